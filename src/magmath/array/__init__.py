@@ -1,0 +1,1 @@
+"""Arrays: the handle, its namespace, and the engine that evaluates it."""

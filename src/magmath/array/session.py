@@ -1,0 +1,103 @@
+"""The current pool: made by `init`, or by the first operation, and ended by `shutdown` or at exit."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from magmath.array.engine import Engine
+from magmath.errors import MagmathError
+
+if TYPE_CHECKING:
+    from magmath.runtime.pool import Pool
+
+_engine: Engine | None = None
+
+
+class Session:
+    """What `init` returns: a context manager that shuts the pool down at its end."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    def __enter__(self) -> Pool:
+        return self.pool
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if _engine is not None and _engine.pool is self.pool:
+            shutdown()
+
+
+def init(
+    workers: int = 0,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    launcher: str | Sequence[str] = "mpiexec",
+    deterministic: bool = False,
+    memory_limit: int | None = None,
+    seed: int = 0,
+) -> Session:
+    """Start a pool of workers, in place of the current one; also a context manager.
+
+    workers        0: one worker inside this process. n: n processes, each with its own share of
+                   the cores (or its own GPU)
+    device         "cpu", "cuda", or "auto": CUDA where there is a GPU for every worker
+    threads        threads of each worker; by default the cores divided between them
+    launcher       "mpiexec" (the embedded one), "srun", "threads" (workers as threads of this
+                   process), or any command line in which {n} stands for the number of workers
+    deterministic  results are bit-identical for any number of workers, at some cost in speed
+    memory_limit   bytes that a worker may hold
+    seed           of the random numbers
+
+    Arrays of an earlier pool are lost with it. Raises WorkerError if the workers do not start.
+    """
+    from magmath.runtime.pool import Pool
+
+    shutdown()
+    pool = Pool(
+        workers, device=device, threads=threads, launcher=launcher, deterministic=deterministic,
+        memory_limit=memory_limit, seed=seed,
+    )  # fmt: skip
+    use(pool)
+    return Session(pool)
+
+
+def use(pool: Pool) -> Engine:
+    """Make `pool` the current one."""
+    global _engine
+    _engine = Engine(pool)
+    return _engine
+
+
+def shutdown() -> None:
+    """End the current pool, if there is one."""
+    global _engine
+    if _engine is not None:
+        engine, _engine = _engine, None
+        engine.pool.close()
+
+
+def engine() -> Engine:
+    """The engine of the current pool; starts the in-process worker if there is none."""
+    if _engine is None:
+        init()
+        assert _engine is not None
+    elif _engine.pool.closed:
+        raise MagmathError("the pool is closed: its workers are gone; start another with mm.init()")
+    return _engine
+
+
+def pool() -> Pool:
+    """The current pool: its workers, mesh, devices and counters. Prints as a short description."""
+    return engine().pool
+
+
+atexit.register(shutdown)

@@ -1,0 +1,67 @@
+"""`bench layers`: a training step of MLPs of 1 to 16 layers beside PyTorch, JAX and TensorFlow."""
+
+from __future__ import annotations
+
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+
+PEERS = "magmath.bench.peers"
+# (batch, width, layers, images)
+SHAPES = [
+    (100, 528, 1, 6400),
+    (100, 528, 2, 6400),
+    (100, 528, 4, 6400),
+    (100, 528, 8, 6400),
+    (100, 528, 16, 6400),
+    (32, 128, 8, 6400),
+    (1000, 528, 4, 8000),
+]
+QUICK = [(100, 528, 4, 6400), (32, 128, 8, 6400)]
+# A round should last about as long for a small network as for a large one.
+FLOPS_PER_ROUND = 1.5e11
+
+
+def training_case(batch: int, width: int, layers: int, images: int) -> Case:
+    """Training the MLP 784-width×layers-10 for some epochs; work in images."""
+    weights = 784 * width + (layers - 1) * width**2 + 10 * width
+    epochs = max(1, round(FLOPS_PER_ROUND / (6 * weights * images)))
+    return Case(
+        name=f"{width}×{layers}, batch {batch}",
+        parameters={
+            "batch": batch,
+            "width": width,
+            "layers": layers,
+            "images": images,
+            "epochs": epochs,
+        },
+        work=images * epochs,
+        unit="images/s",
+        group=f"width {width}, batch {batch}",
+        x=layers,
+    )
+
+
+def _cases(options: RunOptions) -> list[Case]:
+    return [training_case(*shape) for shape in (QUICK if options.quick else SHAPES)]
+
+
+def _systems(options: RunOptions) -> list[System]:
+    return [
+        System("magmath", "magmath.bench.own:mlp", settings={"workers": 0}),
+        System("PyTorch eager", f"{PEERS}.torch:eager", peer="torch"),
+        System("PyTorch compiled", f"{PEERS}.torch:compiled", peer="torch"),
+        System("JAX", f"{PEERS}.jax:mlp", peer="jax"),
+        System("TensorFlow", f"{PEERS}.tensorflow:mlp", peer="tensorflow"),
+        System("bare GEMMs", "magmath.bench.roof:gemms"),
+    ]
+
+
+def _comparisons(options: RunOptions) -> list[Comparison]:
+    pytorch = ("PyTorch eager", "PyTorch compiled")
+    return [
+        Comparison("best peer", "magmath", (*pytorch, "JAX", "TensorFlow"), always(1.10)),
+        Comparison("PyTorch", "magmath", pytorch, always(1.4)),
+        Comparison("GEMM rate", "magmath", ("bare GEMMs",), always(0.92)),
+    ]
+
+
+BENCH = Bench("layers", "training step of MLPs of 1 to 16 layers", _cases, _systems, _comparisons)

@@ -1,0 +1,29 @@
+"""magmath's collectives as its workers call them, in processes started by mpiexec."""
+
+from __future__ import annotations
+
+import torch
+
+from magmath.bench.machine import version_of
+from magmath.bench.peers.collective import CollectiveContestant
+from magmath.bench.peers.service import Contestant
+from magmath.comm.mpi import world
+
+
+def collectives() -> Contestant:
+    """The communicator of all ranks, on float32 tensors."""
+    torch.set_num_threads(1)
+    ranks = world()
+    return CollectiveContestant(
+        {"magmath": version_of("magmath") or "unknown"},
+        ranks.rank,
+        ranks.size,
+        torch.zeros,
+        {
+            "allreduce": lambda out, array: ranks.allreduce(out),
+            "allgather": ranks.allgather,
+            "reduce_scatter": ranks.reduce_scatter,
+            "all_to_all": ranks.all_to_all,
+        },
+        ranks.barrier,
+    )

@@ -1,0 +1,102 @@
+"""The contestant that trains the MLP, whatever the framework.
+
+A framework offers variants (ways of writing the step). Each is tried before the first round, and
+the fastest one competes: nobody loses by being used clumsily.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from magmath.bench.peers.problem import Problem
+from magmath.bench.peers.service import Contestant
+
+TRIALS = 3
+
+
+class Trainer(ABC):
+    """One way of training the problem's network."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Back to the initial weights; nothing is compiled anew."""
+
+    @abstractmethod
+    def train(self, epochs: int) -> None:
+        """Trains for `epochs` and returns when it is done."""
+
+    @abstractmethod
+    def loss(self) -> float:
+        """Mean loss over all images with the weights as they are."""
+
+
+Variants = Callable[[Problem], dict[str, Callable[[], Trainer]]]
+
+
+class MlpContestant(Contestant):
+    """Trains with the fastest of a framework's variants.
+
+    `agree` makes one number out of the one that each process of a system measured, so that all
+    choose alike.
+    """
+
+    def __init__(
+        self,
+        versions: dict[str, str],
+        variants: Variants,
+        agree: Callable[[float], float] = float,
+    ) -> None:
+        self._versions = versions
+        self._variants = variants
+        self._agree = agree
+        self._problem: Problem
+        self._trainer: Trainer
+
+    def versions(self) -> dict[str, str]:
+        return self._versions
+
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        self._problem = Problem.of(case)
+        tried: dict[str, tuple[float, float]] = {}
+        failed: dict[str, str] = {}
+        fastest = float("inf")
+        for name, build in self._variants(self._problem).items():
+            try:
+                trainer = build()
+                first, steady = self._try(trainer)
+            except Exception as error:
+                failed[name] = f"{type(error).__name__}: {error}"[:300]
+                continue
+            tried[name] = first, steady
+            if steady < fastest:
+                fastest, self._trainer, chosen = steady, trainer, name
+        if not tried:
+            raise RuntimeError(f"every variant failed: {failed}")
+        self._trainer.reset()
+        return {
+            "variant": chosen,
+            "compile_seconds": max(0.0, tried[chosen][0] - tried[chosen][1]),
+            "variants": {name: steady for name, (_, steady) in tried.items()},
+            "failed_variants": failed,
+        }
+
+    def round(self) -> float:
+        return self._time(self._trainer, self._problem.epochs)
+
+    def finish(self) -> dict[str, Any]:
+        return {"loss": self._trainer.loss()}
+
+    def _try(self, trainer: Trainer) -> tuple[float, float]:
+        """Seconds of the first epoch, and of a later one."""
+        first = self._time(trainer, 1)
+        later = [self._time(trainer, self._problem.epochs) for _ in range(TRIALS)]
+        return self._agree(first), self._agree(median(later) / self._problem.epochs)
+
+    def _time(self, trainer: Trainer, epochs: int) -> float:
+        start = time.perf_counter()
+        trainer.train(epochs)
+        return time.perf_counter() - start

@@ -1,0 +1,143 @@
+"""PyTorch: eager, with plain and fused SGD, and `torch.compile` in the ways that suit training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+
+from magmath.bench.peers.mlp import MlpContestant, Trainer
+from magmath.bench.peers.problem import Problem
+from magmath.bench.peers.service import Contestant
+
+Builders = dict[str, Callable[[], Trainer]]
+
+
+def eager() -> Contestant:
+    """The usual loop, with every implementation of SGD that PyTorch has."""
+    return MlpContestant(_versions(), _eager_variants)
+
+
+def compiled() -> Contestant:
+    """`torch.compile` of the model with its loss, and of the whole step as one graph."""
+    return MlpContestant(_versions(), _compiled_variants)
+
+
+def _versions() -> dict[str, str]:
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    return {"torch": torch.__version__}
+
+
+def _eager_variants(problem: Problem) -> Builders:
+    return {
+        "plain SGD": lambda: LoopTrainer(problem, optimizer="plain"),
+        "foreach SGD": lambda: LoopTrainer(problem, optimizer="foreach"),
+        "fused SGD": lambda: LoopTrainer(problem, optimizer="fused"),
+    }
+
+
+def _compiled_variants(problem: Problem) -> Builders:
+    torch.compiler.reset()
+    return {
+        "model and loss": lambda: LoopTrainer(problem, compiler="default"),
+        "model and loss, max-autotune": lambda: LoopTrainer(problem, compiler="max-autotune"),
+        "whole step": lambda: WholeStepTrainer(problem, "default"),
+        "whole step, max-autotune": lambda: WholeStepTrainer(problem, "max-autotune"),
+    }
+
+
+class Network(nn.Module):
+    """The problem's MLP together with its loss."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        sizes = problem.sizes
+        layers = []
+        for inputs, outputs in pairwise(sizes):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self.layers(images), labels)
+
+
+@torch.no_grad()
+def set_weights(network: Network, problem: Problem) -> None:
+    linear = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
+    for layer, (matrix, bias) in zip(linear, problem.weights(), strict=True):
+        layer.weight.copy_(torch.from_numpy(matrix).T)
+        layer.bias.copy_(torch.from_numpy(bias))
+
+
+class LoopTrainer(Trainer):
+    """The training loop of PyTorch's tutorials."""
+
+    def __init__(
+        self, problem: Problem, optimizer: str = "fused", compiler: str | None = None
+    ) -> None:
+        self.problem = problem
+        self.images, self.labels = (torch.from_numpy(part) for part in problem.data())
+        self.network = Network(problem)
+        self.reset()
+        self.optimizer = torch.optim.SGD(
+            self.network.parameters(),
+            lr=problem.learning_rate,
+            foreach=optimizer == "foreach",
+            fused=optimizer == "fused",
+        )
+        self.forward = torch.compile(self.network, mode=compiler) if compiler else self.network
+
+    def reset(self) -> None:
+        set_weights(self.network, self.problem)
+
+    def train(self, epochs: int) -> None:
+        batch = self.problem.batch
+        for _ in range(epochs):
+            for start in range(0, self.problem.images, batch):
+                self.optimizer.zero_grad(set_to_none=True)
+                part = slice(start, start + batch)
+                self.forward(self.images[part], self.labels[part]).backward()
+                self.optimizer.step()
+
+    @torch.no_grad()
+    def loss(self) -> float:
+        return float(self.network(self.images, self.labels))
+
+
+class WholeStepTrainer(Trainer):
+    """Forward, backward and update traced as one graph, so that they can be fused."""
+
+    def __init__(self, problem: Problem, compiler: str) -> None:
+        self.problem = problem
+        self.images, self.labels = (torch.from_numpy(part) for part in problem.data())
+        self.network = Network(problem)
+        self.reset()
+        self.parameters = {name: p.detach() for name, p in self.network.named_parameters()}
+        self.step = torch.compile(self._step, mode=compiler)
+
+    def _step(self, parameters: dict[str, Tensor], images: Tensor, labels: Tensor) -> None:
+        def loss(parameters: dict[str, Tensor]) -> Tensor:
+            result: Tensor = functional_call(self.network, parameters, (images, labels))
+            return result
+
+        for name, gradient in grad(loss)(parameters).items():
+            parameters[name].sub_(gradient, alpha=self.problem.learning_rate)
+
+    def reset(self) -> None:
+        set_weights(self.network, self.problem)
+
+    @torch.no_grad()
+    def train(self, epochs: int) -> None:
+        batch = self.problem.batch
+        for _ in range(epochs):
+            for start in range(0, self.problem.images, batch):
+                part = slice(start, start + batch)
+                self.step(self.parameters, self.images[part], self.labels[part])
+
+    @torch.no_grad()
+    def loss(self) -> float:
+        return float(self.network(self.images, self.labels))

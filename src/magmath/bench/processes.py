@@ -1,0 +1,231 @@
+"""The processes of the systems that a benchmark measures, seen from the runner.
+
+A system is one or several processes, each with a Unix socket to the runner (the other end is
+`peers/service.py`). They share one session of the operating system, so that a system is stopped
+as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from magmath.bench.case import Case, System
+from magmath.bench.machine import usable_cores
+from magmath.errors import MagmathError
+
+START_SECONDS = 120.0
+REQUEST_SECONDS = 1800.0
+STOP_SECONDS = 10.0
+_STAND_IN = Path(__file__).with_name("peers") / "start.py"
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+Record = dict[str, Any]
+
+
+class Absent(MagmathError):
+    """A library that a system needs is not installed."""
+
+
+class SystemFailed(MagmathError):
+    """A system could not start, raised an error, or died."""
+
+
+class SystemProcesses:
+    """A running system: `ask` makes each of its processes do something and merges the answers."""
+
+    def __init__(self, system: System, python: str) -> None:
+        self.system = system
+        self.versions: dict[str, str] = {}
+        self._folder = TemporaryDirectory(prefix="magmath-bench-")
+        self._log = Path(self._folder.name, "output")
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._channels: list[_Channel] = []
+        try:
+            self._start(python)
+        except BaseException:
+            self.stop()
+            raise
+
+    def prepare(self, case: Case) -> Record:
+        """Makes the system ready for `case`; what it says about that."""
+        return self._ask({"do": "prepare", "case": {**case.parameters, **self.system.settings}})
+
+    def round(self) -> float:
+        """Seconds of one round, of the slowest process."""
+        return float(self._ask({"do": "round"})["seconds"])
+
+    def finish(self) -> Record:
+        """What the system computed, to compare it with others."""
+        return self._ask({"do": "finish"})
+
+    def stop(self) -> None:
+        """Ends every process of the system; harmless when called twice."""
+        for channel in self._channels:
+            channel.close()
+        deadline = time.monotonic() + STOP_SECONDS
+        for child in self._children:
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        self._children.clear()
+        self._channels.clear()
+        self._folder.cleanup()
+
+    def _start(self, python: str) -> None:
+        address = str(Path(self._folder.name, "socket"))
+        with socket.socket(socket.AF_UNIX) as listener, self._log.open("wb") as log:
+            listener.bind(address)
+            listener.listen(self.system.processes)
+            listener.settimeout(0.2)
+            for command, environment in self._commands(python, address):
+                self._children.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+            for _ in range(self.system.processes):
+                self._channels.append(_Channel(self._accept(listener)))
+        hellos = [self._receive(channel) for channel in self._channels]
+        order = sorted(range(len(hellos)), key=lambda i: int(hellos[i]["rank"]))
+        self._channels = [self._channels[i] for i in order]
+        self.versions = hellos[order[0]]["versions"]
+
+    def _commands(self, python: str, address: str) -> list[tuple[list[str], dict[str, str]]]:
+        """The commands to start, each with its environment."""
+        if self.system.peer:
+            start = [python, "-P", str(_STAND_IN)]
+        else:
+            start = [python, "-m", "magmath.bench.peers.service"]
+        service = [*start, self.system.factory, address, str(usable_cores())]
+        if self.system.launcher == "mpiexec":
+            command = [_mpiexec(), "-n", str(self.system.processes), *service]
+            return [(command, self._environment())]
+        return [
+            (service, self._environment() | {"MAGMATH_BENCH_RANK": str(rank)})
+            for rank in range(self.system.processes)
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        """This process's environment; a peer also gets its share of the threads."""
+        environment = dict(os.environ)
+        if self.system.peer:
+            share = str(max(1, usable_cores() // self.system.processes))
+            environment |= dict.fromkeys(_THREAD_VARIABLES, share)
+        environment["MAGMATH_BENCH_SIZE"] = str(self.system.processes)
+        environment["MAGMATH_BENCH_MEETING"] = str(Path(self._folder.name, "meeting"))
+        return environment
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                connection, _ = listener.accept()
+                return connection
+            except TimeoutError:
+                if any(child.poll() is not None for child in self._children):
+                    break
+        raise SystemFailed(f"{self.system.name} did not start:\n{self._output()}")
+
+    def _ask(self, request: Record) -> Record:
+        if not self._channels:
+            raise SystemFailed(f"{self.system.name} was stopped after an error")
+        for channel in self._channels:
+            channel.send(request)
+        try:
+            replies = self._receive_all()
+        except SystemFailed:
+            if self.system.processes > 1:
+                self.stop()  # its other processes may wait for the failed one forever
+            raise
+        merged = dict(replies[0])
+        if "seconds" in merged:
+            merged["seconds"] = max(reply["seconds"] for reply in replies)
+        return merged
+
+    def _receive_all(self) -> list[Record]:
+        """The answer of each process; an error as soon as any of them has one."""
+        answers: dict[int, Record] = {}
+        with selectors.DefaultSelector() as selector:
+            for rank, channel in enumerate(self._channels):
+                selector.register(channel.connection, selectors.EVENT_READ, rank)
+            while len(answers) < len(self._channels):
+                ready = selector.select(REQUEST_SECONDS)
+                if not ready:
+                    raise SystemFailed(f"{self.system.name} did not answer:\n{self._output()}")
+                for key, _ in ready:
+                    answers[key.data] = self._receive(self._channels[key.data])
+                    selector.unregister(key.fileobj)
+        return [answers[rank] for rank in range(len(answers))]
+
+    def _receive(self, channel: _Channel) -> Record:
+        reply = channel.receive()
+        if reply is None:
+            raise SystemFailed(f"{self.system.name} died:\n{self._output()}")
+        if "absent" in reply:
+            raise Absent(str(reply["absent"]))
+        if "error" in reply:
+            raise SystemFailed(f"{reply['error']}\n{reply['traceback']}")
+        answer: Record = reply["ok"]
+        return answer
+
+    def _output(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
+
+
+class _Channel:
+    """Lines of JSON over a socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(REQUEST_SECONDS)
+        self.connection = connection
+        self._lines = connection.makefile("rw", encoding="utf-8")
+
+    def send(self, request: Record) -> None:
+        try:
+            self._lines.write(json.dumps(request) + "\n")
+            self._lines.flush()
+        except OSError:
+            return  # the process is gone, which `receive` will tell
+
+    def receive(self) -> Record | None:
+        """The next reply; None when the process is gone or does not answer in time."""
+        try:
+            line = self._lines.readline()
+        except OSError:
+            return None
+        return json.loads(line) if line else None
+
+    def close(self) -> None:
+        try:
+            self._lines.close()
+        except OSError:
+            pass
+        finally:
+            self.connection.close()
+
+
+def _mpiexec() -> str:
+    """The launcher of the MPI library that is installed beside this Python, or on the path."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    found = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    if found is None:
+        raise Absent("no mpiexec beside this Python or on the PATH")
+    return found

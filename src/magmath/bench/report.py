@@ -1,0 +1,140 @@
+"""Shows and keeps the result of a benchmark: a table, a JSON file, a plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from magmath.bench.result import BenchResult, CaseResult, Figure, SystemResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def print_result(result: BenchResult, console: Console) -> None:
+    """The table of medians and ratios, and everything that must not be overlooked."""
+    console.print(_table(result))
+    for name, reason in result.absent.items():
+        console.print(f"{name}: absent ({reason})", markup=False)
+    for case in result.cases:
+        for name, system in case.systems.items():
+            for line in _notes(name, system):
+                console.print(f"{case.case.name}: {line}", markup=False)
+        if values := case.disagreement():
+            listed = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
+            console.print(f"[bold red]{case.case.name}: results differ:[/] {listed}")
+    console.print(
+        f"Medians of {result.rounds} rounds in turns; a ratio is made within each round, its range "
+        "over the rounds in brackets. Green: the mark is reached."
+        + (" A quick look, not a record." if result.quick else "")
+    )
+
+
+def _table(result: BenchResult) -> Table:
+    unit = result.cases[0].case.unit
+    systems = list(result.cases[0].systems)
+    titles = _figure_titles(result)
+    table = Table(title=f"{result.title} ({unit})", title_justify="left")
+    table.add_column("case")
+    for name in systems:
+        table.add_column(name, justify="right")
+    for title in titles:
+        table.add_column(title if unit == "s" else f"× {title}", justify="right")
+    for case in result.cases:
+        figures = {figure.title: _figure_text(figure) for figure in case.figures}
+        table.add_row(
+            case.case.name,
+            *(_rate_text(case, name) for name in systems),
+            *(figures.get(title, "") for title in titles),
+        )
+    return table
+
+
+def _figure_titles(result: BenchResult) -> list[str]:
+    titles: dict[str, None] = {}
+    for case in result.cases:
+        titles |= dict.fromkeys(figure.title for figure in case.figures)
+    return list(titles)
+
+
+def _rate_text(case: CaseResult, name: str) -> str:
+    if case.systems[name].state != "measured":
+        return case.systems[name].state
+    rate = case.rate(name)
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
+def _figure_text(figure: Figure) -> str:
+    color = {True: "green", False: "red", None: "default"}[figure.reached]
+    low, high = min(figure.rounds), max(figure.rounds)
+    return f"[{color}]{figure.median:.2f}[/] ({low:.2f}–{high:.2f})"
+
+
+def _notes(name: str, system: SystemResult) -> Iterable[str]:
+    if system.state == "failed":
+        yield f"{name} failed: {system.reason.splitlines()[0]}"
+    if "compile_seconds" in system.record:
+        yield f"{name}: {system.record['variant']}, compiled in {_seconds(system)} s"
+    elif "variant" in system.record:
+        yield f"{name}: {system.record['variant']}"
+    for variant, reason in system.record.get("failed_variants", {}).items():
+        yield f"{name}: the variant {variant!r} failed: {reason.splitlines()[0]}"
+
+
+def _seconds(system: SystemResult) -> str:
+    return f"{system.record['compile_seconds']:.1f}"
+
+
+def save_result(result: BenchResult, path: Path) -> None:
+    """Writes everything that was measured to `path` as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result.as_data(), indent=1) + "\n")
+
+
+def plot_result(result: BenchResult, path: Path) -> None:
+    """Draws one panel for each group of cases: lines along x, or bars for a single case."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    groups = [list(cases) for _, cases in groupby(result.cases, key=lambda case: case.case.group)]
+    figure, axes = plt.subplots(
+        1, len(groups), figsize=(5 * len(groups), 4), squeeze=False, layout="constrained"
+    )
+    for cases, panel in zip(groups, axes[0], strict=True):
+        _panel(cases, panel)
+    figure.suptitle(f"{result.title} – {result.machine['cpu']}, {result.machine['cores']} cores")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _panel(cases: list[CaseResult], axes: Axes) -> None:
+    systems = [name for name, system in cases[0].systems.items() if system.state == "measured"]
+    axes.set_title(cases[0].case.group)
+    axes.set_ylabel(cases[0].case.unit)
+    if len(cases) == 1 or cases[0].case.unit == "s":
+        width = 0.8 / len(systems)
+        for i, name in enumerate(systems):
+            places = [place + i * width for place in range(len(cases))]
+            axes.bar(places, [case.rate(name) for case in cases], width, label=name)
+        middle = 0.4 - width / 2
+        names = [case.case.name for case in cases]
+        axes.set_xticks([place + middle for place in range(len(cases))], names)
+    else:
+        for name in systems:
+            measured = [case for case in cases if case.systems[name].state == "measured"]
+            xs, rates = [case.case.x for case in measured], [case.rate(name) for case in measured]
+            axes.plot(xs, rates, marker="o", label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+    axes.set_ylim(bottom=0 if axes.get_yscale() == "linear" else None)
+    axes.legend()
+    axes.grid(visible=True, alpha=0.3)

@@ -1,0 +1,147 @@
+"""What a benchmark run yields: every round of every system, and the figures made from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, Literal
+
+from magmath.bench.case import Case, Comparison
+from magmath.errors import MagmathError
+
+# Losses after the same steps from the same weights; they differ by rounding, which training grows.
+LOSS_TOLERANCE = 0.01
+
+
+@dataclass
+class SystemResult:
+    """One system in one case; `seconds` of each round, `record` what it said about itself."""
+
+    state: Literal["measured", "absent", "failed"]
+    reason: str = ""
+    seconds: list[float] = field(default_factory=list)
+    record: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        return median(self.seconds)
+
+
+@dataclass
+class Figure:
+    """A comparison's values, one for each round, and whether their median reaches the mark."""
+
+    title: str
+    kind: Literal["ratio", "excess"]
+    rounds: list[float]
+    mark: float | None
+
+    @property
+    def median(self) -> float:
+        return median(self.rounds)
+
+    @property
+    def reached(self) -> bool | None:
+        if self.mark is None:
+            return None
+        return self.median >= self.mark if self.kind == "ratio" else self.median <= self.mark
+
+
+@dataclass
+class CaseResult:
+    """Every system in one case."""
+
+    case: Case
+    systems: dict[str, SystemResult]
+    figures: list[Figure]
+
+    def rate(self, name: str) -> float:
+        """Work over the system's median seconds; the seconds themselves where that is the unit."""
+        seconds = self.systems[name].median
+        return seconds if self.case.unit == "s" else self.case.work / seconds
+
+    def disagreement(self) -> dict[str, float]:
+        """The losses or checks, by system, where they differ by more than rounding explains."""
+        values = {
+            name: float(result.record[key])
+            for name, result in self.systems.items()
+            for key in ("loss", "check")
+            if key in result.record
+        }
+        if not values:
+            return {}
+        low, high = min(values.values()), max(values.values())
+        agree = high - low <= LOSS_TOLERANCE * abs(high)
+        return {} if agree and math.isfinite(high) else values
+
+
+@dataclass
+class BenchResult:
+    """A whole run, with what is needed to judge and to repeat it."""
+
+    bench: str
+    title: str
+    quick: bool
+    rounds: int
+    date: str
+    command: str
+    commit: str | None
+    machine: dict[str, str | int]
+    versions: dict[str, str]
+    absent: dict[str, str]
+    cases: list[CaseResult]
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data for JSON, the medians and verdicts included."""
+        data = asdict(self)
+        for case, plain in zip(self.cases, data["cases"], strict=True):
+            for figure, record in zip(case.figures, plain["figures"], strict=True):
+                record |= {"median": figure.median, "reached": figure.reached}
+            for name, system in case.systems.items():
+                if system.state == "measured":
+                    plain["systems"][name] |= {"median": system.median, "rate": case.rate(name)}
+        return data
+
+    def raise_if_incomplete(self) -> None:
+        """Raises MagmathError where magmath failed, or computed something else than the peers."""
+        failed = [
+            f"{name} failed in {case.case.name!r}: {result.reason}"
+            for case in self.cases
+            for name, result in case.systems.items()
+            if result.state == "failed"
+        ]
+        differing = [
+            f"results differ in {case.case.name!r}: {values}"
+            for case in self.cases
+            if (values := case.disagreement())
+        ]
+        if failed or differing:
+            raise MagmathError(f"bench {self.bench}: " + "\n".join(failed + differing))
+
+
+def figures_of(
+    case: Case, systems: dict[str, SystemResult], comparisons: list[Comparison]
+) -> list[Figure]:
+    """The comparisons that can be made with the systems that were measured."""
+    return [
+        figure
+        for comparison in comparisons
+        if (figure := _figure(case, systems, comparison)) is not None
+    ]
+
+
+def _figure(case: Case, systems: dict[str, SystemResult], comparison: Comparison) -> Figure | None:
+    own = systems.get(comparison.own)
+    others = [
+        systems[name].seconds
+        for name in comparison.others
+        if name in systems and systems[name].state == "measured"
+    ]
+    if own is None or own.state != "measured" or not others:
+        return None
+    best = [min(rounds) for rounds in zip(*others, strict=True)]
+    pairs = list(zip(own.seconds, best, strict=True))
+    ratio = comparison.kind == "ratio"
+    rounds = [theirs / ours if ratio else ours - theirs for ours, theirs in pairs]
+    return Figure(comparison.title, comparison.kind, rounds, comparison.mark(case))

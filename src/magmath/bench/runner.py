@@ -1,0 +1,129 @@
+"""Runs a benchmark: all systems of a case in turns, A B C A B C …, one round at a time.
+
+The protocol: each system has its own process, is compiled and warmed up before the first round,
+and runs alone while the others wait. A comparison is made within a round, so that a machine that
+slows down or speeds up during the run changes no ratio.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from magmath.bench import machine
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
+from magmath.bench.processes import Absent, SystemFailed, SystemProcesses
+from magmath.bench.result import BenchResult, CaseResult, SystemResult, figures_of
+from magmath.errors import OptionError
+
+# Threads of the system that ran last may spin for a while before they sleep.
+PAUSE_SECONDS = 0.2
+
+
+def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResult:
+    """Measures every case of `bench`; progress goes to `console`.
+
+    Systems that are not installed are named in the result. A system that fails in a case is marked
+    so and takes no further part in it.
+    """
+    chosen = choose(bench.systems(options), options.peers)
+    comparisons = bench.comparisons(options)
+    absent: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    with ExitStack() as stack:
+        running: dict[str, SystemProcesses] = {}
+        for system, processes in _start(chosen, options, console, absent):
+            stack.callback(processes.stop)
+            running[system.name] = processes
+            versions |= processes.versions
+        cases = [
+            _run_case(case, running, comparisons, options.rounds, console)
+            for case in bench.cases(options)
+        ]
+    return BenchResult(
+        bench=bench.name,
+        title=bench.title,
+        quick=options.quick,
+        rounds=options.rounds,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=shlex.join(["magmath", *sys.argv[1:]]),
+        commit=machine.commit(),
+        machine=machine.describe(),
+        versions=versions,
+        absent=absent,
+        cases=cases,
+    )
+
+
+def choose(systems: list[System], peers: tuple[str, ...]) -> list[System]:
+    """magmath's own systems and the peers that were asked for; OptionError for an unknown peer."""
+    known = sorted({system.peer for system in systems if system.peer})
+    if unknown := set(peers) - {*known, "all", "none"}:
+        raise OptionError(
+            f"bench: unknown peers {', '.join(sorted(unknown))}; this benchmark has "
+            f"{', '.join(known) or 'none'}"
+        )
+    return [s for s in systems if not s.peer or s.peer in peers or "all" in peers]
+
+
+def _start(
+    systems: list[System], options: RunOptions, console: Console, absent: dict[str, str]
+) -> Iterator[tuple[System, SystemProcesses]]:
+    for system in systems:
+        console.print(f"starting {system.name} …", markup=False)
+        for python in options.pythons if system.peer else (sys.executable,):
+            try:
+                processes = SystemProcesses(system, python)
+            except Absent as error:
+                absent.setdefault(system.name, str(error))
+            else:
+                absent.pop(system.name, None)
+                yield system, processes
+                break
+        else:
+            console.print(f"  absent: {absent[system.name]}", markup=False)
+
+
+def _run_case(
+    case: Case,
+    running: dict[str, SystemProcesses],
+    comparisons: list[Comparison],
+    rounds: int,
+    console: Console,
+) -> CaseResult:
+    console.print(f"[bold]{case.name}[/]")
+    results = {name: _prepare(case, processes, console) for name, processes in running.items()}
+    for turn in range(rounds + 1):
+        for name, result in results.items():
+            if result.state == "measured":
+                time.sleep(PAUSE_SECONDS)
+                _round(running[name], result, warm_up=turn == 0)
+        console.print(f"  round {turn} of {rounds}" if turn else "  warm-up")
+    for name, result in results.items():
+        if result.state == "measured":
+            result.record |= running[name].finish()
+    return CaseResult(case, results, figures_of(case, results, comparisons))
+
+
+def _prepare(case: Case, processes: SystemProcesses, console: Console) -> SystemResult:
+    console.print(f"  preparing {processes.system.name} …", markup=False)
+    try:
+        return SystemResult("measured", record=processes.prepare(case))
+    except SystemFailed as error:
+        return SystemResult("failed", reason=str(error))
+
+
+def _round(processes: SystemProcesses, result: SystemResult, warm_up: bool) -> None:
+    try:
+        seconds = processes.round()
+    except SystemFailed as error:
+        result.state, result.reason = "failed", str(error)
+        return
+    if not warm_up:
+        result.seconds.append(seconds)

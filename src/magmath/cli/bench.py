@@ -1,0 +1,80 @@
+"""`magmath bench`: measures magmath beside its peers on this machine and shows tables and plots."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.types import PositiveInt
+from rich.console import Console
+
+from magmath.bench import BENCHES, RunOptions
+from magmath.errors import OptionError
+
+
+def bench(
+    name: str | None = None,
+    /,
+    *,
+    peers: str = "all",
+    workers: PositiveInt = 2,
+    quick: Annotated[bool, Parameter(negative=())] = False,
+    json: Path | None = None,
+    plot: Path | None = None,
+    peer_python: Path | None = None,
+) -> None:
+    """Measure magmath side by side with other systems; without NAME, list what can be measured.
+
+    Every system runs in a process of its own and takes its turn in each round, on the same cores
+    and the same data. What is not installed is named as absent.
+
+    For example:
+
+        magmath bench
+
+        magmath bench layers --peers torch,jax --json layers.json --plot layers.png
+
+        magmath bench collectives --quick
+
+    Parameters
+    ----------
+    name
+        The benchmark.
+    peers
+        The peers to measure, separated by commas; "all", or "none".
+    workers
+        Number of workers, where a benchmark uses several.
+    quick
+        Fewer cases and rounds: a look, not a record.
+    json
+        Write machine, versions, commit, command and every round to this file.
+    plot
+        Draw the result into this file (PNG, SVG or PDF).
+    peer_python
+        Python of another environment, for the peers that are installed there and not in this one.
+    """
+    from magmath.bench.report import plot_result, print_result, save_result
+    from magmath.bench.runner import run_bench
+
+    console = Console(highlight=False)
+    if name is None:
+        for known in BENCHES.values():
+            console.print(f"[bold]{known.name:12}[/] {known.title}")
+        return
+    if name not in BENCHES:
+        raise OptionError(f"bench: unknown benchmark {name!r}; known are {', '.join(BENCHES)}")
+    options = RunOptions(
+        peers=tuple(peers.split(",")),
+        workers=workers,
+        quick=quick,
+        pythons=(sys.executable, *([str(peer_python)] if peer_python else [])),
+    )
+    result = run_bench(BENCHES[name], options, Console(stderr=True, highlight=False))
+    print_result(result, console)
+    if json:
+        save_result(result, json)
+    if plot:
+        plot_result(result, plot)
+    result.raise_if_incomplete()

@@ -1,0 +1,165 @@
+"""`magmath info`: the machine and the libraries as magmath sees them.
+
+What to read first when something is slow or fails, and what belongs in a bug report.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+import magmath
+from magmath.bench import machine
+
+LIBRARIES = ("torch", "numpy", "scipy", "numba", "mpi4py", "mpich", "pyzmq", "msgspec")
+# Asked in a process of its own: loading an MPI library here could bind this one to it.
+_ASK_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; \
+print(MPI.Get_library_version(), end='')"
+
+Section = dict[str, Any]
+
+
+class Bytes(int):
+    """A size in bytes: a plain number in JSON, with a unit in tables."""
+
+
+def info(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+    """Show versions, processors, devices, BLAS and MPI libraries, threads, memory and caches.
+
+    For example:
+
+        magmath info
+
+        magmath info --json > machine.json
+
+    Parameters
+    ----------
+    json
+        Print one JSON object instead of tables.
+    """
+    found = collect()
+    if json:
+        print(jsonlib.dumps(found, indent=2))
+        return
+    console = Console()
+    for title, section in found.items():
+        table = Table(title=title, title_justify="left", show_header=False, box=None)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for name, value in section.items():
+            table.add_row(name, _text(value))
+        console.print(table)
+
+
+def collect() -> dict[str, Section]:
+    """Everything `info` shows, as plain data; sizes in bytes."""
+    return {
+        "versions": _versions(),
+        "machine": machine.describe() | _memory(),
+        "devices": _devices(),
+        "BLAS and threads": _threads(),
+        "MPI": _mpi(),
+        "caches": _caches(),
+    }
+
+
+def _versions() -> Section:
+    found = {"magmath": magmath.__version__, "python": sys.version.split()[0]}
+    return found | {name: machine.version_of(name) for name in LIBRARIES}
+
+
+def _memory() -> Section:
+    found = machine.memory()
+    return {
+        "memory": Bytes(found["total"]),
+        "memory available": Bytes(found["available"]) if "available" in found else None,
+    }
+
+
+def _devices() -> Section:
+    import torch
+
+    devices: Section = {"cpu": f"{machine.cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"}
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        devices[f"cuda:{index}"] = {
+            "name": properties.name,
+            "memory": Bytes(properties.total_memory),
+            "capability": f"{properties.major}.{properties.minor}",
+        }
+    if not torch.cuda.is_available():
+        devices["cuda"] = "none"
+    return devices
+
+
+def _threads() -> Section:
+    import numpy  # noqa: F401  (its BLAS is looked at)
+    import scipy.linalg.blas  # noqa: F401  (likewise)
+    import torch
+    from threadpoolctl import threadpool_info
+
+    names = {"numpy.libs": "NumPy", "scipy.libs": "SciPy", "torch": "torch"}
+    found: Section = {
+        "torch": {
+            "MKL": torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]
+            "oneDNN": torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
+            "threads": torch.get_num_threads(),
+        }
+    }
+    for library in threadpool_info():
+        owner = next((name for part, name in names.items() if part in library["filepath"]), "")
+        found[f"{library['internal_api']} {owner}".strip()] = {
+            "version": library["version"],
+            "core type": library.get("architecture"),
+            "threads": library["num_threads"],
+            "file": library["filepath"],
+        }
+    return found
+
+
+def _mpi() -> Section:
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", _ASK_MPI], capture_output=True, text=True, timeout=60
+        )
+    except subprocess.TimeoutExpired:
+        return {"library": "did not answer within 60 s", "mpiexec": launcher}
+    if answer.returncode:
+        return {"library": "cannot be loaded: " + _last_line(answer.stderr), "mpiexec": launcher}
+    return {"library": " ".join(answer.stdout.split("\n")[0].split()), "mpiexec": launcher}
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no message")
+
+
+def _caches() -> Section:
+    folder = machine.cache_folder()
+    parts = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {"folder": str(folder)} | {part.name: _size(part) for part in parts}
+
+
+def _size(path: Path) -> Bytes:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return Bytes(sum(file.stat().st_size for file in files if file.is_file()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        shown = {name: part for name, part in value.items() if part is not None and name != "file"}
+        return ", ".join(f"{name} {_text(part)}" for name, part in shown.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Bytes):
+        return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.2f} MiB"
+    return "not found" if value is None else str(value)

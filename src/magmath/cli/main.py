@@ -1,0 +1,76 @@
+"""The entry of the command `magmath`: finds the sub-command, and turns failures into messages.
+
+Exit codes: 0 only on success, 1 for an error, 2 for a command line that cannot be understood, 130
+after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.console import Console
+
+from magmath import __version__
+from magmath.cli.bench import bench
+from magmath.cli.info import info
+from magmath.cli.train import train_app
+
+INTERRUPTED = 130
+
+app = App(
+    name="magmath",
+    help="A distributed math library for deep learning.",
+    help_format="markdown",
+    version=__version__,
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
+)
+app.command(info)
+app.command(train_app)
+app.command(bench)
+
+
+@app.meta.default
+def launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    traceback: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Run one of the commands.
+
+    Parameters
+    ----------
+    traceback
+        Show where in the program an error arose, not only its message.
+    """
+    if traceback:
+        app(tokens)
+        return 0
+    try:
+        app(tokens)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("magmath: interrupted")
+        return INTERRUPTED
+    except Exception as error:
+        report(error)
+        return 1
+    return 0
+
+
+def report(error: Exception) -> None:
+    """One message for an error; its class is named where the error is not one of magmath's own."""
+    from magmath.errors import MagmathError
+
+    message = str(error) if isinstance(error, MagmathError) else f"{type(error).__name__}: {error}"
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print("[bold red]magmath: error:[/]", end=" ")
+    console.print(message, markup=False)
+    console.print("[dim]The option --traceback shows where it arose.[/]")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line `arguments` (default: this process's) and returns the exit code."""
+    # Help and version are answered before `launch` is called; they yield None.
+    return app.meta(sys.argv[1:] if arguments is None else list(arguments)) or 0

@@ -1,0 +1,93 @@
+"""Progress of a training run in the terminal: a bar with speed and time left, a line per epoch.
+
+`NeuralNetwork.fit` calls the reporter; where the output is no terminal, only the lines are written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+if TYPE_CHECKING:
+    from magmath.train import EpochRecord
+
+
+class ProgressReporter:
+    """Draws what `fit` tells: `begin` once, `step` now and then, `epoch` after each, `end`.
+
+    `records` holds the epochs that were finished.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.records: list[EpochRecord] = []
+        self._epochs = 0
+        self._steps = 0
+        self._finished = 0
+        self._task = TaskID(0)
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("loss {task.fields[loss]}"),
+            TextColumn("{task.fields[speed]} images/s"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def begin(self, epochs: int, steps: int) -> None:
+        """`epochs` of `steps` steps each are about to run."""
+        self._epochs, self._steps, self._finished = epochs, steps, 0
+        self._task = self._bar.add_task(
+            "fit", total=epochs * steps, epoch=f"1/{epochs}", loss="–", speed="–"
+        )
+        self._bar.start()
+
+    def step(self, done: int, loss: float, samples_per_second: float) -> None:
+        """`done` steps of the current epoch are behind us, the last with this loss."""
+        self._bar.update(
+            self._task,
+            completed=self._finished * self._steps + done,
+            epoch=f"{min(self._finished + 1, self._epochs)}/{self._epochs}",
+            loss=f"{loss:.4f}",
+            speed=f"{samples_per_second:,.0f}",
+        )
+
+    def epoch(self, record: EpochRecord) -> None:
+        """An epoch is finished."""
+        self.records.append(record)
+        self._finished = record.epoch
+        self._bar.update(self._task, completed=self._finished * self._steps)
+        self.console.print(self._line(record), highlight=False)
+
+    def end(self) -> None:
+        """Training is over, or was broken off; harmless when called twice."""
+        self._bar.stop()
+
+    def _line(self, record: EpochRecord) -> str:
+        width = len(str(self._epochs))
+        parts = [
+            f"epoch {record.epoch:{width}}/{self._epochs}",
+            _figures("loss", record.loss, record.accuracy),
+            _figures("validation", record.validation_loss, record.validation_accuracy),
+            f"{record.seconds:.2f} s",
+        ]
+        return "  ".join(part for part in parts if part)
+
+
+def _figures(name: str, loss: float | None, accuracy: float | None) -> str:
+    if loss is None:
+        return ""
+    return f"{name} {loss:.4f}" + ("" if accuracy is None else f" ({accuracy:.2%})")

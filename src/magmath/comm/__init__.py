@@ -1,0 +1,13 @@
+"""Communication between workers: one interface over threads, shared memory and MPI.
+
+`Communicator` is the interface; `LocalGroup` makes ranks that are threads of this process. The MPI
+communicator is in `magmath.comm.mpi`, the only module that imports mpi4py.
+"""
+
+from __future__ import annotations
+
+from magmath.comm.base import Communicator
+from magmath.comm.counting import CountingCommunicator
+from magmath.comm.local import LocalGroup
+
+__all__ = ["Communicator", "CountingCommunicator", "LocalGroup"]

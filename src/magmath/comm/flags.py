@@ -1,0 +1,73 @@
+"""The barrier memory: a few cache lines that all ranks of one host see.
+
+Line 0 belongs to all: the abort flag, and how long to spin before yielding the processor. Line
+1 + r is written by rank r alone: how many barriers it has entered, and the small values that it
+shows to the others. The compiled barrier (`magmath.comm.barrier`) and the communicators read and
+write it; this module fixes who finds what where, and needs no compiler.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from magmath.errors import WorkerLost
+
+Flags = NDArray[np.uint64]
+
+LINE = 8
+"""Words of a cache line."""
+ABORT = 0
+"""Word that is not 0 once a rank has aborted."""
+SPIN = 1
+"""Word that holds the number of looks at a flag before the processor is yielded."""
+
+ENTERED = 0
+"""Word of a rank's line: barriers entered."""
+AGREED = 1
+"""Word of a rank's line: values shown to `agree`."""
+VALUES = 2
+"""First of two words of a rank's line: values for `agree`, used in turn."""
+PLACES = 4
+"""First of two pairs of words of a rank's line: where a tensor lies, used in turn."""
+
+_SPIN = 2000
+_SPIN_CROWDED = 50
+
+
+def flags_length(size: int) -> int:
+    """Words of barrier memory for `size` ranks."""
+    return LINE * (1 + size)
+
+
+def prepare_flags(flags: Flags, size: int) -> None:
+    """Write the initial state into barrier memory; for one rank, before any other uses it."""
+    flags[:] = 0
+    crowded = size > len(os.sched_getaffinity(0))
+    flags[SPIN] = _SPIN_CROWDED if crowded else _SPIN
+
+
+def new_flags(size: int) -> Flags:
+    """Barrier memory for `size` threads of this process, aligned to cache lines."""
+    words = flags_length(size)
+    memory = np.zeros(words + LINE, np.uint64)
+    skip = -memory.ctypes.data % (LINE * 8) // 8
+    flags = memory[skip : skip + words]
+    prepare_flags(flags, size)
+    return flags
+
+
+def check_alive(flags: Flags) -> None:
+    """Raise WorkerLost if a rank has aborted."""
+    if flags[ABORT]:
+        raise lost()
+
+
+def lost() -> WorkerLost:
+    """The error of a rank that waits for ranks which will not come."""
+    return WorkerLost(
+        "communication was aborted because another worker failed; the pool is closed, "
+        "start a new one with mm.init"
+    )

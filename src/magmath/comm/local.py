@@ -1,0 +1,214 @@
+"""Ranks that are threads of one process: simulated pools, and pools launched as threads.
+
+A `LocalGroup` holds what the ranks have in common: barrier memory, mailboxes and windows, which
+here are ordinary buffers. Told that its ranks share no memory, it moves everything by messages, so
+that the path between hosts can be tested on one.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from magmath.comm.base import Communicator
+from magmath.comm.flags import ABORT, Flags, check_alive, lost, new_flags
+from magmath.comm.messages import MessageCollectives
+from magmath.comm.reduction import Array
+from magmath.comm.shared import SharedCollectives
+from magmath.errors import ShapeError
+
+if TYPE_CHECKING:
+    from magmath.comm.barrier import SpinBarrier
+
+_LOOK = 0.1  # seconds between two looks at the abort flag, which compiled code may set
+
+
+class LocalGroup:
+    """`size` ranks in one process; each thread takes its `communicator(rank)`.
+
+    With `shares_memory=False`, windows are refused and all data moves by messages.
+    """
+
+    def __init__(self, size: int, shares_memory: bool = True) -> None:
+        if size < 1:
+            raise ShapeError(f"LocalGroup needs 1 or more ranks, not {size}")
+        self.size = size
+        self.shares_memory = shares_memory
+        self.flags: Flags = new_flags(size)
+        self.shown: list[list[weakref.ref[Array] | None]] = [[None] * size, [None] * size]
+        self._change = threading.Condition()
+        self._mail: defaultdict[tuple[int, int], deque[_Parcel]] = defaultdict(deque)
+        self._windows: dict[int, _Window] = {}
+        self._ranks = [_LocalCommunicator(self, rank) for rank in range(size)]
+
+    def communicator(self, rank: int) -> Communicator:
+        """The communicator of one rank, always the same object."""
+        return self._ranks[rank]
+
+    def abort(self) -> None:
+        """Wake every rank with WorkerLost."""
+        self.flags[ABORT] = 1
+        with self._change:
+            self._change.notify_all()
+
+    def window(self, call: int, nbytes: int) -> list[Tensor]:
+        """The buffers of the ranks' `call`-th window; the first to ask allocates them."""
+        with self._change:
+            window = self._windows.get(call)
+            if window is None:
+                tensors = [torch.empty(nbytes, dtype=torch.uint8) for _ in range(self.size)]
+                window = self._windows[call] = _Window(tensors, nbytes)
+            if window.nbytes != nbytes:
+                raise ShapeError(
+                    f"window is collective: one rank asks for {nbytes} bytes, another for "
+                    f"{window.nbytes}; every rank must ask for the same"
+                )
+            window.taken += 1
+            if window.taken == self.size:
+                del self._windows[call]
+            return list(window.tensors)
+
+    def post(self, sender: int, receiver: int, tensor: Tensor) -> _Parcel:
+        """Put a tensor into a mailbox. It must not change until it has been fetched."""
+        parcel = _Parcel(tensor)
+        with self._change:
+            self._mail[sender, receiver].append(parcel)
+            self._change.notify_all()
+        return parcel
+
+    def fetch(self, sender: int, receiver: int, out: Tensor) -> None:
+        """Copy the oldest tensor of a mailbox into `out`, as soon as there is one."""
+        mailbox = self._mail[sender, receiver]
+        with self._change:
+            while not mailbox:
+                check_alive(self.flags)
+                self._change.wait(_LOOK)
+            parcel = mailbox.popleft()
+        if parcel.tensor.nbytes != out.nbytes:
+            raise ShapeError(
+                f"exchange: rank {sender} sends {parcel.tensor.nbytes} bytes to rank {receiver}, "
+                f"which expects {out.nbytes}"
+            )
+        _bytes(out).copy_(_bytes(parcel.tensor))
+        with self._change:
+            parcel.fetched = True
+            self._change.notify_all()
+
+    def settle(self, parcel: _Parcel) -> None:
+        """Return once `parcel` has been fetched."""
+        with self._change:
+            while not parcel.fetched:
+                check_alive(self.flags)
+                self._change.wait(_LOOK)
+
+
+@dataclass(slots=True)
+class _Parcel:
+    tensor: Tensor
+    fetched: bool = False
+
+
+@dataclass(slots=True)
+class _Window:
+    tensors: list[Tensor]
+    nbytes: int
+    taken: int = 0
+
+
+class _LocalCommunicator(Communicator):
+    """One rank of a `LocalGroup`."""
+
+    def __init__(self, group: LocalGroup, rank: int) -> None:
+        super().__init__(rank, group.size, group.shares_memory)
+        self._group = group
+        self._turn = 0
+        self._calls = 0
+        self._meet = _spin_barrier(group.flags, rank, group.size) if group.size > 1 else None
+        self._collectives = (
+            SharedCollectives(rank, group.size, self.barrier, self.window, self._show)
+            if group.shares_memory
+            else MessageCollectives(rank, group.size, self._exchange)
+        )
+
+    @property
+    def flags(self) -> Flags:
+        if not self.shares_memory:
+            raise self._no_shared_memory()
+        return self._group.flags
+
+    def barrier(self) -> None:
+        if self._meet is None:
+            check_alive(self._group.flags)
+        else:
+            self._meet.wait()
+
+    def window(self, nbytes: int) -> list[Tensor]:
+        if not self.shares_memory:
+            raise self._no_shared_memory()
+        check_alive(self._group.flags)
+        self._calls += 1
+        return self._group.window(self._calls, nbytes)
+
+    def agree(self, value: int) -> int:
+        if self._meet is None:
+            check_alive(self._group.flags)
+            return value
+        return self._meet.agree(value)
+
+    def abort(self) -> None:
+        self._group.abort()
+
+    def close(self) -> None:
+        if isinstance(self._collectives, SharedCollectives):
+            self._collectives.close()
+
+    def _show(self, mine: Array) -> list[Array] | None:
+        # Weak references, since the array need live only until the barrier that ends the call.
+        shown = self._group.shown[self._turn]
+        self._turn ^= 1
+        shown[self.rank] = weakref.ref(mine)
+        self.barrier()
+        arrays = [reference() if reference else None for reference in shown]
+        if any(array is None for array in arrays):
+            raise lost()
+        return [array for array in arrays if array is not None]
+
+    def _exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        check_alive(self._group.flags)
+        parcels = [self._group.post(self.rank, peer, tensor) for peer, tensor in sends]
+        for peer, tensor in receives:
+            self._group.fetch(peer, self.rank, tensor)
+        for parcel in parcels:
+            self._group.settle(parcel)
+
+    def _allreduce(self, tensor: Tensor, op: str) -> None:
+        self._collectives.allreduce(tensor, op)
+
+    def _allgather(self, out: Tensor, tensor: Tensor) -> None:
+        self._collectives.allgather(out, tensor)
+
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+        self._collectives.reduce_scatter(out, tensor, op)
+
+    def _all_to_all(self, out: Tensor, tensor: Tensor) -> None:
+        self._collectives.all_to_all(out, tensor)
+
+
+def _spin_barrier(flags: Flags, rank: int, size: int) -> SpinBarrier:
+    # The compiler loads only where there is someone to wait for.
+    from magmath.comm.barrier import SpinBarrier
+
+    return SpinBarrier(flags, rank, size)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(-1).view(torch.uint8)

@@ -1,0 +1,352 @@
+"""Workers as MPI processes: the only module that imports mpi4py.
+
+Where all ranks are on one host and see each other's memory, barriers and collectives go through
+shared windows, and MPI carries only `exchange`. Else MPI carries everything. Nothing is pickled.
+Calls that wait poll MPI instead of blocking in it, so that a rank which aborts wakes the others.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+from weakref import WeakValueDictionary
+
+import mpi4py
+import numpy as np
+import torch
+from torch import Tensor
+
+from magmath.comm.barrier import SpinBarrier
+from magmath.comm.base import Communicator
+from magmath.comm.flags import (
+    ABORT,
+    LINE,
+    PLACES,
+    Flags,
+    check_alive,
+    flags_length,
+    lost,
+    new_flags,
+    prepare_flags,
+)
+from magmath.comm.messages import MessageCollectives
+from magmath.comm.reduction import HALF, Array
+from magmath.comm.shared import SharedCollectives
+from magmath.comm.windows import Bytes, HostMemory, attach
+from magmath.errors import MagmathError, MemoryLimitError, WorkerLost
+
+mpi4py.rc.initialize = False
+mpi4py.rc.finalize = False
+from mpi4py import MPI  # noqa: E402  (it reads the settings above when it is imported)
+
+_DATATYPES = {
+    torch.bool: MPI.C_BOOL,
+    torch.int8: MPI.INT8_T,
+    torch.int16: MPI.INT16_T,
+    torch.int32: MPI.INT32_T,
+    torch.int64: MPI.INT64_T,
+    torch.uint8: MPI.UINT8_T,
+    torch.uint16: MPI.UINT16_T,
+    torch.uint32: MPI.UINT32_T,
+    torch.uint64: MPI.UINT64_T,
+    torch.float32: MPI.FLOAT,
+    torch.float64: MPI.DOUBLE,
+    torch.complex64: MPI.C_FLOAT_COMPLEX,
+    torch.complex128: MPI.C_DOUBLE_COMPLEX,
+}
+_OPERATIONS = {
+    "sum": MPI.SUM,
+    "prod": MPI.PROD,
+    "max": MPI.MAX,
+    "min": MPI.MIN,
+    "any": MPI.LOR,
+    "all": MPI.LAND,
+}
+_PAGE = 4096
+_EMPTY = bytearray()
+_NOWHERE = (0, 0)
+_LOOKS = 200  # looks at MPI before the processor is yielded at each
+_ALARM_EVERY = 16  # looks at MPI for one look at the alarm of other hosts
+
+
+def world(shares_memory: bool = True) -> MPICommunicator:
+    """The communicator of all processes that mpiexec (or srun) started. Collective; call it once.
+
+    With `shares_memory=False` MPI carries everything, also within a host.
+    MPI is left when the process exits: in good order if the communicator was closed; else it is
+    aborted, so that the other ranks do not wait.
+    """
+    MPI.Init_thread(MPI.THREAD_FUNNELED)
+    _remove_files(MPI.COMM_WORLD)
+    communicator = MPICommunicator(MPI.COMM_WORLD, shares_memory)
+    atexit.register(_leave, communicator)
+    return communicator
+
+
+def library() -> str:
+    """The name and version of the MPI library."""
+    return " ".join(MPI.Get_library_version().rstrip("\0").splitlines()[0].split())
+
+
+@final
+class MPICommunicator(Communicator):
+    """The processes of an MPI communicator, seen from one of them. Making it is collective."""
+
+    def __init__(self, comm: MPI.Intracomm, shares_memory: bool = True) -> None:
+        memory = _common_flags(comm) if shares_memory else None
+        super().__init__(comm.rank, comm.size, memory is not None)
+        self._flags = new_flags(1) if memory is None else memory
+        self._comm = comm.Dup()
+        self._alarm = comm.Dup()
+        self._abandoned: list[object] = []
+        self._windows: WeakValueDictionary[int, Bytes] = WeakValueDictionary()
+        self._calls = 0
+        self._turn = 0
+        self.closed = False
+        self._meet = SpinBarrier(self._flags, self.rank, self.size)
+        self._shared = SharedCollectives(
+            self.rank, self.size, self.barrier, self.window, self._show
+        )
+        self._messages = MessageCollectives(self.rank, self.size, self._exchange)
+
+    @property
+    def aborted(self) -> bool:
+        """Whether a rank is known to have aborted."""
+        return bool(self._flags[ABORT])
+
+    @property
+    def flags(self) -> Flags:
+        if not self.shares_memory:
+            raise self._no_shared_memory()
+        return self._flags
+
+    def barrier(self) -> None:
+        if self.shares_memory:
+            self._meet.wait()
+        else:
+            check_alive(self._flags)
+            self._complete([self._comm.Ibarrier()])
+
+    def agree(self, value: int) -> int:
+        if self.shares_memory:
+            return self._meet.agree(value)
+        check_alive(self._flags)
+        result = np.array([value])
+        self._complete([self._comm.Iallreduce(MPI.IN_PLACE, result, MPI.MAX)], result)
+        return int(result[0])
+
+    def window(self, nbytes: int) -> list[Tensor]:
+        if not self.shares_memory:
+            raise self._no_shared_memory()
+        stride = max(1, -(-nbytes // _PAGE)) * _PAGE
+        whole = self._map(stride * self.size)
+        self._calls += 1
+        self._windows[self._calls] = whole
+        starts = [rank * stride for rank in range(self.size)]
+        return [torch.from_numpy(whole[start : start + nbytes]) for start in starts]
+
+    def abort(self) -> None:
+        if self.aborted:
+            return
+        self._flags[ABORT] = 1
+        if not self.shares_memory:
+            others = [rank for rank in range(self.size) if rank != self.rank]
+            self._abandoned.extend([self._alarm.Isend([_EMPTY, MPI.BYTE], r) for r in others])
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._shared.close()
+        try:
+            self.barrier()
+        except WorkerLost:
+            return  # What MPI holds can be freed by all ranks together only.
+        self._alarm.Free()
+        self._comm.Free()
+
+    def _map(self, nbytes: int) -> Bytes:
+        """New memory that all ranks see; rank 0 makes it, the others attach."""
+        memory = HostMemory.create(nbytes) if self.rank == 0 else None
+        place = self._publish(memory.place if memory else _NOWHERE)[0]
+        array = memory.array if memory else attach(place, nbytes)
+        failed = self._meet.agree(int(array is None))
+        if memory:
+            memory.seal()
+        if failed or array is None:
+            raise MemoryLimitError(
+                f"window: the system has no {nbytes / 1e6:.3g} MB of shared memory for "
+                f"{self.size} workers; free arrays or use fewer workers"
+            )
+        return array
+
+    def _show(self, mine: Array) -> list[Array] | None:
+        address = mine.ctypes.data
+        places = self._publish(self._locate(address))
+        if _NOWHERE in places:
+            return None
+        arrays = [self._view(place, mine) for place in places]
+        arrays[self.rank] = mine
+        return arrays
+
+    def _locate(self, address: int) -> tuple[int, int]:
+        """The number of the window that holds an address, and the position therein."""
+        for number, whole in self._windows.items():
+            position = address - whole.ctypes.data
+            if 0 <= position < len(whole):
+                return number, position
+        return _NOWHERE
+
+    def _view(self, place: tuple[int, int], like: Array) -> Array:
+        number, position = place
+        whole = self._windows.get(number)
+        if whole is None:
+            raise MagmathError(
+                f"a rank shows a tensor in window {number}, which rank {self.rank} has given "
+                f"back; every rank must keep a window as long as any rank uses it"
+            )
+        return whole[position : position + like.nbytes].view(like.dtype)
+
+    def _publish(self, place: tuple[int, int]) -> list[tuple[int, int]]:
+        """Show two numbers to all ranks; those of all. Passes one barrier.
+
+        Two pairs of words take turns: whoever shows again after next has passed a barrier that all
+        entered after they had read these.
+        """
+        word = PLACES + 2 * self._turn
+        self._turn ^= 1
+        lines = self._flags.reshape(-1, LINE)[1:, word : word + 2]
+        lines[self.rank] = place
+        self._meet.wait()
+        return [(int(first), int(second)) for first, second in lines]
+
+    def _complete(self, requests: list[MPI.Request], *buffers: object) -> None:
+        """Wait for requests on `buffers`. Raises WorkerLost once a rank has aborted."""
+        looks = 0
+        while not MPI.Request.Testall(requests):
+            looks += 1
+            if looks % _ALARM_EVERY == 0 and not self.shares_memory and self._alarm.Iprobe():
+                self._flags[ABORT] = 1
+            if self.aborted:
+                # MPI may still write there: nothing of it may be given back.
+                self._abandoned.extend([requests, buffers])
+                raise lost()
+            if looks > _LOOKS:
+                os.sched_yield()
+
+    def _exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        check_alive(self._flags)
+        requests = [self._comm.Irecv(_bytes(tensor), peer) for peer, tensor in receives]
+        requests += [self._comm.Isend(_bytes(tensor), peer) for peer, tensor in sends]
+        self._complete(requests, sends, receives)
+
+    def _allreduce(self, tensor: Tensor, op: str) -> None:
+        if self.shares_memory:
+            self._shared.allreduce(tensor, op)
+        elif tensor.dtype in HALF:
+            wide = tensor.float()
+            self._allreduce(wide, op)
+            tensor.copy_(wide)
+        elif _ignores_nan(tensor.dtype, op):
+            self._messages.allreduce(tensor, op)
+        else:
+            self._run(self._comm.Iallreduce, MPI.IN_PLACE, tensor, _OPERATIONS[op])
+
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+        if self.shares_memory:
+            self._shared.reduce_scatter(out, tensor, op)
+        elif tensor.dtype in HALF:
+            wide = torch.empty_like(out, dtype=torch.float32)
+            self._reduce_scatter(wide, tensor.float(), op)
+            out.copy_(wide)
+        elif _ignores_nan(tensor.dtype, op):
+            self._messages.reduce_scatter(out, tensor, op)
+        else:
+            self._run(self._comm.Ireduce_scatter_block, tensor, out, _OPERATIONS[op])
+
+    def _allgather(self, out: Tensor, tensor: Tensor) -> None:
+        if self.shares_memory:
+            self._shared.allgather(out, tensor)
+        else:
+            self._run(self._comm.Iallgather, tensor, out)
+
+    def _all_to_all(self, out: Tensor, tensor: Tensor) -> None:
+        if self.shares_memory:
+            self._shared.all_to_all(out, tensor)
+        else:
+            self._run(self._comm.Ialltoall, tensor, out)
+
+    def _run(self, collective: Any, source: Any, target: Tensor, *operation: MPI.Op) -> None:
+        """Run one of MPI's own collectives from `source`, a tensor or in place, to `target`."""
+        check_alive(self._flags)
+        buffer = _typed(source) if isinstance(source, Tensor) else source
+        request = collective(buffer, _typed(target), *operation)
+        self._complete([request], source, target)
+
+
+def _common_flags(comm: MPI.Intracomm) -> Flags | None:
+    """Barrier memory that all ranks see; None on every rank where they do not share memory."""
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    one_host = host.size == comm.size
+    host.Free()
+    if not one_host:
+        return None
+    nbytes = flags_length(comm.size) * np.dtype(np.uint64).itemsize
+    memory = HostMemory.create(nbytes) if comm.rank == 0 else None
+    if memory:
+        prepare_flags(memory.array.view(np.uint64), comm.size)
+    place = np.array(memory.place if memory else _NOWHERE)
+    comm.Bcast(place)
+    array = memory.array if memory else attach((int(place[0]), int(place[1])), nbytes)
+    attached = np.array([array is not None])
+    comm.Allreduce(MPI.IN_PLACE, attached, MPI.LAND)
+    if memory:
+        memory.seal()
+    return array.view(np.uint64) if array is not None and attached[0] else None
+
+
+def _remove_files(comm: MPI.Intracomm) -> None:
+    """Remove the names of MPICH's start-up files in /dev/shm, once all ranks have opened them.
+
+    MPICH removes them when MPI is left in good order; a killed process would leave them behind.
+    """
+    comm.Barrier()
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        for name in set(re.findall(r"/dev/shm/mpich_shm_\w+$", maps.read_text(), re.MULTILINE)):
+            Path(name).unlink(missing_ok=True)
+
+
+def _leave(communicator: MPICommunicator) -> None:
+    if communicator.closed and not communicator.aborted:
+        MPI.Finalize()
+    else:
+        communicator.abort()
+
+
+def _ignores_nan(dtype: torch.dtype, op: str) -> bool:
+    """MPI's maximum and minimum of floating point numbers lose NaN, depending on the order."""
+    return dtype.is_floating_point and op in ("max", "min")
+
+
+# MPI's name for a tensor's memory. Without a count: mpi4py derives it, for each rank's block where
+# the call has blocks; a given count would be taken as that of one block.
+
+
+def _typed(tensor: Tensor) -> tuple[MPI.buffer, MPI.Datatype]:
+    # Half types are not in the table: they are only moved.
+    return _memory(tensor), _DATATYPES.get(tensor.dtype, MPI.BYTE)
+
+
+def _bytes(tensor: Tensor) -> tuple[MPI.buffer, MPI.Datatype]:
+    return _memory(tensor), MPI.BYTE
+
+
+def _memory(tensor: Tensor) -> MPI.buffer:
+    return MPI.buffer.fromaddress(tensor.data_ptr(), tensor.nbytes)

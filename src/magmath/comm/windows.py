@@ -1,0 +1,71 @@
+"""Memory that all processes of a host see.
+
+It is an anonymous file in memory (Linux `memfd`): it has no name, so nothing stays behind however
+a process dies; it is not bounded by the size of /dev/shm, which containers keep small; pages that
+nobody touches cost nothing; and it is unmapped when the last array that views it is gone, so no
+array ever views memory that is not there.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Zeroed memory made by this process, for other processes of its user to attach.
+
+    `place` is what they need for it, process and file number, and is good until `seal`.
+    """
+
+    array: Bytes
+    place: tuple[int, int]
+
+    @staticmethod
+    def create(nbytes: int) -> HostMemory | None:
+        """New memory; None where the system has none, or no such memory."""
+        try:
+            file = os.memfd_create("magmath", os.MFD_CLOEXEC)
+        except (AttributeError, OSError):  # no Linux; no file numbers left
+            return None
+        try:
+            os.ftruncate(file, nbytes)
+            return HostMemory(_map(file, nbytes), (os.getpid(), file))
+        except OSError:
+            os.close(file)
+            return None
+
+    def seal(self) -> None:
+        """Let nobody else attach; the memory stays where it is mapped."""
+        os.close(self.place[1])
+
+
+def attach(place: tuple[int, int], nbytes: int) -> Bytes | None:
+    """Map the memory that another process of this host has made.
+
+    None where it cannot be seen: made on another host, or in another container.
+    """
+    process, number = place
+    try:
+        file = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _map(file, nbytes)
+    except (OSError, ValueError):  # ValueError: another process's file of that number, shorter
+        return None
+    finally:
+        os.close(file)
+
+
+def _map(file: int, nbytes: int) -> Bytes:
+    memory: Any = mmap.mmap(file, nbytes)
+    return np.frombuffer(memory, np.uint8)

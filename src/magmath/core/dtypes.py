@@ -1,0 +1,183 @@
+"""Data types: the table of element types and the promotion rules of the array API standard.
+
+A `DType` is plain data, named as NumPy and torch name it, so that it can stand in a graph, a
+program or a message without any library. Mixed-kind promotion (integer with float) is an error in
+the standard; Python scalars are weak and take the type of the array they meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from magmath.errors import DTypeError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type: its name, its kind ("bool", "int", "uint", "float", "complex"), its bytes."""
+
+    name: str
+    kind: str
+    itemsize: int
+
+    def __repr__(self) -> str:
+        return f"magmath.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_floating(self) -> bool:
+        """True for real floating point types."""
+        return self.kind == "float"
+
+    @property
+    def is_numeric(self) -> bool:
+        """True for every type but bool."""
+        return self.kind != "bool"
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers."""
+        return self.kind in ("int", "uint")
+
+
+bool_ = DType("bool", "bool", 1)
+int8 = DType("int8", "int", 1)
+int16 = DType("int16", "int", 2)
+int32 = DType("int32", "int", 4)
+int64 = DType("int64", "int", 8)
+uint8 = DType("uint8", "uint", 1)
+uint16 = DType("uint16", "uint", 2)
+uint32 = DType("uint32", "uint", 4)
+uint64 = DType("uint64", "uint", 8)
+float16 = DType("float16", "float", 2)
+bfloat16 = DType("bfloat16", "float", 2)
+float32 = DType("float32", "float", 4)
+float64 = DType("float64", "float", 8)
+complex64 = DType("complex64", "complex", 8)
+complex128 = DType("complex128", "complex", 16)
+
+DTYPES: dict[str, DType] = {
+    dtype.name: dtype
+    for dtype in (
+        bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+        float16, bfloat16, float32, float64, complex64, complex128,
+    )
+}  # fmt: skip
+
+DEFAULT_FLOAT = float32
+DEFAULT_INT = int64
+
+_FLOAT_OF_WIDTH = {4: float32, 8: float64}
+_COMPLEX_PART = {complex64: float32, complex128: float64}
+
+
+def as_dtype(value: object) -> DType:
+    """The DType that `value` names: a DType, a name, or a NumPy, torch or Python type."""
+    if isinstance(value, DType):
+        return value
+    if value is float:
+        return DEFAULT_FLOAT
+    if value is int:
+        return DEFAULT_INT
+    if value is complex:
+        return complex64
+    name = value if isinstance(value, str) else getattr(value, "name", None) or _type_name(value)
+    dtype = DTYPES.get(name.removeprefix("torch."))
+    if dtype is None:
+        raise DTypeError(f"dtype {value!r} is not known; magmath has {', '.join(DTYPES)}")
+    return dtype
+
+
+def _type_name(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+@lru_cache(maxsize=None)
+def promote(*dtypes: DType) -> DType:
+    """The type that holds a result of these types (array API 2025.12, "Type Promotion Rules").
+
+    Raises DTypeError where the standard leaves the result undefined: bool with numbers,
+    integers with floats, uint64 with signed integers.
+    """
+    result = dtypes[0]
+    for dtype in dtypes[1:]:
+        result = _promote_pair(result, dtype)
+    return result
+
+
+def _promote_pair(a: DType, b: DType) -> DType:
+    if a == b:
+        return a
+    kinds = {a.kind, b.kind}
+    if kinds == {"int"} or kinds == {"uint"}:
+        return max(a, b, key=lambda t: t.itemsize)
+    if kinds == {"int", "uint"}:
+        signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+        needed = max(signed.itemsize, 2 * unsigned.itemsize)
+        if needed <= 8:
+            return DTYPES[f"int{8 * needed}"]
+    if kinds <= {"float", "complex"}:
+        return _promote_inexact(a, b)
+    raise DTypeError(
+        f"types {a} and {b} have no common type in the array API standard; convert one of the "
+        f"operands with mm.astype(x, …)"
+    )
+
+
+def _promote_inexact(a: DType, b: DType) -> DType:
+    part_a, part_b = _COMPLEX_PART.get(a, a), _COMPLEX_PART.get(b, b)
+    if part_a.itemsize == part_b.itemsize:  # float16 with bfloat16: only float32 holds both
+        part = part_a if part_a == part_b else float32
+    else:
+        part = max(part_a, part_b, key=lambda t: t.itemsize)
+    if "complex" not in (a.kind, b.kind):
+        return part
+    return complex128 if part == float64 else complex64
+
+
+def scalar_dtype(value: bool | int | float | complex, other: DType) -> DType:
+    """The type a Python scalar takes beside an array of type `other`."""
+    if isinstance(value, bool):
+        if other.kind == "bool":
+            return other
+    elif isinstance(value, int):
+        if other.is_numeric:
+            return other
+    elif isinstance(value, float):
+        if other.kind in ("float", "complex"):
+            return other
+    elif isinstance(value, complex):
+        if other.kind == "complex":
+            return other
+        if other.kind == "float":
+            return complex128 if other == float64 else complex64
+    raise DTypeError(
+        f"a Python {type(value).__name__} cannot be combined with an array of {other}; "
+        f"convert the array with mm.astype(x, …)"
+    )
+
+
+def default_dtype(value: bool | int | float | complex) -> DType:
+    """The type of an array made from a Python scalar alone."""
+    if isinstance(value, bool):
+        return bool_
+    if isinstance(value, int):
+        return DEFAULT_INT
+    return DEFAULT_FLOAT if isinstance(value, float) else complex64
+
+
+def accumulator(dtype: DType) -> DType:
+    """The type in which sums and products of `dtype` accumulate and are returned."""
+    if dtype.kind == "bool":
+        return DEFAULT_INT
+    if dtype.kind == "int":
+        return int64
+    return uint64 if dtype.kind == "uint" else dtype
+
+
+def real_dtype(dtype: DType) -> DType:
+    """The real type of the parts of `dtype`."""
+    return _COMPLEX_PART.get(dtype, dtype)

@@ -1,0 +1,56 @@
+"""Shape arithmetic: broadcasting, axes and products, with errors that name the operation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from magmath.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+def size_of(shape: Iterable[int]) -> int:
+    """The number of elements of an array of this shape."""
+    return math.prod(shape)
+
+
+def broadcast(operation: str, *shapes: Shape) -> Shape:
+    """The common shape of operands; ShapeError naming the dimension that disagrees."""
+    result: list[int] = []
+    for from_right in range(1, max(map(len, shapes), default=0) + 1):
+        extents = {s[-from_right] for s in shapes if len(s) >= from_right}
+        wide = extents - {1}
+        if len(wide) > 1:
+            raise ShapeError(
+                f"{operation}: shapes {', '.join(map(str, shapes))} do not broadcast: dimension "
+                f"-{from_right} is {' and '.join(map(str, sorted(wide)))}; dimensions must be equal "
+                f"or 1, counted from the right"
+            )
+        result.append(wide.pop() if wide else 1)
+    return tuple(reversed(result))
+
+
+def normal_axis(operation: str, axis: int, ndim: int) -> int:
+    """`axis` counted from the front; ShapeError if the array has no such axis."""
+    if not -ndim <= axis < ndim:
+        raise ShapeError(f"{operation}: axis {axis} is out of range for an array of {ndim} dimensions")
+    return axis % ndim
+
+
+def normal_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
+    """`axes` as sorted positions from the front, every axis for None; ShapeError for repeats."""
+    if axes is None:
+        return tuple(range(ndim))
+    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    found = [normal_axis(operation, axis, ndim) for axis in given]
+    if len(set(found)) != len(found):
+        raise ShapeError(f"{operation}: axes {given} name an axis twice")
+    return tuple(sorted(found))
+
+
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    """The shape after a reduction over `axes`."""
+    if keepdims:
+        return tuple(1 if d in axes else extent for d, extent in enumerate(shape))
+    return tuple(extent for d, extent in enumerate(shape) if d not in axes)

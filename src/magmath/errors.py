@@ -1,0 +1,64 @@
+"""Every exception that magmath raises on purpose.
+
+Each class also derives from the built-in exception that a Python programmer would expect, so
+`except ValueError` works without knowing this module. Messages say which operation failed, what it
+required, what it was given, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class MagmathError(Exception):
+    """The base of all errors of magmath."""
+
+
+class ShapeError(MagmathError, ValueError):
+    """Shapes do not fit the operation."""
+
+
+class DTypeError(MagmathError, TypeError):
+    """A data type is unknown, or the operation is not defined for it."""
+
+
+class LayoutError(MagmathError, ValueError):
+    """A layout or mesh is contradictory, or does not fit the array or the pool."""
+
+
+class DeviceError(MagmathError, RuntimeError):
+    """A device or kind of memory that this machine does not have."""
+
+
+class MemoryLimitError(MagmathError, MemoryError):
+    """An allocation would exceed the memory limit; names the largest holders."""
+
+
+class WorkerError(MagmathError, RuntimeError):
+    """A worker failed with an exception that has no class of its own here."""
+
+
+class WorkerLost(MagmathError, RuntimeError):
+    """A worker died or stopped answering; the pool is closed and can be started again."""
+
+
+class DataError(MagmathError, ValueError):
+    """A data set or data file is malformed."""
+
+
+class OptionError(MagmathError, ValueError):
+    """An option of the command line is out of range or contradicts another."""
+
+
+class MissingDataError(MagmathError, FileNotFoundError):
+    """A data set is not on this machine; says where it was looked for and how to get it."""
+
+
+class WeightsError(MagmathError, ValueError):
+    """A weights or checkpoint file is malformed, or does not fit the network."""
+
+
+class NonFiniteLoss(MagmathError, ArithmeticError):
+    """The loss became infinite or NaN during training."""
+
+
+class ProtocolError(MagmathError, RuntimeError):
+    """A message between controller and workers is malformed."""

@@ -1,0 +1,126 @@
+"""Graphs: ordering, structural identity, rewriting and printing of a DAG of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from magmath.graph.node import Node
+
+
+def topological(outputs: Iterable[Node]) -> list[Node]:
+    """Every node that the outputs need, each after its inputs (depth first, no recursion)."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(outputs))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((source, False) for source in reversed(node.inputs) if source not in seen)
+    return order
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes that are wanted together, with what they are computed from.
+
+    `targets[i]`, where given, is the leaf whose storage output i takes over (a variable's update,
+    or an input that nobody else holds). `emitted` are 0-d nodes whose values are reported.
+    """
+
+    outputs: tuple[Node, ...]
+    targets: tuple[Node | None, ...] = ()
+    emitted: tuple[Node, ...] = ()
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """Everything that is wanted: outputs, the leaves they go to, and emitted scalars."""
+        targets = tuple(t for t in self.targets if t is not None)
+        return (*self.outputs, *self.emitted, *targets)
+
+    def mapped(self, new: Mapping[Node, Node]) -> Graph:
+        """The graph that wants the images of this one's roots."""
+        return Graph(
+            tuple(new[node] for node in self.outputs),
+            tuple(None if t is None else new[t] for t in self.targets),
+            tuple(new[node] for node in self.emitted),
+        )
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """All nodes, in topological order."""
+        return topological(self.roots)
+
+    @cached_property
+    def leaves(self) -> list[Node]:
+        """The inputs, variables and parameters, in order of first use."""
+        return [node for node in self.nodes if node.is_leaf]
+
+    @cached_property
+    def key(self) -> Hashable:
+        """The structure: equal for graphs that one program can compute.
+
+        Values of parameters, data of inputs and identities of variables are not part of it.
+        """
+        number = {node: i for i, node in enumerate(self.nodes)}
+        entries = tuple(_entry(node, number) for node in self.nodes)
+        targets = tuple(None if t is None else number[t] for t in self.targets)
+        outputs = tuple(number[node] for node in self.outputs)
+        return entries, outputs, targets, tuple(number[node] for node in self.emitted)
+
+    def __str__(self) -> str:
+        number = {node: i for i, node in enumerate(self.nodes)}
+        lines = []
+        for node, i in number.items():
+            arguments = [f"%{number[source]}" for source in node.inputs]
+            arguments += [f"{k}={v}" for k, v in node.attributes.items()]
+            layout = f" {node.layout}" if node.layout is not None else ""
+            lines.append(
+                f"%{i} = {node.name}({', '.join(arguments)}) {list(node.shape)}:{node.dtype}{layout}"
+            )
+        lines.append("return " + ", ".join(f"%{number[node]}" for node in self.outputs))
+        if self.emitted:
+            lines.append("emit " + ", ".join(f"%{number[node]}" for node in self.emitted))
+        return "\n".join(lines)
+
+
+def _entry(node: Node, number: dict[Node, int]) -> Hashable:
+    if node.is_leaf:
+        return node.name, node.shape, node.dtype.name, node.layout
+    return (
+        node.name,
+        tuple(node.attributes.items()),
+        tuple([number[source] for source in node.inputs]),
+        node.layout,
+    )
+
+
+Rule = Callable[[Node], Node | None]
+
+
+def rewrite(graph: Graph, rule: Rule) -> Graph:
+    """The graph with `rule(node)` in place of each node, inputs first; None keeps the node.
+
+    The rule sees nodes whose inputs are rewritten already.
+    """
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        inputs = tuple(new[source] for source in node.inputs)
+        current = node if inputs == node.inputs else node.replace(inputs)
+        new[node] = rule(current) or current
+    return graph.mapped(new)
+
+
+def users_of(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
+    """For every node, the nodes that read it (once per reading operand)."""
+    users: dict[Node, list[Node]] = {node: [] for node in nodes}
+    for node in nodes:
+        for source in node.inputs:
+            users[source].append(node)
+    return users
+

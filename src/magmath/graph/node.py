@@ -1,0 +1,111 @@
+"""The node: one operation applied to inputs, immutable, with its shape, dtype and user's line.
+
+A node is built the moment the user writes the operation, so a mistake is reported there. Leaves
+are nodes without inputs: `input` (an evaluated array), `variable` (a named cell whose current array
+is looked up when a program runs) and `parameter` (a Python number, never part of a program's key).
+`layout` is None until the place pass has chosen one, except for leaves, whose data lie somewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from magmath.core.dtypes import DType
+from magmath.layout import Layout
+
+if TYPE_CHECKING:
+    from magmath.graph.operation import Operation
+
+Shape = tuple[int, ...]
+Line = tuple[str, int] | None
+NO_ATTRIBUTES: Mapping[str, Any] = {}
+
+
+class Node:
+    """An operation's immutable application.
+
+    `value` is carried by leaves alone: the data behind an `input`, the cell of a `variable`, the
+    number of a `parameter`. `variables` are the variable leaves that the node depends on.
+    """
+
+    __slots__ = (
+        "attributes", "dtype", "inputs", "layout", "line", "operation", "shape", "value",
+        "variables", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        operation: Operation,
+        inputs: tuple[Node, ...],
+        attributes: Mapping[str, Any],
+        shape: Shape,
+        dtype: DType,
+        *,
+        layout: Layout | None = None,
+        line: Line = None,
+        value: Any = None,
+    ) -> None:
+        self.operation = operation
+        self.inputs = inputs
+        self.attributes = attributes
+        self.shape = shape
+        self.dtype = dtype
+        self.layout = layout
+        self.line = line
+        self.value = value
+        self.variables: frozenset[Node] = _variables_of(inputs)
+
+    @property
+    def name(self) -> str:
+        """The operation's name."""
+        return self.operation.name
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for inputs, variables and parameters."""
+        return self.operation.leaf
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole array, wherever they lie."""
+        return self.size * self.dtype.itemsize
+
+    def replace(self, inputs: tuple[Node, ...], layout: Layout | None = None) -> Node:
+        """The same operation on other inputs, in a layout."""
+        return Node(
+            self.operation, inputs, self.attributes, self.shape, self.dtype,
+            layout=layout if layout is not None else self.layout, line=self.line, value=self.value,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        layout = f" {self.layout}" if self.layout is not None else ""
+        return f"{self.name}{list(self.shape)}:{self.dtype}{layout}"
+
+
+def _variables_of(inputs: Iterable[Node]) -> frozenset[Node]:
+    found: frozenset[Node] = frozenset()
+    for node in inputs:
+        if node.name == "variable":
+            found |= {node}
+        elif node.variables:
+            found = node.variables if not found else found | node.variables
+    return found
+
+
+def where_built(line: Line) -> str:
+    """`file:line` of the user's code that built a node, for messages."""
+    return f"{line[0]}:{line[1]}" if line else "an internal line"

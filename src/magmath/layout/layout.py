@@ -1,0 +1,427 @@
+"""The layout: how an array of a given shape is divided over a mesh of workers.
+
+A product layout says for each array dimension along which mesh axis it is split, if any, and for
+each mesh axis whether it holds a pending reduction; a mesh axis that does neither replicates. A
+boxes layout places arbitrary rectangles on arbitrary workers. Layouts are immutable, hashable and
+small, and answer which indices each worker holds without asking anyone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import index
+from typing import Any
+
+from magmath.core.index import IndexSet, Tile, tile_shape
+from magmath.errors import LayoutError
+from magmath.layout.boxes import Box, check_tiling
+from magmath.layout.mesh import Mesh
+from magmath.layout.rule import BoxLike, Rule
+from magmath.layout.split import Split
+
+REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
+_MOST = 2**63 - 1  # indices are int64
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Layout:
+    """How an array of `shape` is divided over `mesh`.
+
+    `splits[d]`: how dimension d is divided, or None where it is whole. A mesh axis splits at most
+    one dimension. `partial[a]`: the reduction that is pending along mesh axis a, or None; `()`
+    stands for none at all; all pending reductions of an array are of one name.
+    `boxes`: ((box, worker), …) that tile the array exactly, instead of splits and partial; a worker
+    stores its boxes one after another, in this order, each in C order, in one flat buffer.
+    `shared`: an array replicated on the whole mesh that is stored once per host, in the window of
+    the host's first worker.
+
+    Raises LayoutError where the parts contradict each other.
+    """
+
+    shape: tuple[int, ...]
+    mesh: Mesh
+    splits: tuple[Split | None, ...]
+    partial: tuple[str | None, ...] = ()
+    boxes: tuple[tuple[Box, int], ...] | None = None
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.partial:
+            object.__setattr__(self, "partial", (None,) * self.mesh.ndim)
+        if (
+            min(self.shape, default=0) < 0
+            or max(self.shape, default=0) > _MOST
+            or self.size > _MOST
+        ):
+            raise LayoutError(
+                f"a layout needs lengths from 0 up and at most 2**63 - 1 elements, not shape "
+                f"{self.shape}"
+            )
+        _check_splits(self)
+        _check_partial(self)
+        if self.shared and not self._is_plain:
+            raise LayoutError(f"a shared array must be replicated, this layout is {self.text()}")
+        if self.boxes is not None:
+            _check_boxes(self)
+
+    # Rules: the forms that users write, bound to a shape and a mesh later.
+
+    @staticmethod
+    def replicated() -> Rule:
+        """Every worker holds the whole array."""
+        return Rule()
+
+    @staticmethod
+    def split(
+        axis: int, cuts: Sequence[int] | None = None, *, mesh_axis: int | str | None = None
+    ) -> Rule:
+        """Dimension `axis` in contiguous pieces, one for each worker.
+
+        `cuts`: boundaries of the pieces from 0 to the length of the dimension, at most one piece
+        for each worker; by default the pieces are as equal as can be. `mesh_axis`: divide along
+        this axis of the mesh only and replicate along the others; by default all workers divide.
+        """
+        return Rule.along(axis, mesh_axis, cuts=cuts)
+
+    @staticmethod
+    def cyclic(axis: int, block: int = 1, *, mesh_axis: int | str | None = None) -> Rule:
+        """Dimension `axis` dealt to the workers in turn, `block` indices at a time."""
+        return Rule.along(axis, mesh_axis, block=block)
+
+    @staticmethod
+    def grid(shape: Sequence[int]) -> Rule:
+        """The first dimensions split over a grid of workers: p * q of them for shape (p, q)."""
+        return Rule.on_grid(shape)
+
+    @staticmethod
+    def block_cyclic(blocks: Sequence[int], grid: Sequence[int]) -> Rule:
+        """ScaLAPACK's distribution: blocks (mb, nb) dealt over a grid (p, q) of workers."""
+        return Rule.on_grid(grid, blocks)
+
+    @staticmethod
+    def on(worker: int) -> Rule:
+        """The whole array on one worker."""
+        return Rule(worker=index(worker))
+
+    @staticmethod
+    def blocks(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
+        """Arbitrary rectangles on arbitrary workers: [(box, worker), …].
+
+        A box is a slice or a (start, stop) pair for each dimension; the boxes must tile the array.
+        """
+        return Rule.of_boxes(boxes)
+
+    # Bound layouts, as planners make them.
+
+    @staticmethod
+    def whole(shape: Sequence[int], mesh: Mesh, *, shared: bool = False) -> Layout:
+        """An array replicated on every worker of the mesh."""
+        return Layout(tuple(shape), mesh, (None,) * len(shape), shared=shared)
+
+    @staticmethod
+    def even(shape: Sequence[int], mesh: Mesh, dim: int, axis: int = 0) -> Layout:
+        """Dimension `dim` split evenly along mesh axis `axis`, replicated along the others."""
+        split = Split.even(axis, shape[dim], mesh.shape[axis])
+        return Layout.whole(shape, mesh).replace_split(dim, split)
+
+    def replace_split(self, dim: int, split: Split | None) -> Layout:
+        """This layout with dimension `dim` divided by `split`, or whole where it is None."""
+        splits = list(self.splits)
+        splits[dim] = split
+        return replace(self, splits=tuple(splits), shared=False)
+
+    def without_partial(self) -> Layout:
+        """This layout with every pending reduction done: replicated where it was pending."""
+        return replace(self, partial=()) if self.is_partial else self
+
+    # What the layout says.
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions of the array."""
+        return len(self.shape)
+
+    @cached_property
+    def size(self) -> int:
+        """The number of elements of the whole array."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def reduction(self) -> str | None:
+        """The name of the pending reduction, or None."""
+        return next((name for name in self.partial if name is not None), None)
+
+    @property
+    def is_partial(self) -> bool:
+        """True where a reduction is pending."""
+        return self.reduction is not None
+
+    @cached_property
+    def is_replicated(self) -> bool:
+        """True where each worker of the mesh holds the whole array, with nothing pending."""
+        return (
+            self.boxes is None
+            and not self.is_partial
+            and all(s is None or self.mesh.shape[s.axis] == 1 for s in self.splits)
+        )
+
+    def split_of(self, dim: int) -> Split | None:
+        """How dimension `dim` is divided; None where it is whole."""
+        return self.splits[dim]
+
+    def axis_of(self, dim: int) -> int | None:
+        """The mesh axis that divides dimension `dim`, or None."""
+        split = self.splits[dim]
+        return None if split is None else split.axis
+
+    def dim_of(self, axis: int) -> int | None:
+        """The dimension that mesh axis `axis` divides, or None."""
+        return self._dims[axis]
+
+    @cached_property
+    def _dims(self) -> tuple[int | None, ...]:
+        dims: list[int | None] = [None] * self.mesh.ndim
+        for dim, split in enumerate(self.splits):
+            if split is not None:
+                dims[split.axis] = dim
+        return tuple(dims)
+
+    def placement(self, axis: int) -> str:
+        """The layout seen along one mesh axis: "S(0)", "R" or "P(sum)"."""
+        dim = self._dims[axis]
+        if dim is not None:
+            split = self.splits[dim]
+            assert split is not None
+            return f"S({dim}{split.pieces.describe(self.mesh.shape[axis])})"
+        name = self.partial[axis]
+        return "R" if name is None else f"P({name})"
+
+    # Who holds what.
+
+    def tiles(self, worker: int) -> tuple[Tile, ...]:
+        """The tiles that a worker holds.
+
+        A product layout has one tile (possibly of size 0) on each worker of the mesh; a boxes
+        layout one for each of the worker's boxes. A worker outside the mesh has none.
+        """
+        tiles = self._tiles.get(worker)
+        if tiles is None:
+            tiles = self._tiles[worker] = self._tiles_of(worker)
+        return tiles
+
+    @cached_property
+    def _tiles(self) -> dict[int, tuple[Tile, ...]]:
+        return {}
+
+    def _tiles_of(self, worker: int) -> tuple[Tile, ...]:
+        if self.boxes is not None:
+            return tuple([_tile(box) for box, owner in self.boxes if owner == worker])
+        coordinate = self.mesh.coordinate(worker)
+        if coordinate is None:
+            return ()
+        return (
+            tuple(
+                [
+                    IndexSet.range(0, extent)
+                    if split is None
+                    else split.held(coordinate[split.axis])
+                    for extent, split in zip(self.shape, self.splits, strict=True)
+                ]
+            ),
+        )
+
+    def local_shape(self, worker: int) -> tuple[int, ...]:
+        """The shape of the tensor in which a worker stores its part.
+
+        Of a boxes layout it is flat, `(n,)`. A worker outside the mesh stores an empty tensor:
+        `(0,) * ndim`, and `(0,)` for an array of no dimensions. So a shape is always returned, and
+        its size is `local_size(worker)`.
+        """
+        tiles = self.tiles(worker)
+        if self.boxes is not None:
+            return (sum(math.prod(tile_shape(tile)) for tile in tiles),)
+        return tile_shape(tiles[0]) if tiles else (0,) * max(self.ndim, 1)
+
+    def local_size(self, worker: int) -> int:
+        """The number of elements that a worker stores."""
+        return math.prod(self.local_shape(worker))
+
+    def tile_spans(self, worker: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """For each of a worker's tiles: where it begins in the flat local buffer, and its shape."""
+        spans, offset = [], 0
+        for tile in self.tiles(worker):
+            shape = tile_shape(tile)
+            spans.append((offset, shape))
+            offset += math.prod(shape)
+        return tuple(spans)
+
+    @cached_property
+    def max_local_size(self) -> int:
+        """The largest number of elements that any worker stores."""
+        if self.boxes is not None:
+            return max(self.local_size(worker) for worker in self.mesh.workers)
+        return math.prod(
+            [
+                extent
+                if split is None
+                else max([split.held(c).size for c in range(self.mesh.shape[split.axis])])
+                for extent, split in zip(self.shape, self.splits, strict=True)
+            ]
+        )
+
+    # Identity, printing, encoding.
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.shape, self.mesh, self.splits, self.partial, self.boxes, self.shared))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: Any) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Layout)
+            and self._hash == other._hash
+            and self.shape == other.shape
+            and self.mesh == other.mesh
+            and self.splits == other.splits
+            and self.partial == other.partial
+            and self.boxes == other.boxes
+            and self.shared == other.shared
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made anew, since the hash of a string differs between processes.
+        return Layout.decode, (self.encode(),)
+
+    def text(self) -> str:
+        """The placements alone, without the workers: "S(0)", "[S(0)@data, R@model]"."""
+        if self.boxes is not None:
+            return f"blocks({len(self.boxes)})"
+        if self.mesh.ndim == 1:
+            text = self.placement(0)
+        elif self._is_plain:
+            text = "R"
+        else:
+            axes = range(self.mesh.ndim)
+            parts = [f"{self.placement(axis)}@{self.mesh.names[axis]}" for axis in axes]
+            text = f"[{', '.join(parts)}]"
+        return text + (", shared" if self.shared else "")
+
+    def __str__(self) -> str:
+        return self.text() + self.mesh.suffix
+
+    def __repr__(self) -> str:
+        return f"<Layout of {self.shape}: {self}>"
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        return self.boxes is None and not any(self.splits) and not self.is_partial
+
+    def encode(self) -> tuple[Any, ...]:
+        """Nested tuples of plain integers and strings (fit for msgpack) that `decode` reads."""
+        boxes = () if self.boxes is None else (self.boxes,)
+        return (
+            self.shape,
+            self.mesh.encode(),
+            tuple([() if split is None else split.encode() for split in self.splits]),
+            tuple([name or "" for name in self.partial]),
+            boxes,
+            int(self.shared),
+        )
+
+    @staticmethod
+    def decode(encoded: Any) -> Layout:
+        """The layout that `encode` wrote; lists may stand for tuples.
+
+        Raises LayoutError where `encoded` is malformed.
+        """
+        try:
+            shape, mesh, splits, partial, boxes, shared = encoded
+            return Layout(
+                tuple([index(extent) for extent in shape]),
+                Mesh.decode(mesh),
+                tuple([Split.decode(split) if split else None for split in splits]),
+                tuple([name or None for name in partial]),
+                _decode_boxes(boxes[0]) if boxes else None,
+                bool(index(shared)),
+            )
+        except (TypeError, ValueError) as error:
+            if isinstance(error, LayoutError):
+                raise
+            raise LayoutError(f"a malformed layout cannot be decoded: {error}") from error
+
+
+def _check_splits(layout: Layout) -> None:
+    if len(layout.splits) != layout.ndim:
+        raise LayoutError(
+            f"an array of shape {layout.shape} needs {layout.ndim} splits (None where whole), "
+            f"not {len(layout.splits)}"
+        )
+    used: dict[int, int] = {}
+    for dim, split in enumerate(layout.splits):
+        if split is None:
+            continue
+        if not 0 <= split.axis < layout.mesh.ndim:
+            raise LayoutError(f"dimension {dim} is split along axis {split.axis}, {layout.mesh}")
+        if split.axis in used:
+            raise LayoutError(
+                f"dimensions {used[split.axis]} and {dim} are both split along mesh axis "
+                f"{split.axis}; give each its own axis of the mesh"
+            )
+        used[split.axis] = dim
+        if split.extent != layout.shape[dim]:
+            raise LayoutError(
+                f"dimension {dim} of an array of shape {layout.shape} has length "
+                f"{layout.shape[dim]}, its split is of length {split.extent}"
+            )
+        if split.pieces.span > layout.mesh.shape[split.axis]:
+            raise LayoutError(
+                f"dimension {dim} has an owner at coordinate {split.pieces.span - 1} of mesh axis "
+                f"{split.axis}, whose length is {layout.mesh.shape[split.axis]}"
+            )
+
+
+def _check_partial(layout: Layout) -> None:
+    names = {name for name in layout.partial if name is not None}
+    if len(layout.partial) != layout.mesh.ndim or not names <= set(REDUCTIONS) or len(names) > 1:
+        raise LayoutError(
+            f"pending reductions are one name of {', '.join(REDUCTIONS)} or None for each of the "
+            f"{layout.mesh.ndim} mesh axes, not {layout.partial}; reduce with one name first"
+        )
+    for split in layout.splits:
+        if split is not None and layout.partial[split.axis] is not None:
+            raise LayoutError(
+                f"mesh axis {split.axis} both splits a dimension and has a pending reduction"
+            )
+
+
+def _check_boxes(layout: Layout) -> None:
+    assert layout.boxes is not None
+    if any(layout.splits) or layout.is_partial:
+        raise LayoutError("a layout of boxes has no splits and no pending reductions")
+    check_tiling(layout.shape, tuple([box for box, _ in layout.boxes]))
+    strangers = {worker for _, worker in layout.boxes} - set(layout.mesh.workers)
+    if strangers:
+        raise LayoutError(
+            f"Layout.blocks places boxes on workers {sorted(strangers)}, which are not in the "
+            f"pool; it has workers {layout.mesh.workers}"
+        )
+
+
+def _tile(box: Box) -> Tile:
+    return tuple([IndexSet.range(start, stop) for start, stop in box])
+
+
+def _decode_boxes(encoded: Any) -> tuple[tuple[Box, int], ...]:
+    return tuple(
+        [
+            (tuple([(index(start), index(stop)) for start, stop in box]), index(worker))
+            for box, worker in encoded
+        ]
+    )

@@ -1,0 +1,190 @@
+"""The mesh: worker numbers arranged as an n-dimensional grid with named axes.
+
+A layout divides an array along the axes of a mesh. A mesh holds any workers of the pool in any
+order, each at most once; position in the grid is row-major.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from operator import index
+from typing import Any
+
+from magmath.errors import LayoutError
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Mesh:
+    """An immutable grid of workers.
+
+    `shape`: length of each axis, at least one axis, each at least 1. `names`: one name per axis;
+    by default the axis numbers. `workers`: the worker at each position, row-major; by default
+    0 … size - 1. Raises LayoutError where these do not fit together.
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    workers: tuple[int, ...]
+
+    def __init__(
+        self,
+        shape: int | Sequence[int],
+        names: Sequence[str] | None = None,
+        workers: Sequence[int] | None = None,
+    ) -> None:
+        lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+        lengths = tuple([index(n) for n in lengths])
+        if not lengths or min(lengths) < 1:
+            raise LayoutError(f"Mesh needs one or more axes of length at least 1, not {lengths}")
+        size = math.prod(lengths)
+        if workers is not None and len(workers) != size:
+            raise LayoutError(
+                f"Mesh of shape {lengths} needs {size} workers, {len(workers)} were given"
+            )
+        numbers = tuple([index(w) for w in (range(size) if workers is None else workers)])
+        if len(set(numbers)) != size or min(numbers) < 0:
+            raise LayoutError(
+                f"Mesh needs worker numbers from 0 up, each at most once, not {numbers}"
+            )
+        object.__setattr__(self, "shape", lengths)
+        object.__setattr__(self, "names", _checked_names(lengths, names))
+        object.__setattr__(self, "workers", numbers)
+
+    @cached_property
+    def size(self) -> int:
+        """The number of workers."""
+        return len(self.workers)
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Distance in `workers` between neighbours along each axis."""
+        return tuple([math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim)])
+
+    @cached_property
+    def _position(self) -> dict[int, int]:
+        return {worker: place for place, worker in enumerate(self.workers)}
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.shape, self.names, self.workers))
+
+    @staticmethod
+    def line(count: int) -> Mesh:
+        """The workers 0 … count - 1 along one axis."""
+        return _line(count)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def position(self, worker: int) -> int | None:
+        """The place of `worker` in `workers`, or None where it is not in the mesh."""
+        return self._position.get(worker)
+
+    def coordinate(self, worker: int) -> tuple[int, ...] | None:
+        """The place of `worker` along each axis, or None where it is not in the mesh."""
+        place = self._position.get(worker)
+        if place is None:
+            return None
+        return tuple(place // s % n for s, n in zip(self.strides, self.shape, strict=True))
+
+    def axis_workers(self, worker: int, axis: int | str) -> tuple[int, ...]:
+        """The workers that differ from `worker` along this axis only, itself included, in order.
+
+        Raises LayoutError where the worker or the axis is not in the mesh.
+        """
+        number = self.axis(axis)
+        place = self._position.get(worker)
+        if place is None:
+            raise LayoutError(f"worker {worker} is not in {self}; it has {self.workers}")
+        stride, length = self.strides[number], self.shape[number]
+        first = place - place // stride % length * stride
+        return self.workers[first : first + length * stride : stride]
+
+    def axis(self, axis: int | str) -> int:
+        """The number of the axis with this name or (possibly negative) number."""
+        if isinstance(axis, str):
+            if axis in self.names:
+                return self.names.index(axis)
+        elif -self.ndim <= axis < self.ndim:
+            return axis % self.ndim
+        raise LayoutError(
+            f"{self} has no axis {axis!r}; its axes are {', '.join(map(repr, self.names))}, "
+            f"numbered from 0 to {self.ndim - 1}"
+        )
+
+    def flattened(self) -> Mesh:
+        """The same workers in the same order along one axis."""
+        return self if self.ndim == 1 else Mesh((self.size,), None, self.workers)
+
+    def encode(self) -> tuple[Any, ...]:
+        """Tuples of plain integers and strings, from which `decode` makes an equal mesh."""
+        return self.shape, self.names, self.workers
+
+    @staticmethod
+    def decode(encoded: Any) -> Mesh:
+        """The mesh that `encode` wrote. Raises LayoutError where `encoded` is malformed."""
+        try:
+            shape, names, workers = encoded
+            return Mesh(tuple(shape), tuple(names), tuple(workers))
+        except (TypeError, ValueError) as error:
+            raise LayoutError(f"a malformed mesh cannot be decoded: {error}") from error
+
+    def __eq__(self, other: Any) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Mesh)
+            and self._hash == other._hash
+            and self.workers == other.workers
+            and self.shape == other.shape
+            and self.names == other.names
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made anew, since the hash of a string differs between processes.
+        return Mesh, (self.shape, self.names, self.workers)
+
+    def __str__(self) -> str:
+        axes = [
+            str(length) if name == str(axis) else f"{name}={length}"
+            for axis, (name, length) in enumerate(zip(self.names, self.shape, strict=True))
+        ]
+        return f"Mesh({' x '.join(axes)}{self.suffix})"
+
+    __repr__ = __str__
+
+    @property
+    def suffix(self) -> str:
+        """ " on 4-7" for workers other than 0 … size - 1, else nothing; for short prints."""
+        if self.workers == tuple(range(self.size)):
+            return ""
+        first, last = self.workers[0], self.workers[-1]
+        if self.size > 2 and self.workers == tuple(range(first, last + 1)):
+            return f" on {first}-{last}"
+        return f" on {','.join(map(str, self.workers))}"
+
+
+@lru_cache(maxsize=1024)
+def _line(count: int) -> Mesh:
+    return Mesh((count,))
+
+
+def _checked_names(shape: tuple[int, ...], names: Sequence[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return tuple(str(axis) for axis in range(len(shape)))
+    if isinstance(names, str):
+        names = (names,)
+    unique = len(set(names)) == len(names)
+    if len(names) != len(shape) or not unique or not all(isinstance(n, str) for n in names):
+        raise LayoutError(
+            f"Mesh of {len(shape)} axes needs as many different names (strings), not {names!r}"
+        )
+    return tuple(names)

@@ -1,0 +1,312 @@
+"""The moves of one stage of a redistribution: every wanted part matched with one who holds it.
+
+The tiles of a product layout are products over dimensions, so they are intersected dimension by
+dimension and the results combined; boxes are found by comparing corners all at once. Among
+replicas a worker takes from itself, else from the one that has sent the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from magmath.core.index import IndexSet, Tile
+from magmath.layout.layout import Layout
+from magmath.layout.mesh import Mesh
+
+Select: TypeAlias = tuple["slice | NDArray[np.int64]", ...]
+
+
+class Move(NamedTuple):
+    """One part of a tile of `source` that goes to a tile of `target` (both worker numbers).
+
+    `source_tile` and `target_tile` count the tiles of `Layout.tiles(worker)`. The selects take the
+    part out of either tile, one slice or index array per dimension (their outer product). `shape`
+    is that of the part. `combine`: reduce the part into the target instead of copying it there.
+    """
+
+    source: int
+    source_tile: int
+    target: int
+    target_tile: int
+    source_select: Select
+    target_select: Select
+    shape: tuple[int, ...]
+    combine: bool = False
+
+
+class _Wanted(NamedTuple):
+    """A part that a worker must get: the global indices, and the tile in which it stores them."""
+
+    worker: int
+    tile: int
+    part: Tile
+    stored: Tile
+    kept: int
+    """Distance in the source's mesh to the contributor whose pending share this is."""
+
+
+class _Match(NamedTuple):
+    """A common part of a source tile and a wanted one; `place` is a holder's place in the mesh."""
+
+    place: int
+    source_tile: int
+    source_select: Select
+    target_select: Select
+    shape: tuple[int, ...]
+
+
+def moves_between(source: Layout, target: Layout) -> tuple[tuple[Move, ...], tuple[int, ...]]:
+    """The moves of a single stage, by target worker, and the workers that start as identity."""
+    kept = kept_axes(source, target)
+    wanted, identity = _wanted(source, target, kept)
+    match = _matcher(source)
+    holders = _Holders(source, reduced_axes(source, target))
+    moves: list[Move] = []
+    found: dict[tuple[Tile, Tile], list[_Match]] = {}
+    for want in wanted:
+        key = want.part, want.stored
+        if key not in found:
+            found[key] = match(want.part, want.stored)
+        for part in found[key]:
+            for combine, worker in enumerate(holders.choose(part, want)):
+                moves.append(
+                    Move(
+                        worker, part.source_tile, want.worker, want.tile,
+                        part.source_select, part.target_select, part.shape, combine > 0,
+                    )
+                )  # fmt: skip
+    return tuple(moves), identity
+
+
+def kept_axes(source: Layout, target: Layout) -> tuple[int, ...]:
+    """The mesh axes along which a pending reduction stays pending."""
+    if (
+        source.reduction is None
+        or source.reduction != target.reduction
+        or source.mesh.shape != target.mesh.shape
+        or source.mesh.workers != target.mesh.workers
+    ):
+        return ()
+    both = zip(source.partial, target.partial, strict=True)
+    return tuple([axis for axis, (a, b) in enumerate(both) if a is not None and b is not None])
+
+
+def reduced_axes(source: Layout, target: Layout) -> tuple[int, ...]:
+    """The mesh axes along which the source's pending reduction is done."""
+    if source.reduction is None:
+        return ()
+    kept = kept_axes(source, target)
+    pending = enumerate(source.partial)
+    return tuple([axis for axis, name in pending if name is not None and axis not in kept])
+
+
+def longest_dimension(shape: tuple[int, ...]) -> int:
+    """The first of the longest dimensions of a shape that has any."""
+    return max(range(len(shape)), key=lambda dim: shape[dim])
+
+
+# What is wanted ---------------------------------------------------------------------------------
+
+
+def _wanted(
+    source: Layout, target: Layout, kept: Sequence[int]
+) -> tuple[list[_Wanted], tuple[int, ...]]:
+    if target.shared:
+        return list(_shared_parts(source, target)), ()
+    if target.boxes is not None:
+        return [
+            _Wanted(worker, number, tile, tile, 0)
+            for worker in target.mesh.workers
+            for number, tile in enumerate(target.tiles(worker))
+        ], ()
+    wanted: list[_Wanted] = []
+    identity: list[int] = []
+    mesh = target.mesh
+    fresh = [a for a, name in enumerate(target.partial) if name is not None and a not in kept]
+    for place, worker in enumerate(mesh.workers):
+        if any(place // mesh.strides[axis] % mesh.shape[axis] for axis in fresh):
+            identity.append(worker)
+            continue
+        share = sum(place // mesh.strides[a] % mesh.shape[a] * mesh.strides[a] for a in kept)
+        tile = target.tiles(worker)[0]
+        wanted.append(_Wanted(worker, 0, tile, tile, share))
+    return wanted, tuple(identity)
+
+
+def _shared_parts(source: Layout, target: Layout) -> Iterator[_Wanted]:
+    """Who writes which part of the one shared copy: what he holds already, wherever possible."""
+    mesh = target.mesh
+    whole = target.tiles(mesh.workers[0])[0]
+    if source.is_replicated:
+        holding = [worker for worker in mesh.workers if source.mesh.position(worker) is not None]
+        writers = holding or mesh.workers
+        if not target.shape:
+            yield _Wanted(writers[0], 0, whole, whole, 0)
+            return
+        line = Mesh((len(writers),), None, writers)
+        share = Layout.even(target.shape, line, longest_dimension(target.shape))
+        for worker in writers:
+            yield _Wanted(worker, 0, share.tiles(worker)[0], whole, 0)
+        return
+    homeless = 0
+    for tile, holders in _pieces(source):
+        writer = next((w for w in holders if mesh.position(w) is not None), None)
+        if writer is None:
+            writer = mesh.workers[homeless % mesh.size]
+            homeless += 1
+        yield _Wanted(writer, 0, tile, whole, 0)
+
+
+def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
+    """Every different tile of a layout without pending reductions, and the workers that hold it."""
+    workers = layout.mesh.workers
+    if layout.boxes is not None:
+        yield from ((tile, [w]) for w in workers for tile in layout.tiles(w))
+        return
+    alike = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is None]
+    divided = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is not None]
+    replicas = _places(layout.mesh, alike)
+    for place in _places(layout.mesh, divided):
+        yield layout.tiles(workers[place])[0], [workers[place + step] for step in replicas]
+
+
+# Who holds it -----------------------------------------------------------------------------------
+
+
+class _Holders:
+    """The workers that hold a part of the source, and how much each has been asked for."""
+
+    def __init__(self, source: Layout, reduced: Sequence[int]) -> None:
+        self.mesh = source.mesh
+        mesh = source.mesh
+        alike: Iterable[int] = ()
+        if source.boxes is None:
+            alike = [a for a in range(mesh.ndim) if _is_replication(source, a)]
+        self.replicas = _places(mesh, alike)
+        self.contributions = _places(mesh, reduced)
+        self.sent = [0] * mesh.size
+
+    def choose(self, part: _Match, want: _Wanted) -> list[int]:
+        """For each contribution to the part, the worker that it is taken from."""
+        workers = self.mesh.workers
+        first = part.place + want.kept
+        if len(self.replicas) == 1:
+            return [workers[first + contribution] for contribution in self.contributions]
+        own = self.mesh.position(want.worker)
+        chosen = []
+        for contribution in self.contributions:
+            places = [first + contribution + replica for replica in self.replicas]
+            if own in places:
+                chosen.append(want.worker)
+                continue
+            place = min(places, key=self.sent.__getitem__)
+            self.sent[place] += _volume(part.shape)
+            chosen.append(workers[place])
+        return chosen
+
+
+def _is_replication(layout: Layout, axis: int) -> bool:
+    return layout.dim_of(axis) is None and layout.partial[axis] is None
+
+
+def _places(mesh: Mesh, axes: Iterable[int]) -> list[int]:
+    """Distances in the mesh, row-major, from coordinate 0 of these axes to all along them."""
+    places = [0]
+    for axis in axes:
+        steps = [step * mesh.strides[axis] for step in range(mesh.shape[axis])]
+        places = [place + step for place in places for step in steps]
+    return places
+
+
+def _volume(shape: Sequence[int]) -> int:
+    volume = 1
+    for extent in shape:
+        volume *= extent
+    return volume
+
+
+# What they have in common -------------------------------------------------------------------------
+
+_Matcher: TypeAlias = Callable[[Tile, Tile], list[_Match]]
+_Overlap: TypeAlias = "tuple[int, slice | NDArray[np.int64], slice | NDArray[np.int64], int]"
+
+
+def _matcher(source: Layout) -> _Matcher:
+    """A function from a wanted part and the tile storing it to what the source has of the part."""
+    return _product_matcher(source) if source.boxes is None else _box_matcher(source)
+
+
+def _product_matcher(source: Layout) -> _Matcher:
+    held: list[list[tuple[int, IndexSet]]] = []
+    for extent, split in zip(source.shape, source.splits, strict=True):
+        if split is None:
+            held.append([(0, IndexSet.range(0, extent))])
+        else:
+            stride = source.mesh.strides[split.axis]
+            places = range(source.mesh.shape[split.axis])
+            held.append([(place * stride, split.held(place)) for place in places])
+    overlaps: dict[tuple[int, IndexSet, IndexSet], list[_Overlap]] = {}
+
+    def match(part: Tile, stored: Tile) -> list[_Match]:
+        sides = []
+        for dim, (wanted, store) in enumerate(zip(part, stored, strict=True)):
+            key = dim, wanted, store
+            if key not in overlaps:
+                overlaps[key] = list(_overlaps(held[dim], wanted, store))
+            sides.append(overlaps[key])
+        matches = []
+        for combination in product(*sides):
+            places, selects, targets, shape = zip(*combination, strict=True) if sides else _POINT
+            matches.append(_Match(sum(places), 0, selects, targets, shape))
+        return matches
+
+    return match
+
+
+_POINT: tuple[tuple[int, ...], Select, Select, tuple[int, ...]] = ((), (), (), ())
+
+
+def _overlaps(
+    held: list[tuple[int, IndexSet]], wanted: IndexSet, stored: IndexSet
+) -> Iterator[_Overlap]:
+    """Along one dimension: whom to ask, the part in his tile, the part in one's own, its length."""
+    for place, indices in held:
+        common = indices.intersect(wanted)
+        if common.size:
+            select, target = indices.locate(common), stored.locate(common)
+            yield place, select.selector(), target.selector(), common.size
+
+
+def _box_matcher(source: Layout) -> _Matcher:
+    assert source.boxes is not None
+    numbers: dict[int, int] = {}
+    pieces: list[tuple[int, int]] = []
+    for _, worker in source.boxes:
+        number = numbers[worker] = numbers.get(worker, -1) + 1
+        place = source.mesh.position(worker)
+        assert place is not None
+        pieces.append((place, number))
+    corners = np.array([box for box, _ in source.boxes], np.int64)
+    corners = corners.reshape(len(pieces), len(source.shape), 2)
+
+    def match(part: Tile, stored: Tile) -> list[_Match]:
+        low = np.array([indices.start for indices in part], np.int64)
+        high = np.array([indices.stop for indices in part], np.int64)
+        near = ((corners[:, :, 0] < high) & (low < corners[:, :, 1])).all(axis=1)
+        matches = []
+        for piece in np.flatnonzero(near).tolist():
+            sides: list[_Overlap] = []
+            for (start, stop), wanted, store in zip(corners[piece], part, stored, strict=True):
+                tile = [(0, IndexSet.range(int(start), int(stop)))]
+                sides.extend(_overlaps(tile, wanted, store))
+            if len(sides) == len(part):
+                _, selects, targets, shape = zip(*sides, strict=True) if sides else _POINT
+                matches.append(_Match(*pieces[piece], selects, targets, shape))
+        return matches
+
+    return match

@@ -1,0 +1,232 @@
+"""The plan of a redistribution: which worker sends which part of its tile to whom.
+
+`plan` intersects the tiles of two layouts of one shape, whatever they are: any cuts, meshes of the
+same or other workers, replicas, boxes, pending reductions. It reads nothing but the layouts and
+comes to the same result on every worker, so nobody need be asked. Reductions apart, no worker is
+sent an element that it holds already, or that another sends it too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from magmath.errors import ShapeError
+from magmath.layout.layout import Layout
+from magmath.layout.mesh import Mesh
+from magmath.layout.moves import Move, longest_dimension, moves_between, reduced_axes
+from magmath.layout.split import Split
+from magmath.layout.transition import holds_alike, transition
+
+SMALL = 1024  # elements; up to here a reduction to replicas is one stage: latency is what it costs
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """What one worker receives and sends in a stage: elements, and messages of one per peer."""
+
+    received: int = 0
+    sent: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Moves that can all run at once, after the stages before.
+
+    `reduce`: the reduction by which moves with `combine` go into their target; the moves into one
+    region stand together, the first of them copies, and they come in the order of the positions
+    along the mesh axes that are reduced, so that every replica gets the same bits.
+    `identity`: workers that first fill their tile with the identity of `target.reduction`, because
+    the value of an array that becomes pending is kept by one contributor only.
+    `kind`: "nothing" (the tiles stay as they are), "local" (no worker needs another), "allgather",
+    "reduce_scatter", "allreduce", "all_to_all", or "exchange" for anything else. Writing into a
+    shared array is never "local", since others read what a worker writes.
+    """
+
+    source: Layout
+    target: Layout
+    moves: tuple[Move, ...]
+    reduce: str | None
+    kind: str
+    identity: tuple[int, ...] = ()
+
+    def moves_to(self, worker: int) -> tuple[Move, ...]:
+        """The moves that end on this worker, its own copies included, in order."""
+        return self._by_target.get(worker, ())
+
+    def moves_from(self, worker: int) -> tuple[Move, ...]:
+        """The moves that begin on this worker, its own copies included, in order."""
+        return self._by_source.get(worker, ())
+
+    @cached_property
+    def _by_target(self) -> dict[int, tuple[Move, ...]]:
+        return _grouped(self.moves, lambda move: move.target)
+
+    @cached_property
+    def _by_source(self) -> dict[int, tuple[Move, ...]]:
+        return _grouped(self.moves, lambda move: move.source)
+
+    @cached_property
+    def traffic(self) -> dict[int, Traffic]:
+        """What each worker exchanges with others; workers that exchange nothing are left out."""
+        elements: dict[tuple[int, int], int] = {}
+        for move in self.moves:
+            if move.source != move.target:
+                pair = move.source, move.target
+                elements[pair] = elements.get(pair, 0) + math.prod(move.shape)
+        counts: dict[int, list[int]] = {}
+        for (source, target), size in elements.items():
+            sending = counts.setdefault(source, [0, 0, 0, 0])
+            sending[1] += size
+            sending[3] += 1
+            receiving = counts.setdefault(target, [0, 0, 0, 0])
+            receiving[0] += size
+            receiving[2] += 1
+        return {worker: Traffic(*count) for worker, count in counts.items()}
+
+    @cached_property
+    def elements(self) -> int:
+        """The number of elements that go from one worker to another."""
+        return sum(traffic.received for traffic in self.traffic.values())
+
+    @property
+    def reads_peers(self) -> bool:
+        """True where some worker needs what another holds."""
+        return bool(self.traffic)
+
+    def __repr__(self) -> str:
+        return f"<Stage {self.kind}: {self.source} -> {self.target}, {len(self.moves)} moves>"
+
+
+@dataclass(frozen=True, eq=False)
+class Redistribution:
+    """How an array goes from one layout to another: stages, one after the other."""
+
+    source: Layout
+    target: Layout
+    stages: tuple[Stage, ...]
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of the whole, in the words of `Stage.kind`."""
+        if len(self.stages) == 1:
+            return self.stages[0].kind
+        return transition(self.source, self.target)
+
+    @property
+    def reads_peers(self) -> bool:
+        """True where some worker needs what another holds."""
+        return any(stage.reads_peers for stage in self.stages)
+
+    @property
+    def messages(self) -> int:
+        """How many messages pass, where each worker sends each other one at most in each stage."""
+        return sum(t.messages_in for stage in self.stages for t in stage.traffic.values())
+
+    def bytes_received(self, worker: int, itemsize: int) -> int:
+        """The bytes that reach a worker from others, for elements of `itemsize` bytes."""
+        return itemsize * sum(
+            stage.traffic[worker].received for stage in self.stages if worker in stage.traffic
+        )
+
+    def total_bytes(self, itemsize: int) -> int:
+        """The bytes that go from one worker to another, for elements of `itemsize` bytes."""
+        return itemsize * sum(stage.elements for stage in self.stages)
+
+    def __repr__(self) -> str:
+        return f"<Redistribution {' then '.join(map(repr, self.stages))}>"
+
+
+@lru_cache(maxsize=8192)
+def plan(source: Layout, target: Layout) -> Redistribution:
+    """How an array in layout `source` comes into layout `target`.
+
+    Pending reductions of the source are done, except those that the target has along the same axes
+    of the same mesh, which stay pending. Where only the target has one, the contributor at
+    coordinate 0 gets the value and the others the identity. A large reduction to replicas has two
+    stages: a reduce-scatter, then an allgather. Raises ShapeError where the shapes differ.
+    """
+    if source.shape != target.shape:
+        raise ShapeError(
+            f"redistribute needs two layouts of one shape; the array has shape {source.shape}, the "
+            f"target layout {target} is for shape {target.shape}; bind its rule to the array's"
+        )
+    return Redistribution(source, target, _two_stages(source, target) or (_stage(source, target),))
+
+
+# Two stages -----------------------------------------------------------------------------------
+
+
+def _two_stages(source: Layout, target: Layout) -> tuple[Stage, ...]:
+    """A reduce-scatter and what follows it; nothing where one stage is right."""
+    reduced = reduced_axes(source, target)
+    if math.prod([source.mesh.shape[axis] for axis in reduced]) == 1:
+        return ()
+    if not target.shared and (source.size <= SMALL or not _has_replicas(target)):
+        return ()
+    middle = _scattered(source, reduced, target)
+    if middle is None or middle == target:
+        return ()
+    stages = _stage(source, middle), _stage(middle, target)
+    if target.shared or transition(source, target) == "allreduce":
+        return stages
+    direct = _stage(source, target)
+    return stages if stages[0].elements + stages[1].elements <= direct.elements else ()
+
+
+def _has_replicas(layout: Layout) -> bool:
+    """True where some part of the array is on several workers."""
+    if layout.boxes is not None:
+        return False
+    return any(
+        length > 1 and layout.dim_of(axis) is None and layout.partial[axis] is None
+        for axis, length in enumerate(layout.mesh.shape)
+    )
+
+
+def _scattered(source: Layout, reduced: Sequence[int], target: Layout) -> Layout | None:
+    """The layout between: every reduced axis splits a dimension instead.
+
+    A shared target needs one in any case: its one copy is written by the owners of the parts.
+    """
+    partial = [None if axis in reduced else name for axis, name in enumerate(source.partial)]
+    splits = list(source.splits)
+    for axis in reduced:
+        count = source.mesh.shape[axis]
+        free = (d for d, n in enumerate(source.shape) if splits[d] is None and n >= count)
+        dim = next(free, None)
+        if dim is None:
+            break
+        splits[dim] = Split.even(axis, source.shape[dim], count)
+    else:
+        return Layout(source.shape, source.mesh, tuple(splits), tuple(partial))
+    if source.shape:
+        return Layout.even(source.shape, source.mesh.flattened(), longest_dimension(source.shape))
+    first = Mesh((1,), None, source.mesh.workers[:1])
+    return Layout.whole((), first) if target.shared else None
+
+
+# One stage --------------------------------------------------------------------------------------
+
+
+def _stage(source: Layout, target: Layout) -> Stage:
+    moves, identity = moves_between(source, target)
+    combines = any(move.combine for move in moves)
+    if holds_alike(source, target):
+        kind = "nothing"
+    elif not target.shared and all(move.source == move.target for move in moves):
+        kind = "local"
+    else:
+        kind = transition(source, target)
+    return Stage(source, target, moves, source.reduction if combines else None, kind, identity)
+
+
+def _grouped(moves: Iterable[Move], worker: Callable[[Move], int]) -> dict[int, tuple[Move, ...]]:
+    groups: dict[int, list[Move]] = {}
+    for move in moves:
+        groups.setdefault(worker(move), []).append(move)
+    return {number: tuple(group) for number, group in groups.items()}

@@ -1,0 +1,206 @@
+"""The rule: a layout as users write it, before the shape of the array and the pool are known.
+
+`Layout.split(0)`, `Layout.grid((2, 4))` and their like return a `Rule`; binding it to a shape and
+to the workers of the pool gives the `Layout`. What does not fit is reported here, with a remedy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import index
+from typing import TYPE_CHECKING, TypeAlias
+
+from magmath.errors import LayoutError
+from magmath.layout.boxes import Box
+from magmath.layout.mesh import Mesh
+from magmath.layout.split import Blocks, Cyclic, Split
+
+if TYPE_CHECKING:
+    from magmath.layout.layout import Layout
+
+BoxLike: TypeAlias = "Sequence[slice | tuple[int, int]]"
+_OpenBox: TypeAlias = tuple[tuple[int | None, int | None], ...]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One dimension to be split: in contiguous pieces, or dealt in blocks where `block` is set."""
+
+    dim: int
+    mesh_axis: int | str | None = None
+    cuts: tuple[int, ...] | None = None
+    block: int | None = None
+
+    def __str__(self) -> str:
+        along = "" if self.mesh_axis is None else f", mesh_axis={self.mesh_axis!r}"
+        cuts = "" if self.cuts is None else f", {self.cuts}"
+        kind = "split" if self.block is None else "cyclic"
+        block = "" if self.block is None else f", {self.block}"
+        return f"Layout.{kind}({self.dim}{cuts}{block}{along})"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An unbound layout, made by the constructors of `Layout`; immutable and hashable."""
+
+    terms: tuple[Term, ...] = ()
+    grid: tuple[int, ...] | None = None
+    worker: int | None = None
+    boxes: tuple[tuple[_OpenBox, int], ...] | None = None
+    mesh: Mesh | None = None
+
+    @staticmethod
+    def along(
+        dim: int,
+        mesh_axis: int | str | None,
+        *,
+        cuts: Sequence[int] | None = None,
+        block: int | None = None,
+    ) -> Rule:
+        """One dimension split; see `Layout.split` and `Layout.cyclic`."""
+        numbers = None if cuts is None else tuple([index(cut) for cut in cuts])
+        return Rule((Term(index(dim), mesh_axis, numbers, _checked_block(block)),))
+
+    @staticmethod
+    def on_grid(grid: Sequence[int], blocks: Sequence[int] | None = None) -> Rule:
+        """Dimension i split along axis i of a grid; see `Layout.grid`, `Layout.block_cyclic`."""
+        shape = tuple([index(length) for length in grid])
+        if not shape or min(shape) < 1:
+            raise LayoutError(f"Layout.grid needs lengths of at least 1, not {shape}")
+        if blocks is None:
+            return Rule(tuple([Term(dim, dim) for dim in range(len(shape))]), shape)
+        if len(blocks) != len(shape):
+            raise LayoutError(
+                f"Layout.block_cyclic needs one block length for each axis of the grid, not "
+                f"blocks {tuple(blocks)} for grid {shape}"
+            )
+        sizes = [_checked_block(block) for block in blocks]
+        return Rule(tuple([Term(dim, dim, block=b) for dim, b in enumerate(sizes)]), shape)
+
+    @staticmethod
+    def of_boxes(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
+        """Rectangles on workers; see `Layout.blocks`."""
+        return Rule(boxes=tuple([(_open_box(box), index(worker)) for box, worker in boxes]))
+
+    def over(self, mesh: Mesh) -> Rule:
+        """This rule on the workers of `mesh` instead of the whole pool."""
+        return replace(self, mesh=mesh)
+
+    def bind(self, shape: Sequence[int], mesh: Mesh) -> Layout:
+        """The layout of an array of `shape` over `mesh`, the workers of the pool.
+
+        A grid of p * q takes the first p * q workers. Raises LayoutError where the rule does not
+        fit the shape or the workers.
+        """
+        # Layout's constructors return rules, so its module cannot be imported above.
+        from magmath.layout.layout import Layout
+
+        extents = tuple([index(extent) for extent in shape])
+        place = self._place(mesh)
+        whole: list[Split | None] = [None] * len(extents)
+        if self.boxes is not None:
+            boxes = tuple([(_close_box(box, extents), worker) for box, worker in self.boxes])
+            return Layout(extents, place, tuple(whole), boxes=boxes)
+        for term in self.terms:
+            if not -len(extents) <= term.dim < len(extents):
+                raise LayoutError(
+                    f"{self} needs an array with a dimension {term.dim}; the array has shape "
+                    f"{extents}, so dimensions 0 to {len(extents) - 1}"
+                    if extents
+                    else f"{self} cannot split an array of no dimensions; use Layout.replicated()"
+                )
+            dim = term.dim % len(extents)
+            whole[dim] = self._split(term, extents[dim], place)
+        return Layout(extents, place, tuple(whole))
+
+    def _place(self, pool: Mesh) -> Mesh:
+        """The mesh that the rule divides over, of workers of the pool."""
+        mesh = pool if self.mesh is None else self.mesh
+        strangers = [worker for worker in mesh.workers if pool.position(worker) is None]
+        if self.worker is not None and mesh.position(self.worker) is None:
+            strangers = [self.worker]
+        if strangers:
+            raise LayoutError(
+                f"{self} needs workers {strangers}, which are not in the pool: its workers are "
+                f"{pool.workers}; start more with mm.init(workers=…) or name others"
+            )
+        if self.worker is not None:
+            return Mesh((1,), None, (self.worker,))
+        if self.grid is not None and mesh.shape != self.grid:
+            needed = math.prod(self.grid)
+            if needed > mesh.size:
+                raise LayoutError(
+                    f"{self} needs {needed} workers, there are {mesh.size}; choose a smaller grid "
+                    f"or start more workers with mm.init(workers={needed})"
+                )
+            return Mesh(self.grid, None, mesh.workers[:needed])
+        if any(term.mesh_axis is None for term in self.terms):
+            return mesh.flattened()
+        return mesh
+
+    def _split(self, term: Term, extent: int, mesh: Mesh) -> Split:
+        axis = 0 if term.mesh_axis is None else mesh.axis(term.mesh_axis)
+        length = mesh.shape[axis]
+        if term.block is not None:
+            return Split(axis, Cyclic(extent, term.block, length))
+        if term.cuts is None:
+            return Split.even(axis, extent, length)
+        count = len(term.cuts) - 1
+        if count > length or term.cuts[:1] != (0,) or term.cuts[-1] != extent:
+            raise LayoutError(
+                f"{self} on a dimension of length {extent} over {length} workers: cuts are the "
+                f"boundaries of at most {length} pieces, the first 0, the last {extent}"
+            )
+        return Split(axis, Blocks(term.cuts, tuple(range(count))))
+
+    def __str__(self) -> str:
+        if self.boxes is not None:
+            text = f"Layout.blocks({len(self.boxes)} boxes)"
+        elif self.worker is not None:
+            text = f"Layout.on({self.worker})"
+        elif self.grid is not None:
+            blocks = tuple([term.block for term in self.terms if term.block is not None])
+            text = f"Layout.block_cyclic({blocks}, " if blocks else "Layout.grid("
+            text += f"{self.grid})"
+        else:
+            text = str(self.terms[0]) if self.terms else "Layout.replicated()"
+        return text + ("" if self.mesh is None else f".over({self.mesh})")
+
+    __repr__ = __str__
+
+
+def _checked_block(block: int | None) -> int | None:
+    if block is not None and index(block) < 1:
+        raise LayoutError(f"Layout.cyclic needs blocks of at least 1 index, not {block}")
+    return None if block is None else index(block)
+
+
+def _open_box(box: BoxLike) -> _OpenBox:
+    """A box with its ends where they were given; None stands for the array's own end."""
+    sides: list[tuple[int | None, int | None]] = []
+    for side in box:
+        if isinstance(side, slice):
+            if side.step not in (None, 1):
+                raise LayoutError(f"Layout.blocks needs contiguous boxes, not {side}")
+            side = (side.start, side.stop)
+        start, stop = side
+        sides.append(
+            (None if start is None else index(start), None if stop is None else index(stop))
+        )
+    return tuple(sides)
+
+
+def _close_box(box: _OpenBox, shape: tuple[int, ...]) -> Box:
+    if len(box) != len(shape):
+        raise LayoutError(
+            f"Layout.blocks on an array of shape {shape} needs boxes of {len(shape)} sides, not "
+            f"{len(box)}"
+        )
+    return tuple(
+        [
+            (0 if start is None else start, extent if stop is None else stop)
+            for (start, stop), extent in zip(box, shape, strict=True)
+        ]
+    )

@@ -1,0 +1,184 @@
+"""How one dimension of an array is cut into pieces, and who along one mesh axis owns each piece.
+
+`Blocks` lists its cuts: even, uneven, any owner. `Cyclic` deals equal blocks round and round and
+stays three integers however long the dimension is. A `Split` puts either on an axis of a mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from operator import index
+from typing import Any, TypeAlias
+
+from magmath.core.index import IndexSet
+from magmath.errors import LayoutError
+
+
+def even_cuts(extent: int, count: int) -> tuple[int, ...]:
+    """Boundaries of `count` contiguous pieces; the first extent % count are one longer."""
+    short, longer = divmod(extent, count)
+    return tuple([piece * short + min(piece, longer) for piece in range(count + 1)])
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Contiguous pieces [cuts[i], cuts[i + 1]), piece i owned by coordinate owners[i].
+
+    `cuts` ascend from 0 to the extent; equal neighbours make an empty piece. A coordinate may own
+    any number of pieces, also none. Raises LayoutError where cuts or owners are not of this form.
+    """
+
+    cuts: tuple[int, ...]
+    owners: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        cuts = self.cuts
+        descends = any(a > b for a, b in pairwise(cuts))
+        if not cuts or cuts[0] != 0 or descends:
+            raise LayoutError(
+                f"cuts must ascend from 0 to the length of the dimension, not {_short(cuts)}"
+            )
+        if len(self.owners) != len(cuts) - 1 or min(self.owners, default=0) < 0:
+            raise LayoutError(
+                f"{len(cuts) - 1} pieces need as many owners, each a coordinate from 0 up, "
+                f"not {_short(self.owners)}"
+            )
+
+    @property
+    def extent(self) -> int:
+        """The length of the dimension."""
+        return self.cuts[-1]
+
+    @property
+    def span(self) -> int:
+        """One more than the highest owner: the least length of a mesh axis that this needs."""
+        return max(self.owners, default=-1) + 1
+
+    def held(self, coordinate: int) -> IndexSet:
+        """The indices that the coordinate owns; empty for one that owns nothing."""
+        return self._by_owner.get(coordinate, _NOTHING)
+
+    @cached_property
+    def _by_owner(self) -> dict[int, IndexSet]:
+        pieces: dict[int, list[int]] = {}
+        for piece, owner in enumerate(self.owners):
+            pieces.setdefault(owner, []).append(piece)
+        cuts = self.cuts
+        return {
+            owner: IndexSet.range(cuts[mine[0]], cuts[mine[0] + 1])
+            if len(mine) == 1
+            else IndexSet.segments_of([cuts[i] for i in mine], [cuts[i + 1] for i in mine])
+            for owner, mine in pieces.items()
+        }
+
+    def describe(self, length: int) -> str:
+        """What distinguishes this from an even split on an axis of `length`, for short prints."""
+        count = len(self.owners)
+        in_order = self.owners == tuple(range(count))
+        if in_order and count == length and self.cuts == even_cuts(self.extent, count):
+            return ""
+        if not in_order or count > 8:
+            return f": {count} pieces"
+        return f": {'+'.join([str(b - a) for a, b in pairwise(self.cuts)])}"
+
+
+@dataclass(frozen=True)
+class Cyclic:
+    """Blocks of `block` indices dealt in turn to the coordinates 0 … count - 1.
+
+    Raises LayoutError where the extent is negative, or block or count is below 1.
+    """
+
+    extent: int
+    block: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.extent < 0 or self.block < 1 or self.count < 1:
+            raise LayoutError(
+                f"a cyclic split needs extent >= 0, block >= 1 and count >= 1, not "
+                f"extent {self.extent}, block {self.block}, count {self.count}"
+            )
+
+    @property
+    def span(self) -> int:
+        """The least length of a mesh axis that this needs."""
+        return self.count
+
+    def held(self, coordinate: int) -> IndexSet:
+        """The indices that the coordinate owns; empty for one that owns nothing."""
+        if not 0 <= coordinate < self.count:
+            return _NOTHING
+        return IndexSet.regular(
+            coordinate * self.block, self.extent, self.block, self.block * self.count
+        )
+
+    def describe(self, length: int) -> str:
+        """What distinguishes this from an even split on an axis of `length`, for short prints."""
+        return f" by {self.block}"
+
+
+Pieces: TypeAlias = "Blocks | Cyclic"
+
+
+@dataclass(frozen=True)
+class Split:
+    """An array dimension divided along mesh axis `axis` as `pieces` say."""
+
+    axis: int
+    pieces: Pieces
+
+    @staticmethod
+    def even(axis: int, extent: int, count: int) -> Split:
+        """Contiguous pieces as equal as can be, one for each of `count` coordinates."""
+        return Split(axis, _even(extent, count))
+
+    @property
+    def extent(self) -> int:
+        """The length of the dimension."""
+        return self.pieces.extent
+
+    def held(self, coordinate: int) -> IndexSet:
+        """The indices held at this coordinate of the mesh axis."""
+        return self.pieces.held(coordinate)
+
+    def encode(self) -> tuple[Any, ...]:
+        """Nested tuples of plain integers and strings."""
+        if isinstance(self.pieces, Cyclic):
+            cyclic = self.pieces
+            return self.axis, "cyclic", (cyclic.extent, cyclic.block, cyclic.count)
+        return self.axis, "blocks", self.pieces.cuts, self.pieces.owners
+
+    @staticmethod
+    def decode(encoded: Any) -> Split:
+        """The split that `encode` wrote. Raises LayoutError where `encoded` is malformed."""
+        try:
+            axis, kind, *numbers = encoded
+            if kind == "cyclic":
+                extent, block, count = _integers(numbers[0])
+                return Split(index(axis), Cyclic(extent, block, count))
+            cuts, owners = numbers
+            if kind == "blocks":
+                return Split(index(axis), Blocks(_integers(cuts), _integers(owners)))
+        except (TypeError, ValueError, IndexError) as error:
+            raise LayoutError(f"a malformed split cannot be decoded: {error}") from error
+        raise LayoutError(f"a malformed split cannot be decoded: unknown kind {kind!r}")
+
+
+_NOTHING = IndexSet.range(0, 0)
+
+
+@lru_cache(maxsize=4096)
+def _even(extent: int, count: int) -> Blocks:
+    return Blocks(even_cuts(extent, count), tuple(range(count)))
+
+
+def _integers(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple([index(value) for value in values])
+
+
+def _short(values: tuple[int, ...]) -> str:
+    return str(values) if len(values) <= 8 else f"({', '.join(map(str, values[:8]))}, …)"

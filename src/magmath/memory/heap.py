@@ -1,0 +1,257 @@
+"""The symmetric heap: all memory of a worker's arrays, cut from large chunks.
+
+Every worker makes the same sequence of allocations and frees with the same sizes, so a block has
+the same chunk and offset on every worker, and where chunks are windows a peer's copy is found
+without asking. Freed blocks are merged with their neighbours and used again, best fit first; in a
+steady state nothing is asked of the system.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from magmath.comm import Communicator
+from magmath.errors import DeviceError, MagmathError, MemoryLimitError
+
+_SHOWN = 5  # holders named where memory is short
+
+
+class ChunkSource(ABC):
+    """Where a heap gets its chunks: memory of `device`, seen from worker `rank` of `size`."""
+
+    device: torch.device
+    rank: int
+    size: int
+
+    @abstractmethod
+    def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
+        """New memory: for each worker its uint8 tensor of `nbytes`, or None where out of sight."""
+
+
+@final
+class PrivateSource(ChunkSource):
+    """Memory of one device that no other worker sees."""
+
+    def __init__(self, device: torch.device, rank: int = 0, size: int = 1) -> None:
+        self.device = device
+        self.rank = rank
+        self.size = size
+
+    def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
+        own = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+        return tuple([own if rank == self.rank else None for rank in range(self.size)])
+
+
+@final
+class WindowSource(ChunkSource):
+    """Host memory that all workers see. A new chunk is a collective call."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self.device = torch.device("cpu")
+        self.rank = communicator.rank
+        self.size = communicator.size
+        self._communicator = communicator
+
+    def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
+        return tuple(self._communicator.window(nbytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of the heap: `nbytes` at `offset` in chunk number `chunk`; the same on each worker.
+
+    A block of no bytes is in no chunk: its number is -1.
+    """
+
+    chunk: int
+    offset: int
+    nbytes: int
+
+
+_Hole = tuple[int, int, int]  # bytes, chunk, offset: sorted, the best fit comes first
+
+
+@final
+class Heap:
+    """A heap over the chunks of `source`.
+
+    alignment     bytes to which blocks are aligned, a power of two
+    chunk_bytes   usual size of a chunk; a larger block gets a chunk of its own
+    limit         most bytes that chunks may take together, or None
+
+    Counters: `allocations` (calls), `chunks` (held), and in bytes `in_use`, `peak` (the largest
+    that `in_use` has been) and `reserved` (in chunks).
+    """
+
+    def __init__(
+        self,
+        source: ChunkSource,
+        alignment: int = 64,
+        chunk_bytes: int = 64 << 20,
+        limit: int | None = None,
+    ) -> None:
+        self._source = source
+        self._alignment = alignment
+        self._chunk_bytes = chunk_bytes
+        self._limit = limit
+        self._chunks: list[tuple[Tensor | None, ...] | None] = []
+        self._lengths: dict[int, int] = {}
+        self._holes: list[_Hole] = []
+        self._begins: dict[tuple[int, int], int] = {}  # (chunk, begin) of a hole: its bytes
+        self._ends: dict[tuple[int, int], int] = {}  # (chunk, end) of a hole: its bytes
+        self._holders: dict[Block, str] = {}
+        self._nothing = torch.empty(0, dtype=torch.uint8, device=source.device)
+        self.allocations = 0
+        self.in_use = 0
+        self.peak = 0
+        self.reserved = 0
+
+    @property
+    def chunks(self) -> int:
+        """The number of chunks held."""
+        return len(self._lengths)
+
+    def statistics(self) -> dict[str, int]:
+        """The counters by name."""
+        names = ("allocations", "chunks", "in_use", "peak", "reserved")
+        return {name: getattr(self, name) for name in names}
+
+    def allocate(self, nbytes: int, holder: str = "unnamed") -> Block:
+        """A block of at least `nbytes`, its content undefined; `holder` names it in errors.
+
+        Raises MemoryLimitError where it does not fit under the limit, naming the largest holders.
+        """
+        self.allocations += 1
+        if nbytes == 0:
+            return Block(-1, 0, 0)
+        size = self._rounded(nbytes)
+        place = bisect_left(self._holes, (size, -1, -1))
+        if place == len(self._holes):
+            self._grow(size, holder)
+            place = bisect_left(self._holes, (size, -1, -1))
+        length, chunk, offset = self._holes[place]
+        self._remove_hole(chunk, offset, length)
+        if length > size:
+            self._add_hole(chunk, offset + size, length - size)
+        block = Block(chunk, offset, nbytes)
+        self._holders[block] = holder
+        self.in_use += size
+        self.peak = max(self.peak, self.in_use)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Give a block back. Raises MagmathError for one that is not allocated."""
+        if block.nbytes == 0:
+            return
+        if self._holders.pop(block, None) is None:
+            raise MagmathError(f"the heap cannot free {block}: it is not allocated; free it once")
+        chunk, begin, length = block.chunk, block.offset, self._rounded(block.nbytes)
+        self.in_use -= length
+        before = self._ends.get((chunk, begin))
+        if before is not None:
+            begin -= before
+            self._remove_hole(chunk, begin, before)
+            length += before
+        after = self._begins.get((chunk, begin + length))
+        if after is not None:
+            self._remove_hole(chunk, begin + length, after)
+            length += after
+        self._add_hole(chunk, begin, length)
+
+    def local(self, block: Block) -> Tensor:
+        """This worker's memory of a block: a uint8 tensor of its `nbytes`."""
+        return self.peer(block, self._source.rank)
+
+    def leader(self, block: Block) -> Tensor:
+        """Rank 0's memory of a block. Raises as `peer`."""
+        return self.peer(block, 0)
+
+    def peer(self, block: Block, rank: int) -> Tensor:
+        """The memory of a block on worker `rank`: a uint8 tensor of its `nbytes`.
+
+        Raises DeviceError where the workers do not see each other's memory.
+        """
+        if block.nbytes == 0:
+            return self._nothing
+        chunk = self._chunks[block.chunk]
+        assert chunk is not None
+        memory = chunk[rank]
+        if memory is None:
+            raise DeviceError(
+                f"worker {self._source.rank} cannot see the memory of worker {rank}: their heap "
+                f"is private; exchange messages instead"
+            )
+        return memory.narrow(0, block.offset, block.nbytes)
+
+    def trim(self) -> None:
+        """Give chunks in which nothing is allocated back to the system."""
+        for chunk, length in list(self._lengths.items()):
+            if self._begins.get((chunk, 0)) == length:
+                self._remove_hole(chunk, 0, length)
+                del self._lengths[chunk]
+                self._chunks[chunk] = None
+                self.reserved -= length
+
+    def close(self) -> None:
+        """Give everything back, whatever is still allocated."""
+        self._chunks.clear()
+        for table in (self._lengths, self._begins, self._ends, self._holders):
+            table.clear()
+        self._holes.clear()
+        self.in_use = self.reserved = 0
+
+    def _rounded(self, nbytes: int) -> int:
+        return -(-nbytes // self._alignment) * self._alignment
+
+    def _grow(self, size: int, holder: str) -> None:
+        length = max(size, self._rounded(self._chunk_bytes))
+        if self._exceeds(length):
+            self.trim()
+            length = size if self._exceeds(length) else length
+            if self._exceeds(length):
+                raise self._too_large(size, holder)
+        memory = self._source.chunk(length)
+        number = self._free_number()
+        self._chunks[number] = memory
+        self._lengths[number] = length
+        self.reserved += length
+        self._add_hole(number, 0, length)
+
+    def _exceeds(self, length: int) -> bool:
+        return self._limit is not None and self.reserved + length > self._limit
+
+    def _free_number(self) -> int:
+        if None in self._chunks:
+            return self._chunks.index(None)
+        self._chunks.append(None)
+        return len(self._chunks) - 1
+
+    def _too_large(self, size: int, holder: str) -> MemoryLimitError:
+        largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[:_SHOWN]
+        held = ", ".join(f"{name} ({_megabytes(block.nbytes)})" for block, name in largest)
+        return MemoryLimitError(
+            f"{holder} needs {_megabytes(size)}, but {_megabytes(self.in_use)} are in use "
+            f"({_megabytes(self.reserved)} reserved) under a limit of "
+            f"{_megabytes(self._limit or 0)}; largest holders: {held or 'none'}; free arrays, "
+            f"spread them over more workers, or raise memory_limit"
+        )
+
+    def _add_hole(self, chunk: int, begin: int, length: int) -> None:
+        insort(self._holes, (length, chunk, begin))
+        self._begins[chunk, begin] = length
+        self._ends[chunk, begin + length] = length
+
+    def _remove_hole(self, chunk: int, begin: int, length: int) -> None:
+        del self._holes[bisect_left(self._holes, (length, chunk, begin))]
+        del self._begins[chunk, begin]
+        del self._ends[chunk, begin + length]
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.3g} MB"

@@ -1,0 +1,175 @@
+"""Arrays from nothing: filled, counted and random, the same for every layout and worker count.
+
+Every element is computed from its global index, so a worker makes its own part and nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, int64
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Kernel
+from magmath.ops.native_emit import NativeCall, Writer
+from magmath.ops.rules import LETTERS, no_gradient
+
+
+def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
+    return shape, dtype
+
+
+def _created_axes(node: Node) -> str:
+    """Operands (a value, a stream number) are 0-d; any dimension of the result may be split."""
+    return f"{','.join('' for _ in node.inputs)}->{LETTERS[: node.ndim]}"
+
+
+def _element_flops(node: Node) -> float:
+    return 1.0 * node.size
+
+
+def _full_kernel(call: LocalCall) -> Callable[[], object]:
+    (value,), out = call.inputs, call.out
+    return lambda: out.copy_(value)
+
+
+def _emit_full(w: Writer, call: NativeCall) -> None:
+    with w.loops(call.out.shape) as indices:
+        w.line(f"{call.out.at(indices)} = {call.inputs[0].at([])}")
+
+
+FULL = Operation(
+    name="full", infer=_created, axes=_created_axes, reduction=None,
+    vjp=lambda node, g: (_sum_all(g),), kernel=_full_kernel, native=_emit_full,
+    reference=lambda value, *, shape, dtype: np.full(shape, value), flops=_element_flops,
+)  # fmt: skip
+
+
+def _sum_all(g: Node) -> Node:
+    from magmath.ops.reductions import sum_
+
+    return sum_(g)
+
+
+def full(shape: Shape, value: Node) -> Node:
+    """An array filled with a 0-d node's value."""
+    return apply(FULL, value, shape=shape, dtype=value.dtype)
+
+
+def _iota_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
+    out, axis = call.out, call.attributes["axis"]
+    index = torch.as_tensor(call.tile[axis].indices(), device=out.device).to(out.dtype)
+    index = index.reshape([-1 if d == axis else 1 for d in range(out.ndim)])
+    return lambda: out.copy_(index)
+
+
+def _emit_iota(w: Writer, call: NativeCall) -> None:
+    axis = call.attributes["axis"]
+    with w.loops(call.out.shape) as indices:
+        value = f"{indices[axis]} + {call.offset[axis]}"
+        w.line(f"{call.out.at(indices)} = {value}")
+
+
+def _iota_reference(*, shape: Shape, dtype: DType, axis: int) -> Any:
+    index = np.arange(shape[axis], dtype=dtype.name)
+    return np.broadcast_to(index.reshape([-1 if d == axis else 1 for d in range(len(shape))]), shape)
+
+
+IOTA = Operation(
+    name="iota", infer=_created, axes=_created_axes, reduction=None, vjp=no_gradient,
+    kernel=_iota_kernel, native=_emit_iota, reference=_iota_reference, flops=_element_flops,
+)  # fmt: skip
+
+
+def iota(shape: Shape, axis: int, dtype: DType = int64) -> Node:
+    """Each element's global index along one axis."""
+    return apply(IOTA, shape=shape, dtype=dtype, axis=axis)
+
+
+# random numbers: Philox by global index; the operands are the seed's and the stream's 0-d node ----
+
+
+def _random_kernel(fill: str) -> Kernel:
+    def bind(call: LocalCall) -> Callable[[], object]:
+        from magmath.kernels import philox
+
+        (seed, stream), out, tile, shape = call.inputs, call.out, call.tile, call.shape
+        function = getattr(philox, fill)
+        return lambda: function(out, tile, shape, int(seed), int(stream))
+
+    return bind
+
+
+def _random_reference(fill: str) -> Callable[..., Any]:
+    """The generator itself on the whole array: NumPy has no such stream to compare with."""
+
+    def reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType) -> Any:
+        import torch
+
+        from magmath.core.index import IndexSet
+        from magmath.kernels import philox
+        from magmath.memory.tensors import to_torch
+
+        out = torch.empty(shape, dtype=to_torch(dtype))
+        tile = tuple(IndexSet.range(0, extent) for extent in shape)
+        getattr(philox, fill)(out, tile, shape, int(seed), int(stream))
+        return out.numpy()
+
+    return reference
+
+
+def _emit_uniform(w: Writer, call: NativeCall) -> bool:
+    """One Philox number an element, from its global index in C order."""
+    if call.out.dtype.name != "float32":
+        return False
+    seed, stream = call.inputs
+    with w.loops(call.out.shape) as indices:
+        linear = "0"
+        for index, offset, extent in zip(
+            indices, call.offset, call.attributes["shape"], strict=True
+        ):
+            linear = f"({linear}) * {extent} + {index} + {offset}"
+        w.line(f"{call.out.at(indices)} = uniform32({seed.at([])}, {stream.at([])}, {linear})")
+    return True
+
+
+def _random(name: str, fill: str, native: Any, flops: float) -> Operation:
+    return Operation(
+        name=name, infer=_created, axes=_created_axes, reduction=None, vjp=no_gradient,
+        kernel=_random_kernel(fill), native=native, reference=_random_reference(fill),
+        flops=lambda node: flops * node.size,
+    )  # fmt: skip
+
+
+UNIFORM = _random("random_uniform", "fill_uniform", _emit_uniform, 20)
+NORMAL = _random("random_normal", "fill_normal", None, 60)
+BITS = _random("random_bits", "fill_bits", None, 20)
+
+
+def _permutation_kernel(call: LocalCall) -> Callable[[], object]:
+    from magmath.kernels import philox
+
+    (seed, stream), out = call.inputs, call.out
+    extent = call.shape[0]
+    return lambda: out.copy_(philox.permutation(extent, int(seed), int(stream)))
+
+
+def _permutation_reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType) -> Any:
+    from magmath.kernels import philox
+
+    return philox.permutation(shape[0], int(seed), int(stream)).numpy()
+
+
+PERMUTATION = Operation(
+    name="random_permutation", infer=_created, axes=lambda node: ",->.", reduction=None,
+    vjp=no_gradient, kernel=_permutation_kernel, native=None,
+    reference=_permutation_reference, flops=lambda node: 40.0 * node.size,
+)  # fmt: skip
+
+OPERATIONS = {
+    operation.name: operation for operation in (FULL, IOTA, UNIFORM, NORMAL, BITS, PERMUTATION)
+}

@@ -1,0 +1,330 @@
+"""Element-wise operations: one table row each.
+
+A row gives the name, the operand types it takes, torch's and NumPy's function, the scalar
+expression that a native function uses, and the cotangents of its operands. Cotangents may come out
+in the broadcast shape: `autodiff` sums them back to the operand's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, bool_
+from magmath.core.shapes import broadcast
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients, Vjp
+from magmath.ops.leaves import constant
+from magmath.ops.rules import (
+    check_kind,
+    flops_per_element,
+    no_gradient,
+    pointwise_axes,
+    pointwise_infer,
+    torch_kernel,
+)
+
+
+def _row(
+    name: str,
+    domain: str,
+    native: str | None,
+    vjp: Vjp,
+    *,
+    torch: str | None = None,
+    numpy: Callable[..., Any] | None = None,
+    result: DType | None = None,
+    flops: float = 1.0,
+) -> Operation:
+    reference = numpy or getattr(np, torch or name)
+    return Operation(
+        name=name,
+        infer=pointwise_infer(name, domain, result),
+        axes=pointwise_axes,
+        reduction=None,
+        vjp=vjp,
+        kernel=torch_kernel(torch or name, reference),
+        native=native,
+        reference=reference,
+        flops=flops_per_element(flops),
+        elementwise=True,
+    )
+
+
+def _c(value: float, like: Node) -> Node:
+    return constant(value, like.dtype)
+
+
+# The operations that gradients are written with, bound to their records below.
+def add(x: Node, y: Node) -> Node:
+    """x + y."""
+    return apply(OPERATIONS["add"], x, y)
+
+
+def subtract(x: Node, y: Node) -> Node:
+    """x - y."""
+    return apply(OPERATIONS["subtract"], x, y)
+
+
+def multiply(x: Node, y: Node) -> Node:
+    """x * y."""
+    return apply(OPERATIONS["multiply"], x, y)
+
+
+def divide(x: Node, y: Node) -> Node:
+    """x / y."""
+    return apply(OPERATIONS["divide"], x, y)
+
+
+def negative(x: Node) -> Node:
+    """-x."""
+    return apply(OPERATIONS["negative"], x)
+
+
+def where(condition: Node, x: Node, y: Node) -> Node:
+    """x where the condition holds, else y."""
+    return apply(WHERE, condition, x, y)
+
+
+def call(name: str, *inputs: Node) -> Node:
+    """The element-wise operation of this name."""
+    return apply(OPERATIONS[name], *inputs)
+
+
+def _scaled(factor: Callable[[Node], Node]) -> Vjp:
+    """The cotangent of a unary function with derivative `factor(node)`."""
+    return lambda node, g: (multiply(g, factor(node)),)
+
+
+def _x(node: Node) -> Node:
+    return node.inputs[0]
+
+
+def _square(x: Node) -> Node:
+    return multiply(x, x)
+
+
+def _one_minus_square(x: Node) -> Node:
+    return subtract(_c(1, x), _square(x))
+
+
+def _one_plus_square(x: Node) -> Node:
+    return add(_c(1, x), _square(x))
+
+
+def _power_vjp(node: Node, g: Node) -> Gradients:
+    x, y = node.inputs
+    one, zero = _c(1, x), _c(0, x)
+    by_x = multiply(g, multiply(y, call("power", x, subtract(y, one))))
+    by_x = where(call("equal", y, zero), zero, by_x)  # x**0 is 1 even at x = 0
+    if y.operation.leaf or y.name == "constant":
+        return by_x, None
+    safe = where(call("greater", x, zero), x, one)  # d/dy needs log x, defined for x > 0
+    return by_x, multiply(g, multiply(node, call("log", safe)))
+
+
+def _extremum_vjp(comparison: str) -> Vjp:
+    """At ties the second operand takes the cotangent (so relu has slope 0 at 0)."""
+
+    def vjp(node: Node, g: Node) -> Gradients:
+        x, y = node.inputs
+        first, zero = call(comparison, x, y), _c(0, g)
+        return where(first, g, zero), where(first, zero, g)
+
+    return vjp
+
+
+def _atan2_vjp(node: Node, g: Node) -> Gradients:
+    y, x = node.inputs
+    scale = divide(g, add(_square(x), _square(y)))
+    return multiply(scale, x), negative(multiply(scale, y))
+
+
+def _hypot_vjp(node: Node, g: Node) -> Gradients:
+    x, y = node.inputs
+    scale = divide(g, node)
+    return multiply(scale, x), multiply(scale, y)
+
+
+def _logaddexp_vjp(node: Node, g: Node) -> Gradients:
+    x, y = node.inputs
+    return (
+        multiply(g, call("exp", subtract(x, node))),
+        multiply(g, call("exp", subtract(y, node))),
+    )
+
+
+def _remainder_vjp(node: Node, g: Node) -> Gradients:
+    x, y = node.inputs
+    return g, negative(multiply(g, call("floor", divide(x, y))))
+
+
+_LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
+
+UNARY = (
+    _row("negative", "numeric", "(-{0})", lambda n, g: (negative(g),)),
+    _row("abs", "numeric", "abs({0})", _scaled(lambda n: call("sign", _x(n)))),
+    _row("sign", "numeric", "np.sign({0})", no_gradient, flops=2),
+    _row("square", "numeric", "({0} * {0})", _scaled(lambda n: add(_x(n), _x(n)))),
+    _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: negative(_square(n)))),
+    _row("sqrt", "floating", "np.sqrt({0})",
+         lambda n, g: (divide(g, add(n, n)),), flops=4),
+    _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10),
+    _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: add(n, _c(1, n))), flops=12),
+    _row("log", "floating", "np.log({0})", lambda n, g: (divide(g, _x(n)),), flops=10),
+    _row("log1p", "floating", "np.log1p({0})",
+         lambda n, g: (divide(g, add(_x(n), _c(1, n))),), flops=12),
+    _row("log2", "floating", "np.log2({0})",
+         lambda n, g: (divide(g, multiply(_x(n), _c(_LN2, n))),), flops=10),
+    _row("log10", "floating", "np.log10({0})",
+         lambda n, g: (divide(g, multiply(_x(n), _c(_LN10, n))),), flops=10),
+    _row("sin", "floating", "np.sin({0})", _scaled(lambda n: call("cos", _x(n))), flops=12),
+    _row("cos", "floating", "np.cos({0})",
+         _scaled(lambda n: negative(call("sin", _x(n)))), flops=12),
+    _row("tan", "floating", "np.tan({0})", _scaled(lambda n: _one_plus_square(n)), flops=16),
+    _row("asin", "floating", "np.arcsin({0})",
+         lambda n, g: (divide(g, call("sqrt", _one_minus_square(_x(n)))),),
+         numpy=np.arcsin, flops=16),
+    _row("acos", "floating", "np.arccos({0})",
+         lambda n, g: (negative(divide(g, call("sqrt", _one_minus_square(_x(n))))),),
+         numpy=np.arccos, flops=16),
+    _row("atan", "floating", "np.arctan({0})",
+         lambda n, g: (divide(g, _one_plus_square(_x(n))),), numpy=np.arctan, flops=16),
+    _row("sinh", "floating", "np.sinh({0})", _scaled(lambda n: call("cosh", _x(n))), flops=14),
+    _row("cosh", "floating", "np.cosh({0})", _scaled(lambda n: call("sinh", _x(n))), flops=14),
+    _row("tanh", "floating", "np.tanh({0})", _scaled(_one_minus_square), flops=14),
+    _row("asinh", "floating", "np.arcsinh({0})",
+         lambda n, g: (divide(g, call("sqrt", _one_plus_square(_x(n)))),),
+         numpy=np.arcsinh, flops=16),
+    _row("acosh", "floating", "np.arccosh({0})",
+         lambda n, g: (divide(g, call("sqrt", subtract(_square(_x(n)), _c(1, n)))),),
+         numpy=np.arccosh, flops=16),
+    _row("atanh", "floating", "np.arctanh({0})",
+         lambda n, g: (divide(g, _one_minus_square(_x(n))),), numpy=np.arctanh, flops=16),
+    _row("floor", "real", "np.floor({0})", no_gradient),
+    _row("ceil", "real", "np.ceil({0})", no_gradient),
+    _row("round", "real", "np.rint({0})", no_gradient, numpy=np.round),
+    _row("trunc", "real", "np.trunc({0})", no_gradient),
+    _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_),
+    _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_),
+    _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_),
+    _row("logical_not", "bool", "(not {0})", no_gradient),
+    _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
+         torch="bitwise_not", numpy=np.invert),
+)  # fmt: skip
+
+BINARY = (
+    _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g)),
+    _row("subtract", "numeric", "({0} - {1})", lambda n, g: (g, negative(g))),
+    _row("multiply", "numeric", "({0} * {1})",
+         lambda n, g: (multiply(g, n.inputs[1]), multiply(g, n.inputs[0]))),
+    _row("divide", "floating", "({0} / {1})",
+         lambda n, g: (divide(g, n.inputs[1]),
+                       negative(divide(multiply(g, n), n.inputs[1])))),
+    _row("floor_divide", "real", "({0} // {1})", no_gradient, flops=4),
+    _row("remainder", "real", "np.mod({0}, {1})", _remainder_vjp, flops=4),
+    _row("power", "numeric", "({0} ** {1})", _power_vjp,
+         torch="pow", numpy=np.power, flops=20),
+    _row("maximum", "real", "({0} if {0} > {1} or {0} != {0} else {1})",
+         _extremum_vjp("greater")),
+    _row("minimum", "real", "({0} if {0} < {1} or {0} != {0} else {1})",
+         _extremum_vjp("less")),
+    _row("atan2", "real floating", "np.arctan2({0}, {1})", _atan2_vjp,
+         numpy=np.arctan2, flops=20),
+    _row("hypot", "real floating", "np.hypot({0}, {1})", _hypot_vjp, flops=6),
+    _row("logaddexp", "real floating", "np.logaddexp({0}, {1})", _logaddexp_vjp, flops=20),
+    _row("copysign", "real floating", "np.copysign({0}, {1})",
+         lambda n, g: (multiply(g, multiply(call("sign", n), call("sign", n.inputs[0]))), None)),
+    _row("equal", "any", "({0} == {1})", no_gradient, torch="eq", numpy=np.equal, result=bool_),
+    _row("not_equal", "any", "({0} != {1})", no_gradient,
+         torch="ne", numpy=np.not_equal, result=bool_),
+    _row("less", "ordered", "({0} < {1})", no_gradient, result=bool_),
+    _row("less_equal", "ordered", "({0} <= {1})", no_gradient, result=bool_),
+    _row("greater", "ordered", "({0} > {1})", no_gradient, result=bool_),
+    _row("greater_equal", "ordered", "({0} >= {1})", no_gradient, result=bool_),
+    _row("logical_and", "bool", "({0} and {1})", no_gradient),
+    _row("logical_or", "bool", "({0} or {1})", no_gradient),
+    _row("logical_xor", "bool", "({0} != {1})", no_gradient),
+    _row("bitwise_and", "integer or bool", "({0} & {1})", no_gradient),
+    _row("bitwise_or", "integer or bool", "({0} | {1})", no_gradient),
+    _row("bitwise_xor", "integer or bool", "({0} ^ {1})", no_gradient),
+    _row("bitwise_left_shift", "integer", "({0} << {1})", no_gradient, numpy=np.left_shift),
+    _row("bitwise_right_shift", "integer", "({0} >> {1})", no_gradient, numpy=np.right_shift),
+)  # fmt: skip
+
+
+def _where_infer(condition: Node, x: Node, y: Node) -> tuple[Shape, DType]:
+    check_kind("where (condition)", "bool", condition.dtype)
+    shape, dtype = pointwise_infer("where", "any")(x, y)
+    return broadcast("where", condition.shape, shape), dtype
+
+
+def _where_vjp(node: Node, g: Node) -> Gradients:
+    condition, zero = node.inputs[0], _c(0, g)
+    return None, where(condition, g, zero), where(condition, zero, g)
+
+
+WHERE = Operation(
+    name="where",
+    infer=_where_infer,
+    axes=pointwise_axes,
+    reduction=None,
+    vjp=_where_vjp,
+    kernel=torch_kernel("where", np.where),
+    native="({1} if {0} else {2})",
+    reference=np.where,
+    flops=flops_per_element(1),
+    elementwise=True,
+)
+
+
+def _astype_infer(x: Node, *, dtype: DType) -> tuple[Shape, DType]:
+    return x.shape, dtype
+
+
+def _astype_kernel(call: LocalCall) -> Callable[[], object]:
+    out, source = call.out, call.inputs[0]
+    return lambda: out.copy_(source)
+
+
+def _astype_reference(x: Any, *, dtype: DType) -> Any:
+    return np.asarray(x).astype("float32" if dtype.name == "bfloat16" else dtype.name)
+
+
+ASTYPE = Operation(
+    name="astype",
+    infer=_astype_infer,
+    axes=pointwise_axes,
+    reduction=None,
+    vjp=lambda node, g: (apply(ASTYPE, g, dtype=node.inputs[0].dtype),),
+    kernel=_astype_kernel,
+    native="{cast}({0})",
+    reference=_astype_reference,
+    flops=flops_per_element(1),
+    elementwise=True,
+)
+
+
+def astype(x: Node, dtype: DType) -> Node:
+    """x as `dtype`, itself where it has that type already."""
+    return x if x.dtype == dtype else apply(ASTYPE, x, dtype=dtype)
+
+
+STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass takes it out
+    name="stop_gradient",
+    infer=pointwise_infer("stop_gradient", "any"),
+    axes=pointwise_axes,
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_astype_kernel,
+    native="{0}",
+    reference=np.positive,
+    flops=flops_per_element(0),
+    elementwise=True,
+)
+
+OPERATIONS = {
+    operation.name: operation for operation in (*UNARY, *BINARY, WHERE, ASTYPE, STOP_GRADIENT)
+}

@@ -1,0 +1,78 @@
+"""Leaves of a graph: evaluated arrays, variables, Python numbers, and baked-in constants.
+
+A `parameter` is a number the user wrote: its value reaches the program with each run. A `constant`
+is a number that an operation's definition contains (the 0 of relu): part of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.node import NO_ATTRIBUTES, Line
+from magmath.layout import Layout
+from magmath.ops.rules import LETTERS, no_gradient
+
+Number = bool | int | float | complex
+
+
+def _unreachable(*_: Any, **__: Any) -> Any:
+    raise AssertionError("a leaf is data, it is never computed")
+
+
+def _leaf(name: str) -> Operation:
+    return Operation(
+        name=name, infer=_unreachable, axes=lambda node: f"->{LETTERS[: node.ndim]}",
+        reduction=None, vjp=no_gradient, kernel=_unreachable, native=None,
+        reference=_unreachable, flops=lambda node: 0.0, leaf=True,
+    )  # fmt: skip
+
+
+INPUT = _leaf("input")
+VARIABLE = _leaf("variable")
+PARAMETER = _leaf("parameter")
+
+
+def _constant_kernel(call: LocalCall) -> Callable[[], object]:
+    value = call.attributes["value"]
+    return lambda: call.out.fill_(value)
+
+
+CONSTANT = Operation(
+    name="constant",
+    infer=lambda *, value, dtype: ((), dtype),
+    axes=lambda node: "->",
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_constant_kernel,
+    native=None,  # written as a literal
+    reference=lambda *, value, dtype: np.asarray(value),
+    flops=lambda node: 0.0,
+)
+
+
+def input_leaf(shape: Shape, dtype: DType, layout: Layout, value: Any) -> Node:
+    """An evaluated array as a leaf."""
+    return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=value)
+
+
+def variable_leaf(shape: Shape, dtype: DType, layout: Layout, cell: Any) -> Node:
+    """A variable: `cell` holds its current array."""
+    return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=cell)
+
+
+def parameter(value: Number, dtype: DType, line: Line = None) -> Node:
+    """A Python number of the user's, as a 0-d array of `dtype`."""
+    return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, value=value, line=line)
+
+
+def constant(value: Number, dtype: DType) -> Node:
+    """A number that belongs to an operation's definition."""
+    return apply(CONSTANT, value=value, dtype=dtype)
+
+
+OPERATIONS = {operation.name: operation for operation in (INPUT, VARIABLE, PARAMETER, CONSTANT)}

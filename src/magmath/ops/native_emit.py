@@ -1,0 +1,205 @@
+"""Writing operations as straight-line Python that Numba compiles: a writer and a few emitters.
+
+A native function sees each operand as a NumPy array of this worker's local shape, or as a scalar.
+Element-wise operations need no emitter, only an expression: the writer joins neighbours into one
+loop (`program/native.py`). The emitters here are for operations with a loop structure of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from magmath.core.dtypes import DType
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A local array or scalar of a native function: its name there, its shape and type."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+    scalar: bool = False  # `name` is an expression for the value itself
+    strides: tuple[int, ...] = ()  # in elements
+
+    def at(self, indices: Sequence[str]) -> str:
+        """The element at `indices` of a result of at least this many dimensions, broadcast."""
+        if self.scalar:
+            return self.name
+        if not self.shape:
+            return f"{self.name}[()]"
+        own = indices[len(indices) - len(self.shape) :]
+        return f"{self.name}[{', '.join('0' if n == 1 else i for i, n in zip(own, self.shape, strict=True))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCall:
+    """One instruction to be written: its result, operands, attributes and result's global place."""
+
+    out: Operand
+    inputs: list[Operand]
+    attributes: Mapping[str, Any]
+    offset: tuple[int, ...] = ()  # global index of the local result's first element
+
+
+@dataclass
+class Writer:
+    """Source lines with indentation and fresh names."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    counter: int = 0
+
+    def line(self, text: str) -> None:
+        """Append one line at the current depth."""
+        self.lines.append("    " * self.depth + text)
+
+    def name(self, prefix: str) -> str:
+        """A name not used before."""
+        self.counter += 1
+        return f"{prefix}{self.counter}"
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """An indented block under `head`."""
+        self.line(head)
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    @contextmanager
+    def loops(self, shape: Shape) -> Iterator[list[str]]:
+        """Nested loops over a shape; yields the index names."""
+        indices = [self.name("i") for _ in shape]
+        for index, extent in zip(indices, shape, strict=True):
+            self.line(f"for {index} in range({extent}):")
+            self.depth += 1
+        yield indices
+        self.depth -= len(shape)
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    """A scalar of exactly this type in generated source."""
+    if dtype.kind == "bool":
+        return repr(bool(value))
+    return f"np.{dtype.name}({_number(value)})"
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "np.nan"
+    if value in (float("inf"), float("-inf")):
+        return "np.inf" if value > 0 else "-np.inf"
+    return repr(value)
+
+
+_COMBINE = {
+    "sum": "{acc} + {x}",
+    "prod": "{acc} * {x}",
+    "max": "{x} if ({x} > {acc} or {x} != {x}) else {acc}",
+    "min": "{x} if ({x} < {acc} or {x} != {x}) else {acc}",
+    "any": "{acc} or {x}",
+    "all": "{acc} and {x}",
+}
+
+
+def combine(reduction: str, accumulated: str, value: str) -> str:
+    """The expression that reduces two values."""
+    return _COMBINE[reduction].format(acc=accumulated, x=value)
+
+
+def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None:
+    """Reduce an operand over axes: a scalar accumulator for trailing axes, else into the result."""
+    (x,), axis = call.inputs, call.attributes["axis"]
+    kept = [d for d in range(len(x.shape)) if d not in axis]
+    initial = literal(start, call.out.dtype)
+    if not kept or max(kept) < min(axis, default=0):
+        _reduce_trailing(w, call, name, kept, initial)
+        return
+    with w.loops(call.out.shape) as indices:
+        w.line(f"{call.out.at(indices)} = {initial}")
+    with w.loops(x.shape) as indices:
+        target = call.out.at(_result_indices(call, indices))
+        value = w.name("v")
+        w.line(f"{value} = {x.at(indices)}")
+        w.line(f"{target} = {combine(name, target, value)}")
+
+
+def _reduce_trailing(
+    w: Writer, call: NativeCall, name: str, kept: list[int], initial: str
+) -> None:
+    (x,) = call.inputs
+    with w.loops(tuple(x.shape[d] for d in kept)) as outer:
+        accumulator = w.name("acc")
+        w.line(f"{accumulator} = {initial}")
+        with w.loops(tuple(x.shape[len(kept) :])) as inner:
+            value = w.name("v")
+            w.line(f"{value} = {x.at([*outer, *inner])}")
+            w.line(f"{accumulator} = {combine(name, accumulator, value)}")
+        w.line(f"{call.out.at(_result_indices(call, [*outer, *inner]))} = {accumulator}")
+
+
+def _result_indices(call: NativeCall, indices: Sequence[str]) -> list[str]:
+    axis = call.attributes["axis"]
+    if call.attributes["keepdims"]:
+        return ["0" if d in axis else index for d, index in enumerate(indices)]
+    return [index for d, index in enumerate(indices) if d not in axis]
+
+
+def emit_permute(w: Writer, call: NativeCall) -> None:
+    """Copy an operand with its axes in another order."""
+    (x,), axes = call.inputs, call.attributes["axes"]
+    with w.loops(call.out.shape) as indices:
+        source = [indices[axes.index(d)] for d in range(len(axes))]
+        w.line(f"{call.out.at(indices)} = {x.at(source)}")
+
+
+def emit_reshape(w: Writer, call: NativeCall) -> None:
+    """Copy an operand in C order: loops over the result, the operand's position counted along."""
+    (x,) = call.inputs
+    counters = [w.name("k") for _ in x.shape]
+    for counter in counters:
+        w.line(f"{counter} = 0")
+    with w.loops(call.out.shape) as indices:
+        w.line(f"{call.out.at(indices)} = {x.at(counters)}")
+        _advance(w, counters, x.shape)
+
+
+def _advance(w: Writer, counters: Sequence[str], shape: Shape) -> None:
+    """Step a multi-index in C order, carrying from the last dimension to the first."""
+    depth = w.depth
+    for counter, extent in zip(reversed(counters), reversed(shape), strict=True):
+        w.line(f"{counter} += 1")
+        w.line(f"if {counter} == {extent}:")
+        w.depth += 1
+        w.line(f"{counter} = 0")
+    w.depth = depth
+
+
+def emit_copy(w: Writer, call: NativeCall) -> None:
+    """Copy an operand, stretched to the result's shape."""
+    with w.loops(call.out.shape) as indices:
+        w.line(f"{call.out.at(indices)} = {call.inputs[0].at(indices)}")
+
+
+def emit_take(w: Writer, call: NativeCall) -> None:
+    """Copy the elements of one axis at the positions that the second operand holds."""
+    (x, positions), axis = call.inputs, call.attributes["axis"]
+    with w.loops(call.out.shape) as indices:
+        source = list(indices)
+        source[axis] = positions.at([indices[axis]])
+        w.line(f"{call.out.at(indices)} = {x.at(source)}")
+
+
+def emit_batch(w: Writer, call: NativeCall) -> None:
+    """Copy consecutive entries from a position known only now."""
+    x, position = call.inputs
+    first = w.name("p")
+    w.line(f"{first} = {position.at([])} + {call.offset[0]}")
+    with w.loops(call.out.shape) as (index,):
+        w.line(f"{call.out.at([index])} = {x.name}[{first} + {index}]")

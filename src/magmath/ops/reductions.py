@@ -1,0 +1,253 @@
+"""Reductions over any axes, and sums back to a broadcast operand's shape.
+
+Partial results of workers that hold different parts of a reduced axis are combined by the
+reduction itself, so each record names itself as the way its missing letters are combined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, accumulator, bool_, int64
+from magmath.core.shapes import normal_axes, reduced_shape
+from magmath.errors import ShapeError
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients, Infer, Kernel, Vjp
+from magmath.ops.elementwise import call as pointwise
+from magmath.ops.elementwise import divide, multiply, where
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import broadcast_to, reshape
+from magmath.ops.native_emit import emit_reduction
+from magmath.ops.rules import LETTERS, check_kind, no_gradient, numpy_call
+
+Axis = tuple[int, ...]
+
+
+def _infer(name: str, domain: str, result: Callable[[DType], DType]) -> Infer:
+    def infer(x: Node, *, axis: Axis, keepdims: bool) -> tuple[Shape, DType]:
+        check_kind(name, domain, x.dtype)
+        if name in ("max", "min") and any(x.shape[d] == 0 for d in axis):
+            raise ShapeError(f"{name}: axis of extent 0 in shape {x.shape} has no {name}imum")
+        return reduced_shape(x.shape, axis, keepdims), result(x.dtype)
+
+    return infer
+
+
+def reduction_axes(node: Node) -> str:
+    """Reduced letters are missing from the result (a kept dimension of extent 1 is whole there)."""
+    (x,), axis = node.inputs, node.attributes["axis"]
+    letters = LETTERS[: x.ndim]
+    if node.attributes["keepdims"]:
+        return f"{letters}->{''.join('.' if d in axis else c for d, c in enumerate(letters))}"
+    return f"{letters}->{''.join(c for d, c in enumerate(letters) if d not in axis)}"
+
+
+IDENTITY: dict[str, float] = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf, "any": 0, "all": 1}
+
+
+def identity(reduction: str, dtype: DType) -> float:
+    """The value that changes nothing when reduced with others of `dtype`."""
+    value = IDENTITY[reduction]
+    if not dtype.is_integer or not np.isinf(value):
+        return value
+    limits = np.iinfo(dtype.name)
+    return int(limits.min if reduction == "max" else limits.max)
+
+
+def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel:
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out = call.inputs, call.out
+        axis, keepdims = call.attributes["axis"], call.attributes["keepdims"]
+        if any(x.shape[d] == 0 for d in axis):  # this worker holds no part of the reduced axis
+            from magmath.memory.tensors import from_torch
+
+            value = identity(name, from_torch(out.dtype))
+            return lambda: out.fill_(value)
+        if not axis:
+            return lambda: out.copy_(x)
+        if x.dtype in (torch.uint16, torch.uint32, torch.uint64):
+            return numpy_call(call, reference)
+        if name == "prod":
+            return _prod_call(x, out, axis, keepdims)
+        function = getattr(torch, torch_name)
+        extra = {"dtype": out.dtype} if name == "sum" else {}
+        return lambda: function(x, axis, keepdim=keepdims, out=out, **extra)
+
+    return bind
+
+
+def _prod_call(x: Any, out: Any, axis: Axis, keepdims: bool) -> Callable[[], object]:
+    """torch multiplies along one dimension only: the reduced ones are moved last and joined."""
+
+    def run() -> None:
+        kept = [d for d in range(x.ndim) if d not in axis]
+        joined = x.permute(*kept, *axis).reshape(*(x.shape[d] for d in kept), -1)
+        out.copy_(joined.prod(-1, dtype=out.dtype).reshape(out.shape))
+
+    return run
+
+
+def _expand(node: Node, value: Node) -> Node:
+    """`value`, of the result's shape, stretched back to the operand's."""
+    (x,), axis = node.inputs, node.attributes["axis"]
+    return broadcast_to(reshape(value, reduced_shape(x.shape, axis, True)), x.shape)
+
+
+def _sum_vjp(node: Node, g: Node) -> Gradients:
+    return (_expand(node, g),)
+
+
+def _extremum_vjp(node: Node, g: Node) -> Gradients:
+    """The cotangent is shared evenly between the elements that attain the extremum."""
+    (x,) = node.inputs
+    attained = pointwise("equal", x, _expand(node, node))
+    ones = where(attained, constant(1, x.dtype), constant(0, x.dtype))
+    count = sum_(ones, node.attributes["axis"], node.attributes["keepdims"])
+    return (multiply(ones, _expand(node, divide(g, count))),)
+
+
+def _prod_vjp(node: Node, g: Node) -> Gradients:
+    """Product of the others: total / x, or, where x is 0, the product of the rest."""
+    (x,) = node.inputs
+    axis, keepdims = node.attributes["axis"], node.attributes["keepdims"]
+    one, zero = constant(1, x.dtype), constant(0, x.dtype)
+    is_zero = pointwise("equal", x, zero)
+    filled = where(is_zero, one, x)
+    rest = apply(BY_NAME["prod"], filled, axis=axis, keepdims=keepdims)
+    zeros = sum_(where(is_zero, one, zero), axis, keepdims)
+    none = _expand(node, where(pointwise("equal", zeros, zero), rest, zero))
+    single = _expand(node, where(pointwise("equal", zeros, one), rest, zero))
+    return (multiply(_expand(node, g), where(is_zero, single, divide(none, filled))),)
+
+
+def _row(
+    name: str,
+    domain: str,
+    result: Callable[[DType], DType],
+    vjp: Vjp,
+    reference: Callable[..., Any],
+    torch_name: str,
+) -> Operation:
+    return Operation(
+        name=name, infer=_infer(name, domain, result), axes=reduction_axes, reduction=name,
+        vjp=vjp, kernel=_kernel(name, torch_name, reference), native=partial(emit_reduction, name=name, start=IDENTITY[name]),
+        reference=reference, flops=lambda node: float(node.inputs[0].size),
+    )  # fmt: skip
+
+
+def _same(dtype: DType) -> DType:
+    return dtype
+
+
+def _bool(_: DType) -> DType:
+    return bool_
+
+
+REDUCTIONS = (
+    _row("sum", "numeric", accumulator, _sum_vjp, np.sum, "sum"),
+    _row("prod", "numeric", accumulator, _prod_vjp, np.prod, "prod"),
+    _row("max", "real", _same, _extremum_vjp, np.max, "amax"),
+    _row("min", "real", _same, _extremum_vjp, np.min, "amin"),
+    _row("any", "bool", _bool, no_gradient, np.any, "any"),
+    _row("all", "bool", _bool, no_gradient, np.all, "all"),
+)
+
+
+def _arg_infer(x: Node, *, axis: int, keepdims: bool) -> tuple[Shape, DType]:
+    check_kind("argmax/argmin", "real", x.dtype)
+    if x.shape[axis] == 0:
+        raise ShapeError(f"argmax/argmin: axis {axis} of shape {x.shape} has extent 0")
+    return reduced_shape(x.shape, (axis,), keepdims), int64
+
+
+def _arg_axes(node: Node) -> str:
+    x, axis = node.inputs[0], node.attributes["axis"]
+    operand = "".join("." if d == axis else LETTERS[d] for d in range(x.ndim))
+    result = operand if node.attributes["keepdims"] else operand.replace(".", "")
+    return f"{operand}->{result}"
+
+
+def _arg_kernel(name: str) -> Kernel:
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out = call.inputs, call.out
+        axis, keepdims = call.attributes["axis"], call.attributes["keepdims"]
+        function = getattr(torch, name)
+        return lambda: function(x, axis, keepdim=keepdims, out=out)
+
+    return bind
+
+
+ARG = tuple(
+    Operation(
+        name=name, infer=_arg_infer, axes=_arg_axes, reduction=None, vjp=no_gradient,
+        kernel=_arg_kernel(name), native=None, reference=reference,
+        flops=lambda node: float(node.inputs[0].size),
+    )
+    for name, reference in (("argmax", np.argmax), ("argmin", np.argmin))
+)  # fmt: skip
+
+
+def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
+    check_kind("cumulative_sum", "numeric", x.dtype)
+    return x.shape, accumulator(x.dtype)
+
+
+def _cumulative_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
+    (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
+    return lambda: torch.cumsum(x, axis, dtype=out.dtype, out=out)
+
+
+def _cumulative_axes(node: Node) -> str:
+    letters = "".join("." if d == node.attributes["axis"] else LETTERS[d] for d in range(node.ndim))
+    return f"{letters}->{letters}"
+
+
+def _cumulative_vjp(node: Node, g: Node) -> Gradients:
+    """The sum of the cotangents from each position on: total minus what came before, plus itself."""
+    axis = node.attributes["axis"]
+    total = sum_(g, (axis,), True)
+    before = apply(CUMULATIVE_SUM, g, axis=axis)
+    return (pointwise("add", pointwise("subtract", total, before), g),)
+
+
+CUMULATIVE_SUM = Operation(
+    name="cumulative_sum", infer=_cumulative_infer, axes=_cumulative_axes, reduction=None,
+    vjp=_cumulative_vjp, kernel=_cumulative_kernel, native=None, reference=np.cumsum,
+    flops=lambda node: float(node.size),
+)  # fmt: skip
+
+BY_NAME = {operation.name: operation for operation in REDUCTIONS}
+OPERATIONS = {operation.name: operation for operation in (*REDUCTIONS, *ARG, CUMULATIVE_SUM)}
+
+
+def reduce(name: str, x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
+    """The reduction of this name over `axis` (all axes for None)."""
+    axes = normal_axes(name, axis, x.ndim)
+    return apply(BY_NAME[name], x, axis=axes, keepdims=keepdims)
+
+
+def sum_(x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
+    """The sum over `axis`."""
+    return reduce("sum", x, axis, keepdims)
+
+
+def sum_to(x: Node, shape: Shape) -> Node:
+    """`x` summed over the dimensions in which `shape` was broadcast to x's shape."""
+    if x.shape == shape:
+        return x
+    extra = x.ndim - len(shape)
+    stretched = [d for d in range(extra, x.ndim) if shape[d - extra] == 1 and x.shape[d] != 1]
+    axes = (*range(extra), *stretched)
+    return reshape(reduce("sum", x, axes), shape) if axes else reshape(x, shape)
+
+

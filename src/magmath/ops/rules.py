@@ -1,0 +1,136 @@
+"""What the operation tables share: type rules, index structures and ways to bind torch functions.
+
+torch is imported when the first kernel is bound, not when the tables are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from magmath.core.dtypes import DType, bool_
+from magmath.core.shapes import broadcast
+from magmath.errors import DTypeError
+from magmath.graph import LocalCall, Node, Shape
+from magmath.graph.operation import Gradients, Infer, Kernel
+
+if TYPE_CHECKING:
+    import torch
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+KINDS: dict[str, frozenset[str]] = {
+    "any": frozenset({"bool", "int", "uint", "float", "complex"}),
+    "numeric": frozenset({"int", "uint", "float", "complex"}),
+    "real": frozenset({"int", "uint", "float"}),
+    "ordered": frozenset({"bool", "int", "uint", "float"}),
+    "floating": frozenset({"float", "complex"}),
+    "real floating": frozenset({"float"}),
+    "integer": frozenset({"int", "uint"}),
+    "integer or bool": frozenset({"int", "uint", "bool"}),
+    "bool": frozenset({"bool"}),
+}
+
+
+def check_kind(operation: str, domain: str, dtype: DType) -> None:
+    """DTypeError unless `dtype` belongs to the operation's domain."""
+    if dtype.kind not in KINDS[domain]:
+        raise DTypeError(
+            f"{operation}: takes {domain} types, was given {dtype}; convert with mm.astype(x, …)"
+        )
+
+
+def pointwise_infer(name: str, domain: str, result: DType | None = None) -> Infer:
+    """Broadcast the operands, which share one type; the result has it too unless given."""
+
+    def infer(*inputs: Node) -> tuple[Shape, DType]:
+        dtype = inputs[0].dtype
+        for node in inputs:
+            check_kind(name, domain, node.dtype)
+            if node.dtype != dtype:
+                raise DTypeError(f"{name}: operands have types {dtype} and {node.dtype}")
+        return broadcast(name, *(node.shape for node in inputs)), result or dtype
+
+    return infer
+
+
+def pointwise_axes(node: Node) -> str:
+    """Letters aligned from the right; an operand's dimension of extent 1 that is stretched is whole."""
+    ndim = node.ndim
+    letters = LETTERS[:ndim]
+    operands = []
+    for source in node.inputs:
+        offset = ndim - source.ndim
+        operands.append(
+            "".join(
+                letters[offset + d] if extent == node.shape[offset + d] else "."
+                for d, extent in enumerate(source.shape)
+            )
+        )
+    return f"{','.join(operands)}->{letters}"
+
+
+def flops_per_element(weight: float) -> Callable[[Node], float]:
+    """The cost of an operation that does `weight` flops for every element of its result."""
+    return lambda node: weight * node.size
+
+
+def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Bind `torch.<name>(*inputs, out=out)`.
+
+    torch has few operations on uint16, uint32 and uint64: on the CPU those go to NumPy, on the
+    same memory.
+    """
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        if any(_numpy_only(t) for t in (call.out, *call.inputs)):
+            return numpy_call(call, reference)
+        return partial(getattr(torch, name), *call.inputs, out=call.out)
+
+    return bind
+
+
+def _numpy_only(tensor: torch.Tensor) -> bool:
+    import torch
+
+    return tensor.dtype in (torch.uint16, torch.uint32, torch.uint64)
+
+
+def numpy_call(call: LocalCall, reference: Callable[..., Any]) -> Callable[[], object]:
+    """A ready call that runs a NumPy function on the tensors' own memory."""
+    if call.out.device.type != "cpu":
+        raise DTypeError(
+            f"{call.out.dtype} is not computed on {call.out.device}; convert with mm.astype(x, …)"
+        )
+    out, inputs = call.out.numpy(), [tensor.numpy() for tensor in call.inputs]
+
+    def run() -> None:
+        out[...] = reference(*inputs, **call.attributes)
+
+    return run
+
+
+def no_gradient(node: Node, cotangent: Node) -> Gradients:
+    """The gradient of operations that are constant almost everywhere or give no real numbers."""
+    return (None,) * len(node.inputs)
+
+
+def same_infer(*inputs: Node, **_: Any) -> tuple[Shape, DType]:
+    """Shape and type of the first operand."""
+    return inputs[0].shape, inputs[0].dtype
+
+
+def whole(ndim: int) -> str:
+    """An operand of `ndim` dimensions that every worker needs whole."""
+    return "." * ndim
+
+
+def letters_except(ndim: int, axes: Sequence[int], start: int = 0) -> str:
+    """A letter for every dimension but those in `axes`, which are whole."""
+    return "".join("." if d in axes else LETTERS[start + d] for d in range(ndim))
+
+
+BOOL = bool_

@@ -1,0 +1,99 @@
+"""Fuse: fold into a matrix product what one BLAS call or its epilogue can do.
+
+Works on a placed graph, so it folds only what lies on the same worker in the same layout: a bias
+row, a ReLU, and the weight update `w - rate·(xᵀ·d)`, which becomes one accumulating product where
+no reduction over workers stands between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from magmath.graph import Graph, Node, users_of
+from magmath.graph.operation import apply
+from magmath.ops.elementwise import negative
+from magmath.ops.linalg import GEMM
+from magmath.passes.simplify import is_constant, merge_equal
+
+
+def fuse(graph: Graph) -> Graph:
+    """The graph with biases, activations and updates folded into their products."""
+    for rule in (_bias, _activation, _update):
+        graph = _folded(graph, rule)
+    return merge_equal(graph)
+
+
+Rule = Callable[[Node, set[Node]], Node | None]
+
+
+def _folded(graph: Graph, rule: Rule) -> Graph:
+    """The graph with a rule applied to each node; the rule is told which products it may consume:
+    those that one node alone reads, and that are not wanted themselves."""
+    users = users_of(graph.nodes)
+    wanted = set(graph.roots)
+    single: set[Node] = set()
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        inputs = tuple(new[source] for source in node.inputs)
+        current = node if inputs == node.inputs else node.replace(inputs)
+        new[node] = rule(current, single) or current
+        if new[node].name == "gemm" and len(users[node]) == 1 and node not in wanted:
+            single.add(new[node])
+    return graph.mapped(new)
+
+
+def _remade(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
+    """`product` with more folded in, in the place of `node`."""
+    attributes = {**product.attributes, **changes}
+    made = apply(GEMM, *product.inputs, *rest, line=node.line, **attributes)
+    made.layout = node.layout
+    return made
+
+
+def _is_plain(product: Node, single: set[Node]) -> bool:
+    attributes = product.attributes
+    return product in single and not (
+        attributes["bias"] or attributes["accumulate"] or attributes["activation"] != "none"
+    )
+
+
+def _bias(node: Node, single: set[Node]) -> Node | None:
+    """product + row."""
+    if node.name != "add":
+        return None
+    for product, row in (node.inputs, node.inputs[::-1]):
+        fits = _is_plain(product, single) and row.ndim == 1 and row.shape[0] == node.shape[-1]
+        if fits and product.layout == node.layout and node.shape == product.shape:
+            return _remade(product, node, row, bias=True)
+    return None
+
+
+def _activation(node: Node, single: set[Node]) -> Node | None:
+    """max(product, 0)."""
+    if node.name != "maximum" or not is_constant(node.inputs[1], 0):
+        return None
+    product = node.inputs[0]
+    if product not in single or product.attributes["activation"] != "none":
+        return None
+    if product.attributes["accumulate"] or product.layout != node.layout:
+        return None
+    return _remade(product, node, activation="relu")
+
+
+def _update(node: Node, single: set[Node]) -> Node | None:
+    """c - alpha·product and c + alpha·product."""
+    if node.name not in ("subtract", "add") or node.inputs[1].name != "multiply":
+        return None
+    c, scaled = node.inputs
+    for alpha, product in (scaled.inputs, scaled.inputs[::-1]):
+        fits = _is_plain(product, single) and alpha.shape == () and c.shape == node.shape
+        if fits and product.layout == scaled.layout == node.layout == _own(c, node):
+            factor = negative(alpha) if node.name == "subtract" else alpha
+            factor.layout = alpha.layout
+            return _remade(product, node, c, factor, accumulate=True)
+    return None
+
+
+def _own(c: Node, node: Node) -> object:
+    """The layout in which `node` reads c."""
+    return c.layout if c.layout is not None and not c.layout.shared else node.layout

@@ -1,0 +1,129 @@
+"""Memory: which nodes lie in the storage of others, and what the rest needs.
+
+A redistribution that only narrows is a view. What is gathered by workers that share memory is
+computed directly in the shared copy. An output with a target is computed in the target's storage
+where that is safe. An element-wise result takes the place of an operand that dies. Everything else
+gets its own place in the program's arena, from its first to its last use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from magmath.graph import Graph, Node, users_of
+from magmath.layout import Layout
+from magmath.passes.schedule import Schedule
+from magmath.passes.transfer import can_publish, crosses, is_view
+
+
+@dataclass
+class Storage:
+    """`alias[n]`: the node in whose storage n lies; `window`: nodes that other workers read;
+    `copied`: outputs that end with a copy into their target (or into an array of their own)."""
+
+    alias: dict[Node, Node] = field(default_factory=dict)
+    window: set[Node] = field(default_factory=set)
+    copied: set[int] = field(default_factory=set)
+
+    def root(self, node: Node) -> Node:
+        """The node that owns the memory in which `node` lies."""
+        while node in self.alias:
+            node = self.alias[node]
+        return node
+
+
+def memory(graph: Graph, schedule: Schedule) -> Storage:
+    """The storage of every node of a placed, scheduled graph."""
+    storage = Storage()
+    for node in schedule.order:
+        if node.name == "redistribute" and is_view(_layout(node.inputs[0]), _layout(node)):
+            storage.alias[node] = node.inputs[0]
+    _outputs(graph, schedule, storage)
+    _windows(schedule, storage, set(graph.outputs))
+    _in_place(graph, schedule, storage)
+    return storage
+
+
+def _layout(node: Node) -> Layout:
+    assert node.layout is not None
+    return node.layout
+
+
+def _outputs(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+    claimed: set[Node] = set()
+    targets = graph.targets or (None,) * len(graph.outputs)
+    for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
+        taken = output in claimed or output.is_leaf or output in storage.alias
+        claimed.add(output)
+        if taken or output in schedule.late:
+            storage.copied.add(i)
+            continue
+        if target is None:
+            continue
+        writer = output
+        if output.name == "redistribute" and _can_compute_inside(output, storage, claimed):
+            writer = output.inputs[0]
+        if not _overwrites_safely(writer, target, storage):
+            storage.copied.add(i)
+            continue
+        storage.alias[output] = target
+        if writer is not output:
+            storage.alias[writer] = output
+
+
+def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> bool:
+    """True if the source of a gathering redistribution can be computed in the gathered copy."""
+    source = shared.inputs[0]
+    computed = not source.is_leaf and source.name != "redistribute"
+    free = computed and source not in storage.alias and source not in outputs
+    return free and can_publish(_layout(source), _layout(shared))
+
+
+def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
+    """True if `writer` may write where it reads: element by element, or accumulating."""
+    reading = [i for i, x in enumerate(writer.inputs) if storage.root(x) is target]
+    if not reading:
+        return True
+    if any(_layout(writer.inputs[i]) != _layout(writer) for i in reading):
+        return False
+    if writer.operation.elementwise:
+        return all(writer.inputs[i].shape == writer.shape for i in reading)
+    accumulates = writer.name == "gemm" and writer.attributes["accumulate"]
+    return bool(accumulates and reading == [len(writer.inputs) - 2])
+
+
+def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
+    for node in schedule.order:
+        if node.name != "redistribute" or node in storage.alias:
+            continue
+        source = node.inputs[0]
+        if _layout(node).shared:
+            storage.window.add(node)
+            if _can_compute_inside(node, storage, outputs):
+                storage.alias[source] = node
+        elif crosses(_layout(source), _layout(node)):
+            storage.window.add(storage.root(source))
+
+
+def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+    """Element-wise results take the storage of an operand that is not needed any more."""
+    position = {node: i for i, node in enumerate(schedule.order)}
+    users = users_of(graph.nodes)
+    last: dict[Node, int] = {}
+    for node in schedule.order:
+        uses = [position[user] for user in users.get(node, []) if user in position]
+        root = storage.root(node)
+        last[root] = max([last.get(root, 0), position[node], *uses])
+    kept = set(graph.roots)
+    for node in schedule.order:
+        fixed = node in storage.alias or node in kept or node in storage.window
+        if not node.operation.elementwise or fixed:
+            continue
+        for x in node.inputs:
+            root = storage.root(x)
+            private = not (root.is_leaf or root in kept or root in storage.window)
+            same = (root.shape, root.dtype, root.layout) == (node.shape, node.dtype, node.layout)
+            if private and same and root.name != "constant" and last[root] <= position[node]:
+                storage.alias[node] = x
+                last[root] = last[node]
+                break

@@ -1,0 +1,31 @@
+"""The pipeline: a user's graph to a planned one, each step graph → graph, top to bottom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magmath.graph import Graph
+from magmath.passes.environment import Environment
+from magmath.passes.fuse import fuse
+from magmath.passes.memory import Storage, memory
+from magmath.passes.place import place
+from magmath.passes.schedule import Schedule, schedule
+from magmath.passes.simplify import simplify
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A planned graph: every node placed, ordered and stored."""
+
+    graph: Graph
+    schedule: Schedule
+    storage: Storage
+
+
+def run(graph: Graph, environment: Environment) -> Planned:
+    """All passes."""
+    graph = simplify(graph)
+    graph = place(graph, environment)
+    graph = fuse(graph)
+    order = schedule(graph)
+    return Planned(graph, order, memory(graph, order))

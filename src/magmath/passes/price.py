@@ -1,0 +1,38 @@
+"""Price: what a planned graph is predicted to cost, in seconds a run, and where it goes."""
+
+from __future__ import annotations
+
+from magmath.graph import Node
+from magmath.layout import plan, price
+from magmath.passes.environment import Environment
+from magmath.passes.pipeline import Planned
+
+CALL_SECONDS = 2e-6  # the fixed cost of one kernel
+
+
+def predicted_seconds(planned: Planned, environment: Environment) -> float:
+    """The predicted seconds of one run."""
+    return sum(node_seconds(node, environment) for node in planned.schedule.order)
+
+
+def node_seconds(node: Node, environment: Environment) -> float:
+    """The predicted seconds that one node of a placed graph takes, the slowest worker counting."""
+    layout = node.layout
+    assert layout is not None
+    if node.is_leaf or node.name == "constant":
+        return 0.0
+    if node.name == "redistribute":
+        have = node.inputs[0].layout
+        assert have is not None
+        return price(plan(have, layout), node.dtype.itemsize, environment.link)
+    share = 1
+    for axis, count in enumerate(layout.mesh.shape):
+        used = layout.dim_of(axis) is not None or layout.partial[axis] is not None
+        share *= count if used else 1
+    touched = sum(
+        x.layout.max_local_size * x.dtype.itemsize
+        for x in (*node.inputs, node)
+        if x.layout is not None
+    )
+    flops = node.operation.flops(node) / share
+    return CALL_SECONDS + flops / environment.flops + touched / environment.bandwidth

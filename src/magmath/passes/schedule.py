@@ -1,0 +1,138 @@
+"""Schedule: the order in which every worker computes the nodes.
+
+Workers that read one another's memory must meet in between. A node's level counts the meetings
+before it: reading what another worker has just written takes one more. Nodes are ordered by level,
+so that all that can be computed before a meeting is, and one meeting serves many transfers. Within
+a level, updates come as early as they can, and a leaf's storage is overwritten only after its
+last reader.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from magmath.graph import Graph, Node, topological, users_of
+from magmath.passes.transfer import crosses
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Nodes in the order of execution, and the outputs that may overwrite their target at once.
+
+    Outputs whose target is read later than they are computed are `late`: copied at the end.
+    """
+
+    order: list[Node]
+    late: frozenset[Node]
+
+
+def schedule(graph: Graph) -> Schedule:
+    """An order that respects data, overwritten storage and meetings."""
+    targets = {n: t for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None}
+    nodes = topological(sorted(graph.roots, key=_depths(graph).__getitem__))
+    users = users_of(nodes)
+    position = {node: i for i, node in enumerate(nodes)}
+    after: dict[Node, set[Node]] = {node: set(node.inputs) for node in nodes}
+    followers = {node: set(users[node]) for node in nodes}
+    late: set[Node] = set()
+    for output, target in targets.items():
+        writer = _writer(output)
+        readers = {r for r in _readers(target, users) if r not in (output, writer)}
+        if output.is_leaf or _reachable(writer, readers, followers):
+            late.add(output)
+            continue
+        after[writer] |= readers
+        for reader in readers:
+            followers[reader].add(writer)
+    return Schedule(_ordered(nodes, after, position, _levels(nodes, after)), frozenset(late))
+
+
+def _depths(graph: Graph) -> Mapping[Node, int]:
+    depth: dict[Node, int] = {}
+    for node in graph.nodes:
+        depth[node] = 1 + max((depth[source] for source in node.inputs), default=0)
+    return depth
+
+
+def _writer(output: Node) -> Node:
+    """The node that computes what lands in the target: through a publication, its source."""
+    return output.inputs[0] if output.name == "redistribute" else output
+
+
+def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:
+    """Nodes that read the target's storage, directly or through a redistribution (maybe a view)."""
+    found, stack = [], list(users[target])
+    while stack:
+        node = stack.pop()
+        found.append(node)
+        if node.name == "redistribute":
+            stack.extend(users[node])
+    return found
+
+
+def _reachable(start: Node, goals: set[Node], followers: Mapping[Node, set[Node]]) -> bool:
+    seen, stack = {start}, [start]
+    while stack:
+        for user in followers[stack.pop()]:
+            if user in goals:
+                return True
+            if user not in seen:
+                seen.add(user)
+                stack.append(user)
+    return False
+
+
+def _levels(nodes: list[Node], after: Mapping[Node, set[Node]]) -> dict[Node, int]:
+    level: dict[Node, int] = {}
+    for node in _any_order(nodes, after):
+        level[node] = max((level[before] + _step(before, node) for before in after[node]), default=0)
+    return level
+
+
+def _step(before: Node, node: Node) -> int:
+    """1 if a meeting must lie between the two nodes."""
+    if before.is_leaf:
+        return 0
+    if before in node.inputs:
+        published = before.layout is not None and before.layout.shared
+        return int(published or _crosses(node))
+    # `before` reads storage that `node` overwrites: peers may read it too
+    return int(any(x.layout is not None and x.layout.shared for x in before.inputs))
+
+
+def _crosses(node: Node) -> bool:
+    if node.name != "redistribute":
+        return False
+    have, want = node.inputs[0].layout, node.layout
+    assert have is not None and want is not None
+    return crosses(have, want)
+
+
+def _any_order(nodes: list[Node], after: Mapping[Node, set[Node]]) -> list[Node]:
+    position = {node: i for i, node in enumerate(nodes)}
+    return _ordered(nodes, after, position, dict.fromkeys(nodes, 0))
+
+
+def _ordered(
+    nodes: list[Node], after: Mapping[Node, set[Node]], position: Mapping[Node, int],
+    level: Mapping[Node, int],
+) -> list[Node]:  # fmt: skip
+    """Kahn's algorithm, taking the ready node of lowest level, then earliest position."""
+    waiting = {node: len(after[node]) for node in nodes}
+    followers: dict[Node, list[Node]] = {node: [] for node in nodes}
+    for node in nodes:
+        for before in after[node]:
+            followers[before].append(node)
+    ready = [(level[n], position[n], n) for n in nodes if waiting[n] == 0]
+    heapq.heapify(ready)
+    order: list[Node] = []
+    while ready:
+        *_, node = heapq.heappop(ready)
+        order.append(node)
+        for follower in followers[node]:
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                heapq.heappush(ready, (level[follower], position[follower], follower))
+    return order

@@ -1,0 +1,51 @@
+"""What a redistribution amounts to on workers that share memory, or do not: view, publication, move."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from magmath.core.index import Tile
+from magmath.layout import Layout, plan
+
+
+@lru_cache(maxsize=16384)
+def is_view(have: Layout, want: Layout) -> bool:
+    """True if every worker's tile in `want` is a strided part of its own tile in `have`."""
+    if want.shared or have.is_partial or want.is_partial or have.boxes or want.boxes:
+        return False
+    if plan(have, want).kind not in ("nothing", "local"):
+        return False
+    for worker in want.mesh.workers:
+        outer, inner = have.tiles(worker), want.tiles(worker)
+        if not outer or not inner or part_of(outer[0], inner[0]) is None:
+            return False
+    return True
+
+
+def part_of(outer: Tile, inner: Tile) -> tuple[slice, ...] | None:
+    """The slices that cut `inner` out of a tensor holding `outer`; None if slices cannot."""
+    selectors = []
+    for whole, part in zip(outer, inner, strict=True):
+        if whole.intersect(part).size != part.size:
+            return None  # an empty tile elsewhere
+        selector = whole.locate(part).selector()
+        if not isinstance(selector, slice):
+            return None
+        selectors.append(selector)
+    return tuple(selectors)
+
+
+@lru_cache(maxsize=16384)
+def can_publish(have: Layout, want: Layout) -> bool:
+    """True if workers can compute their tiles of `have` directly inside the shared copy `want`."""
+    if not want.shared or have.is_partial or have.boxes or have.mesh != want.mesh:
+        return False
+    everything = want.tiles(want.mesh.workers[0])[0]
+    tiles = [have.tiles(worker)[0] for worker in have.mesh.workers]
+    return not have.is_replicated and all(part_of(everything, t) is not None for t in tiles)
+
+
+@lru_cache(maxsize=16384)
+def crosses(have: Layout, want: Layout) -> bool:
+    """True if workers must read what others hold."""
+    return plan(have, want).reads_peers

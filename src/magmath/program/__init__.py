@@ -1,0 +1,1 @@
+"""Programs: typed instructions, lowering, binding and execution."""

@@ -1,0 +1,191 @@
+"""Binding: every slot of a program becomes this worker's tensor, every instruction a ready call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from magmath.core.index import Tile, tile_shape
+from magmath.errors import MagmathError
+from magmath.graph import LocalCall
+from magmath.layout import Layout
+from magmath.memory.heap import Block
+from magmath.memory.stored import Stored
+from magmath.memory.tensors import to_torch
+from magmath.ops import OPERATIONS
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+from magmath.program.logical import logical_calls
+from magmath.program.move import bind_move
+
+if TYPE_CHECKING:
+    from magmath.program.execute import Context
+
+Ready = Callable[[], object]
+
+
+@dataclass
+class Binding:
+    """Ready calls in order, and where emitted scalars are collected."""
+
+    calls: list[Ready]
+    emitted: list[torch.Tensor]
+
+    def replay(self, steps: int) -> list[float]:
+        """Run all calls `steps` times; the emitted scalars, step by step."""
+        values: list[Any] = []
+        calls, emitted = self.calls, self.emitted
+        on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
+        for _ in range(steps):
+            for call in calls:
+                call()
+            # a device is not waited for in every step: the values are fetched together
+            values += [t.item() if on_cpu else t.clone() for t in emitted]
+        return values if on_cpu else [value.item() for value in values]
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors behind slots, this worker's and its peers'."""
+
+    program: Program
+    context: Context
+    stored: Mapping[int, Stored]
+    scalars: Mapping[int, torch.Tensor]
+    block: Block | None
+    offsets: Mapping[int, int]
+
+    @cached_property
+    def _cache(self) -> dict[tuple[int, int], torch.Tensor]:
+        return {}
+
+    @property
+    def rank(self) -> int:
+        """This worker."""
+        return self.context.comm.rank
+
+    def own(self, slot: int) -> torch.Tensor:
+        """This worker's tensor of a slot."""
+        return self.of(slot, self.rank)
+
+    def of(self, slot: int, rank: int) -> torch.Tensor:
+        """Worker `rank`'s tensor of a slot (a peer's through shared memory)."""
+        key = (slot, rank)
+        if key not in self._cache:
+            self._cache[key] = self._make(slot, rank)
+        return self._cache[key]
+
+    def _make(self, index: int, rank: int) -> torch.Tensor:
+        slot = self.program.slots[index]
+        if index in self.scalars:
+            return self.scalars[index]
+        if slot.alias is not None:
+            return self._view(index, slot.alias, rank)
+        if index in self.stored:
+            return self._typed(index, rank, self.stored[index].block, 0)
+        assert self.block is not None
+        return self._typed(index, rank, self.block, self.offsets[index])
+
+    def _typed(self, index: int, rank: int, block: Block, offset: int) -> torch.Tensor:
+        """Bytes of a block, at an offset, as the tensor of a slot."""
+        slot, heap = self.program.slots[index], self.context.heap
+        memory = heap.leader(block) if slot.layout.shared else heap.peer(block, rank)
+        shape = slot.layout.local_shape(rank)
+        nbytes = torch.Size(shape).numel() * slot.dtype.itemsize
+        return memory[offset : offset + nbytes].view(to_torch(slot.dtype)).view(shape)
+
+    def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
+        """This slot's tile, cut out of the tensor in whose memory it lies."""
+        base = self.of(alias, rank)
+        layout = self.program.slots[index].layout
+        inner, outer = layout.tiles(rank), self.program.slots[alias].layout.tiles(rank)
+        if not inner or not outer:
+            return base.new_empty(layout.local_shape(rank))
+        if inner == outer:
+            return base
+        located = [whole.locate(part) for whole, part in zip(outer[0], inner[0], strict=True)]
+        for d, positions in enumerate(located):
+            selector = positions.selector()
+            assert isinstance(selector, slice)
+            base = base[(slice(None),) * d + (selector,)]
+        return base
+
+
+def bind(
+    program: Program,
+    context: Context,
+    inputs: Sequence[Stored],
+    outputs: Sequence[Stored],
+    parameters: Mapping[int, torch.Tensor],
+    block: Block | None,
+    offsets: Mapping[int, int],
+) -> Binding:
+    """Ready calls for a program on these arrays."""
+    stored = dict(zip(program.outputs, outputs, strict=True))
+    stored.update(zip(program.inputs, inputs, strict=True))
+    scalars = {**parameters, **_constants(program)}
+    tensors = Tensors(program, context, stored, scalars, block, offsets)
+    calls: list[Ready] = []
+    for instruction in program.instructions:
+        calls += _ready(instruction, tensors)
+    emitted = [tensors.own(i.slot) for i in program.instructions if isinstance(i, Emit)]
+    return Binding(calls, emitted)
+
+
+def _constants(program: Program) -> dict[int, torch.Tensor]:
+    return {
+        i: torch.tensor(slot.value, dtype=to_torch(slot.dtype))
+        for i, slot in enumerate(program.slots)
+        if slot.kind == "constant"
+    }
+
+
+def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:
+    try:
+        match instruction:
+            case Call():
+                return _ready_call(instruction, tensors)
+            case Move():
+                return bind_move(instruction, tensors)
+            case Barrier():
+                return [tensors.context.comm.barrier]
+            case _:
+                return []
+    except MagmathError as error:
+        raise _at_line(error, instruction) from error
+
+
+def _at_line(error: MagmathError, instruction: Instruction) -> MagmathError:
+    line = getattr(instruction, "line", None)
+    return type(error)(f"{error} (from {line[0]}:{line[1]})") if line else error
+
+
+def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
+    program, rank = tensors.program, tensors.rank
+    slot = program.slots[call.out]
+    tiles = slot.layout.tiles(rank)
+    if not tiles or not slot.layout.local_size(rank):
+        return []
+    local = LocalCall(
+        out=tensors.own(call.out),
+        inputs=[tensors.own(i) for i in call.inputs],
+        attributes=_local_attributes(call, slot.layout, tiles[0]),
+        tile=tiles[0],
+        shape=slot.shape,
+        context=tensors.context,
+    )
+    kernel = OPERATIONS[call.operation].kernel
+    if tensors.context.deterministic:
+        layouts = [program.slots[i] for i in call.inputs]
+        return [kernel(part) for part in logical_calls(call, slot, layouts, local)]
+    return [kernel(local)]
+
+
+def _local_attributes(call: Call, layout: Layout, tile: Tile) -> Mapping[str, Any]:
+    """Attributes that name the result's shape name the local one."""
+    if "shape" not in call.attributes or call.operation in ("unslice",):
+        return call.attributes
+    return {**call.attributes, "shape": tile_shape(tile)}

@@ -1,0 +1,135 @@
+"""Executing a program on one worker: bind it once to this worker's tensors, then replay.
+
+Binding turns each instruction into a ready call, a function without arguments on tensors at fixed
+addresses. The bindings of the last few sets of inputs and outputs are kept, so that a training
+step, or a compiled function called in a loop, is bound once and replayed from then on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from magmath.comm.base import Communicator
+from magmath.memory.heap import Heap
+from magmath.memory.stored import Stored
+from magmath.memory.tensors import to_torch
+from magmath.program.arena import arrange
+from magmath.program.bind import Binding, bind
+from magmath.program.instructions import Emit, Program
+
+Poll = Callable[[int, list[float]], bool]
+KEPT_BINDINGS = 4
+CHUNK_SECONDS = 0.05  # between looks at interrupts and reports of progress
+
+
+@dataclass
+class Context:
+    """What a worker lends to the programs it runs."""
+
+    comm: Communicator
+    heap: Heap
+    device: torch.device
+    deterministic: bool = False
+    native: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def gemm(
+        self,
+        out: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        *,
+        bias: torch.Tensor | None = None,
+        activation: str = "none",
+        alpha: torch.Tensor | None = None,
+        accumulate: bool = False,
+    ) -> Callable[[], object]:
+        """A ready product: out = activation(a·b + bias), or out += alpha·a·b."""
+        from magmath.kernels.gemm import bind_gemm, tuner_for
+
+        tuner = tuner_for(self.deterministic)
+        if accumulate:
+            assert alpha is not None
+            return bind_gemm(out, a, b, alpha=alpha.item, beta=1.0, tuner=tuner)
+        return bind_gemm(out, a, b, bias=bias, activation=activation, tuner=tuner)
+
+
+class Executable:
+    """A program on this worker, with the arena and the bindings that its runs reuse."""
+
+    def __init__(self, program: Program, context: Context) -> None:
+        self.program = program
+        self.context = context
+        self._arena = arrange(program)
+        self._block = context.heap.allocate(self._arena.nbytes) if self._arena.nbytes else None
+        self._parameters = {
+            slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
+            for slot in program.parameters
+        }
+        self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
+        self._emits = any(isinstance(i, Emit) for i in program.instructions)
+
+    def run(
+        self,
+        inputs: Sequence[Stored],
+        outputs: Sequence[Stored],
+        parameters: Sequence[float | int | bool | complex],
+        steps: int,
+        poll: Poll | None,
+    ) -> list[float]:
+        """Run the program `steps` times; returns the scalars emitted in every step."""
+        binding = self._binding(inputs, outputs)
+        for slot, value in zip(self.program.parameters, parameters, strict=True):
+            self._parameters[slot].fill_(value)
+        fenced = self.program.reads_peers
+        if fenced:
+            self.context.comm.barrier()
+        values = binding.replay(1) if steps == 1 else self._loop(binding, steps, poll)
+        if fenced:
+            self.context.comm.barrier()
+        return values
+
+    def _binding(self, inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Binding:
+        key = tuple([(s.block.chunk, s.block.offset) for s in (*inputs, *outputs)])
+        binding = self._bindings.get(key)
+        if binding is None:
+            offsets = self._arena.offsets
+            binding = bind(
+                self.program, self.context, inputs, outputs, self._parameters, self._block, offsets
+            )
+            self._bindings[key] = binding
+            if len(self._bindings) > KEPT_BINDINGS:
+                self._bindings.popitem(last=False)
+        else:
+            self._bindings.move_to_end(key)
+        return binding
+
+    def _loop(self, binding: Binding, steps: int, poll: Poll | None) -> list[float]:
+        """Many steps, in chunks whose length all workers agree on."""
+        values: list[float] = []
+        done, chunk = 0, 1
+        comm = self.context.comm
+        while done < steps:
+            chunk = min(chunk, steps - done)
+            start = time.perf_counter()
+            fresh = binding.replay(chunk)
+            values += fresh
+            done += chunk
+            pace = (time.perf_counter() - start) / chunk
+            if poll is not None and comm.agree(int(poll(done, fresh))):
+                break
+            chunk = comm.agree(max(1, min(4 * chunk, int(CHUNK_SECONDS / max(pace, 1e-7)))))
+        return values
+
+    def close(self) -> None:
+        """Give the arena back."""
+        self._bindings.clear()
+        if self._block is not None:
+            self.context.heap.free(self._block)
+            self._block = None

@@ -1,0 +1,182 @@
+"""The program: slots and typed instructions, the same list on every worker.
+
+A slot is an array that the program touches, with its layout; a worker derives the shape of its own
+tile from the layout and its rank. An instruction computes one slot (`Call`), brings a slot into
+another layout (`Move`), meets the other workers (`Barrier`) or reports a scalar (`Emit`). Programs
+travel as msgpack; nothing in them is code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from magmath.core.dtypes import DTYPES, DType
+from magmath.errors import ProtocolError
+from magmath.layout import Layout
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """An array of a program.
+
+    kind    input: given with each run; output: handed back, kept; parameter: a Python number given
+            with each run; constant: `value`; temporary: lives in the program's own arena, private
+            or, where peers read it, in the window part (`window`)
+    alias   the slot in whose memory this one lies (its own tile of it, as a view)
+    first, last   the positions of the instructions between which a temporary is alive
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    layout: Layout
+    kind: str
+    alias: int | None = None
+    window: bool = False
+    value: bool | int | float | complex | None = None
+    first: int = 0
+    last: int = 0
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Compute slot `out` by an operation of the table on slots `inputs`."""
+
+    operation: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    out: int
+    line: tuple[str, int] | None = None
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Bring slot `source` into the layout of slot `target`."""
+
+    source: int
+    target: int
+    line: tuple[str, int] | None = None
+
+
+class Barrier(msgspec.Struct, frozen=True):
+    """Wait until every worker has come here."""
+
+
+class Emit(msgspec.Struct, frozen=True):
+    """Report a replicated 0-d slot to the controller."""
+
+    slot: int
+
+
+Instruction = Call | Move | Barrier | Emit
+
+
+class Program(msgspec.Struct, frozen=True):
+    """What the workers run.
+
+    `inputs`, `outputs` and `parameters` are slots, in the order in which a run names them.
+    `donated` maps an output's position to the input's whose storage it takes over.
+    `reads_peers` tells that workers read one another's memory, so that runs must be fenced.
+    """
+
+    slots: list[Slot]
+    instructions: list[Instruction]
+    inputs: list[int]
+    outputs: list[int]
+    parameters: list[int]
+    donated: dict[int, int]
+    workers: int
+    reads_peers: bool = False
+
+    def __str__(self) -> str:
+        return "\n".join(self._describe(i) for i in self.instructions)
+
+    def _slot(self, index: int) -> str:
+        slot = self.slots[index]
+        alias = f" in %{slot.alias}" if slot.alias is not None else ""
+        return f"%{index}:{slot.dtype}{list(slot.shape)} {slot.layout}{alias}"
+
+    def _describe(self, instruction: Instruction) -> str:
+        match instruction:
+            case Call(operation, attributes, inputs, out):
+                arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
+                return f"{self._slot(out)} = {operation}({', '.join(arguments)})"
+            case Move(source, target):
+                return f"{self._slot(target)} <- {self._slot(source)}"
+            case Emit(slot):
+                return f"emit %{slot}"
+            case _:
+                return "barrier"
+
+
+_TAGS: dict[str, type[Call] | type[Move] | type[Barrier] | type[Emit]] = {
+    "call": Call, "move": Move, "barrier": Barrier, "emit": Emit,
+}  # fmt: skip
+_TAG_OF = {kind: tag for tag, kind in _TAGS.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Attributes as msgpack values; a dtype becomes a one-entry map."""
+    if isinstance(value, DType):
+        return {"dtype": value.name}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _rich(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_rich(item) for item in value)
+    if isinstance(value, dict):
+        if "dtype" in value:
+            return DTYPES[value["dtype"]]
+        return complex(*value["complex"])
+    return value
+
+
+def encode(program: Program) -> bytes:
+    """The program as msgpack bytes."""
+    slots = [
+        [list(s.shape), s.dtype.name, s.layout.encode(), s.kind, s.alias, s.window,
+         _plain(s.value), s.first, s.last]
+        for s in program.slots
+    ]  # fmt: skip
+    instructions = [
+        [_TAG_OF[type(i)], [_field(getattr(i, f)) for f in i.__struct_fields__]]
+        for i in program.instructions
+    ]
+    return msgspec.msgpack.encode(
+        [slots, instructions, program.inputs, program.outputs, program.parameters,
+         program.donated, program.workers, program.reads_peers]
+    )  # fmt: skip
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def decode(data: bytes) -> Program:
+    """The program in `data`; ProtocolError for anything that is not one."""
+    try:
+        fields = msgspec.msgpack.decode(data)
+        slots = [
+            Slot(tuple(shape), DTYPES[dtype], Layout.decode(layout), kind, alias, window,
+                 _rich(value), first, last)
+            for shape, dtype, layout, kind, alias, window, value, first, last in fields[0]
+        ]  # fmt: skip
+        instructions = [_instruction(tag, values) for tag, values in fields[1]]
+        return Program(slots, instructions, *fields[2:])
+    except (ValueError, TypeError, KeyError, IndexError, msgspec.MsgspecError) as error:
+        raise ProtocolError(f"not a program: {error}") from error
+
+
+def _instruction(tag: str, values: list[Any]) -> Instruction:
+    if tag != "call":
+        rest = [tuple(v) if isinstance(v, list) else v for v in values]
+        return _TAGS[tag](*rest)
+    operation, attributes, inputs, out, line = values
+    rich = {key: _rich(value) for key, value in attributes.items()}
+    return Call(operation, rich, tuple(inputs), out, tuple(line) if line else None)

@@ -1,0 +1,66 @@
+"""Deterministic mode: every kernel runs once for each logical part of its result.
+
+The parts depend on the global shape alone, never on the number of workers, and no sum is cut
+between workers, so every element is computed by the same kernel on operands of the same shape
+whoever holds it: bit for bit the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magmath.core.index import IndexSet
+from magmath.graph import LocalCall, Node
+from magmath.graph.structure import LOGICAL_PARTS, logical_letter, structure_of
+from magmath.layout import even_cuts
+from magmath.ops import OPERATIONS
+from magmath.program.instructions import Call, Slot
+
+
+def logical_calls(
+    call: Call, out: Slot, inputs: Sequence[Slot], local: LocalCall
+) -> list[LocalCall]:
+    """The local call, cut along the result's logical dimension into its parts."""
+    node = _as_node(call, out, inputs)
+    structure = structure_of(node)
+    letter = logical_letter(structure, node)
+    if letter is None:
+        return [local]
+    dim = structure.output.index(letter)
+    held = local.tile[dim]
+    parts = []
+    for start, stop in _parts(node.shape[dim], held):
+        offset = start - held.start
+        parts.append(
+            LocalCall(
+                out=local.out.narrow(dim, offset, stop - start),
+                inputs=[
+                    x.narrow(letters.index(letter), offset, stop - start) if letter in letters else x
+                    for x, letters in zip(local.inputs, structure.inputs, strict=True)
+                ],
+                attributes=_narrowed(local, dim, stop - start),
+                tile=(*local.tile[:dim], IndexSet.range(start, stop), *local.tile[dim + 1 :]),
+                shape=local.shape,
+                context=local.context,
+            )
+        )
+    return parts
+
+
+def _parts(extent: int, held: IndexSet) -> list[tuple[int, int]]:
+    cuts = even_cuts(extent, LOGICAL_PARTS)
+    pairs = zip(cuts[:-1], cuts[1:], strict=True)
+    return [(a, b) for a, b in pairs if a < b and held.start <= a and b <= held.stop]
+
+
+def _narrowed(local: LocalCall, dim: int, extent: int) -> dict[str, object]:
+    attributes = dict(local.attributes)
+    shape = attributes.get("shape")
+    if isinstance(shape, tuple) and shape == tuple(local.out.shape):
+        attributes["shape"] = (*shape[:dim], extent, *shape[dim + 1 :])
+    return attributes
+
+
+def _as_node(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
+    operands = tuple(Node(OPERATIONS["input"], (), {}, s.shape, s.dtype) for s in inputs)
+    return Node(OPERATIONS[call.operation], operands, call.attributes, out.shape, out.dtype)

@@ -1,0 +1,283 @@
+"""Lowering: a planned graph becomes a program of slots and instructions.
+
+Barriers are put exactly where one worker would read what another may not have written yet, or
+overwrite what another may still read, found by following the accesses to every shared storage
+through the instruction list, twice, because a program may be run in a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from magmath.graph import Graph, Node
+from magmath.layout import Layout
+from magmath.passes.environment import Environment
+from magmath.passes.memory import Storage
+from magmath.passes.schedule import Schedule
+from magmath.passes.transfer import crosses
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program, Slot
+
+
+def lower(
+    graph: Graph,
+    schedule: Schedule,
+    storage: Storage,
+    environment: Environment,
+    donated: dict[int, int],
+) -> Program:
+    """The program that computes a planned graph."""
+    lowering = _Lowering(graph, storage, environment.shares_memory)
+    for node in schedule.order:
+        lowering.add(node)
+    lowering.finish()
+    instructions = lowering.instructions
+    reads_peers = False
+    if environment.shares_memory:
+        hazards = _Hazards(lowering)
+        instructions = hazards.fenced()
+        reads_peers = hazards.any_remote
+    return Program(
+        slots=_with_lifetimes(lowering.slots, instructions),
+        instructions=instructions,
+        inputs=[lowering.slot[n] for n in graph.leaves if n.name in ("input", "variable")],
+        outputs=lowering.output_slots,
+        parameters=[lowering.slot[n] for n in graph.leaves if n.name == "parameter"],
+        donated=donated,
+        workers=environment.workers,
+        reads_peers=reads_peers,
+    )
+
+
+@dataclass
+class _Lowering:
+    """Slots and instructions as they grow."""
+
+    graph: Graph
+    storage: Storage
+    shares_memory: bool
+    slots: list[Slot] = field(default_factory=list)
+    slot: dict[Node, int] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
+    output_slots: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.targets = self.graph.targets or (None,) * len(self.graph.outputs)
+        pairs = enumerate(zip(self.graph.outputs, self.targets, strict=True))
+        self.own_outputs = {
+            output for i, (output, t) in pairs if t is None and i not in self.storage.copied
+        }
+        for leaf in self.graph.leaves:
+            self.slot_of(leaf)
+
+    def slot_of(self, node: Node) -> int:
+        """The slot of a node, and of the nodes in whose storage it lies, made when first asked."""
+        if node not in self.slot:
+            alias = self.storage.alias.get(node)
+            place = None if alias is None else self.slot_of(alias)
+            self.slot[node] = self._new(node, self._kind(node), place)
+        return self.slot[node]
+
+    def _new(self, node: Node, kind: str, alias: int | None = None) -> int:
+        assert node.layout is not None
+        value = node.attributes["value"] if node.name == "constant" else None
+        window = node in self.storage.window and self.shares_memory
+        self.slots.append(
+            Slot(node.shape, node.dtype, node.layout, kind, alias, window, value=value)
+        )
+        return len(self.slots) - 1
+
+    def _kind(self, node: Node) -> str:
+        if node.name in ("parameter", "constant"):
+            return node.name
+        if node.is_leaf:
+            return "input"
+        return "output" if node in self.own_outputs else "temporary"
+
+    def add(self, node: Node) -> None:
+        """The instructions that compute a node (none for leaves and views)."""
+        if node.is_leaf or node.name == "constant":
+            self.slot_of(node)
+        elif node.name == "redistribute":
+            self._redistribute(node)
+        else:
+            inputs = tuple(self.slot_of(source) for source in node.inputs)
+            out = self.slot_of(node)
+            self.instructions.append(Call(node.name, node.attributes, inputs, out, node.line))
+
+    def _redistribute(self, node: Node) -> None:
+        source = node.inputs[0]
+        alias = self.storage.alias
+        is_view, is_inside = alias.get(node) is source, alias.get(source) is node
+        source_slot, slot = self.slot_of(source), self.slot_of(node)
+        if not is_view and not is_inside:
+            self.instructions.append(Move(source_slot, slot, node.line))
+
+    def finish(self) -> None:
+        """Outputs: copied where they cannot be computed in place; scalars reported."""
+        sources: dict[int, int] = {}
+        for i, output in enumerate(self.graph.outputs):
+            if i in self.storage.copied:
+                sources[i] = self._saved(output)
+        for i, (output, target) in enumerate(zip(self.graph.outputs, self.targets, strict=True)):
+            slot = self.slot_of(output) if target is None else self.slot_of(target)
+            if i in self.storage.copied:
+                if target is None:
+                    slot = self._new(output, "output")
+                self.instructions.append(Move(sources[i], slot, output.line))
+            self.output_slots.append(slot)
+        for node in self.graph.emitted:
+            self.instructions.append(Emit(self.slot_of(node)))
+
+    def _saved(self, output: Node) -> int:
+        """The slot to copy from: a fresh one if the original's storage may be overwritten first."""
+        slot = self.slot_of(output)
+        root = self.storage.root(output)
+        if root not in {t for t in self.targets if t is not None}:
+            return slot
+        saved = self._new(output, "temporary")
+        self.instructions.append(Move(slot, saved, output.line))
+        return saved
+
+
+@dataclass
+class _Access:
+    """An instruction's use of one storage: in which layout, and whether peers' parts are touched."""
+
+    root: int
+    layout: Layout | None  # None: everything, or what others hold
+    writes: bool
+
+
+class _Hazards:
+    """Where the workers must meet."""
+
+    def __init__(self, lowering: _Lowering) -> None:
+        self.slots = lowering.slots
+        self.instructions = lowering.instructions
+        self.any_remote = False
+        self.remote = self._remote_roots()
+
+    def root(self, slot: int) -> int:
+        """The slot that owns the memory of `slot`."""
+        while (alias := self.slots[slot].alias) is not None:
+            slot = alias
+        return slot
+
+    def _remote_roots(self) -> set[int]:
+        """Storages that more than one worker touches."""
+        found = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
+        for instruction in self.instructions:
+            if isinstance(instruction, Move) and self._pulls(instruction):
+                found.add(self.root(instruction.source))
+        self.any_remote = bool(found)
+        return found
+
+    def _pulls(self, move: Move) -> bool:
+        return crosses(self.slots[move.source].layout, self.slots[move.target].layout)
+
+    def _accesses(self, instruction: Instruction) -> Iterable[_Access]:
+        match instruction:
+            case Call(inputs=inputs, out=out):
+                yield from (self._access(slot, False) for slot in inputs)
+                yield self._access(out, True)
+            case Move(source, target):
+                if self._pulls(instruction):
+                    yield _Access(self.root(source), None, False)
+                else:
+                    yield self._access(source, False)
+                yield self._move_write(source, target)
+            case Emit(slot):
+                yield self._access(slot, False)
+
+    def _access(self, slot: int, writes: bool) -> _Access:
+        layout = self.slots[slot].layout
+        return _Access(self.root(slot), None if layout.shared else layout, writes)
+
+    def _move_write(self, source: int, target: int) -> _Access:
+        """A copy into a shared slot writes each worker's own part of it."""
+        have = self.slots[source].layout
+        if self.slots[target].layout.shared:
+            return _Access(self.root(target), None if have.is_replicated else have, True)
+        return self._access(target, True)
+
+    def fenced(self) -> list[Instruction]:
+        """The instructions with barriers between conflicting accesses, also around a loop."""
+        state = _Dirty()
+        self._pass(state, [])
+        result: list[Instruction] = []
+        self._pass(state, result)
+        return result
+
+    def _pass(self, state: _Dirty, result: list[Instruction]) -> None:
+        for instruction in self.instructions:
+            accesses = [a for a in self._accesses(instruction) if a.root in self.remote]
+            if any(state.conflicts(access) for access in accesses):
+                result.append(Barrier())
+                state.clear()
+            for access in accesses:
+                state.note(access)
+            result.append(instruction)
+
+
+@dataclass
+class _Dirty:
+    """What was touched since the last barrier: storage → the layouts of the accesses."""
+
+    written: dict[int, list[Layout | None]] = field(default_factory=dict)
+    read: dict[int, list[Layout | None]] = field(default_factory=dict)
+
+    def conflicts(self, access: _Access) -> bool:
+        """True if another worker may have touched what this access touches."""
+        touched = list(self.written.get(access.root, ()))
+        if access.writes:
+            touched += self.read.get(access.root, ())
+        return any(layout is None or layout != access.layout for layout in touched)
+
+    def note(self, access: _Access) -> None:
+        """Remember an access."""
+        table = self.written if access.writes else self.read
+        table.setdefault(access.root, []).append(access.layout)
+
+    def clear(self) -> None:
+        """All have met."""
+        self.written.clear()
+        self.read.clear()
+
+
+def _with_lifetimes(slots: list[Slot], instructions: list[Instruction]) -> list[Slot]:
+    """Temporaries with the positions of their first and last use; windows live throughout."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, instruction in enumerate(instructions):
+        for slot in _touched(instruction):
+            while slot is not None:
+                first.setdefault(slot, position)
+                last[slot] = position
+                slot = slots[slot].alias
+    result = []
+    for i, slot in enumerate(slots):
+        if slot.window:
+            lifetime = (0, len(instructions))
+        else:
+            lifetime = (first.get(i, 0), last.get(i, 0))
+        result.append(_replaced(slot, *lifetime))
+    return result
+
+
+def _replaced(slot: Slot, first: int, last: int) -> Slot:
+    return Slot(
+        slot.shape, slot.dtype, slot.layout, slot.kind, slot.alias, slot.window, slot.value,
+        first, last,
+    )  # fmt: skip
+
+
+def _touched(instruction: Instruction) -> Iterable[int]:
+    match instruction:
+        case Call(inputs=inputs, out=out):
+            return (*inputs, out)
+        case Move(source, target):
+            return (source, target)
+        case Emit(slot):
+            return (slot,)
+    return ()

@@ -1,0 +1,169 @@
+"""Binding a redistribution: copies from peers' memory where it is shared, messages where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from magmath.errors import LayoutError
+from magmath.layout import Layout, plan
+from magmath.layout.moves import Move as Part
+from magmath.layout.redistribution import Stage
+from magmath.memory.tensors import from_torch
+from magmath.ops.reductions import identity
+from magmath.program.instructions import Move
+
+if TYPE_CHECKING:
+    from magmath.program.bind import Tensors
+
+Ready = Callable[[], object]
+
+COMBINE: dict[str, Callable[..., Any]] = {
+    "sum": torch.add,
+    "prod": torch.mul,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "any": torch.logical_or,
+    "all": torch.logical_and,
+}
+
+
+def bind_move(move: Move, tensors: Tensors) -> list[Ready]:
+    """Ready calls that bring slot `source` into slot `target`."""
+    have = tensors.program.slots[move.source].layout
+    want = tensors.program.slots[move.target].layout
+    stages = plan(have, want).stages
+    comm = tensors.context.comm
+    if not (comm.shares_memory or comm.size == 1):
+        return _exchanges(move, tensors, stages)
+    if len(stages) != 1:
+        raise LayoutError(f"redistribution {have} → {want} needs {len(stages)} steps, not one")
+    return _pull(move, tensors, stages[0])
+
+
+def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor]:
+    """A worker's tiles: its tensor, or the rectangles one after another in its flat buffer."""
+    if layout.boxes is None:
+        return [tensor]
+    return [
+        tensor[start : start + torch.Size(shape).numel()].view(shape)
+        for start, shape in layout.tile_spans(rank)
+    ]
+
+
+def _pull(move: Move, tensors: Tensors, stage: Stage) -> list[Ready]:
+    """Copy, or reduce, from the peers' memory."""
+    rank = tensors.rank
+    own = tensors.own(move.target)
+    targets = pieces(own, stage.target, rank)
+    ready = _fill_identity(stage, rank, own)
+    for part in stage.moves_to(rank):
+        held = pieces(tensors.of(move.source, part.source), stage.source, part.source)
+        ready.append(
+            _transfer(
+                held[part.source_tile], part.source_select,
+                targets[part.target_tile], part.target_select, _combination(stage, part),
+            )
+        )  # fmt: skip
+    return ready
+
+
+def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[Ready]:
+    """A worker that does not keep the value of an array that becomes pending holds the identity."""
+    if rank not in stage.identity:
+        return []
+    assert stage.target.reduction is not None
+    value = identity(stage.target.reduction, from_torch(target.dtype))
+    return [lambda: target.fill_(value)]
+
+
+def _combination(stage: Stage, part: Part) -> Callable[..., Any] | None:
+    return COMBINE[stage.reduce] if part.combine and stage.reduce else None
+
+
+def _transfer(
+    source: torch.Tensor,
+    take: Sequence[Any],
+    target: torch.Tensor,
+    put: Sequence[Any],
+    combine: Callable[..., Any] | None,
+) -> Ready:
+    """A ready call that copies, or reduces, a part of one tensor into a part of another."""
+    source, taken = _selected(source, take)
+    target, placed = _selected(target, put)
+    if taken is None and placed is None:
+        if combine is None:
+            return lambda: target.copy_(source)
+        return lambda: combine(target, source, out=target)
+
+    def run() -> None:
+        value = source if taken is None else source[taken]
+        if combine is not None:
+            value = combine(target if placed is None else target[placed], value)
+        if placed is None:
+            target.copy_(value)
+        else:
+            target[placed] = value
+
+    return run
+
+
+def _selected(tensor: torch.Tensor, selectors: Sequence[Any]) -> tuple[torch.Tensor, Any]:
+    """A view where slices do, else the tensor with the index arrays that select the elements."""
+    if all(isinstance(s, slice) for s in selectors):
+        return tensor[tuple(selectors)], None
+    ranges = [
+        np.arange(*s.indices(n)) if isinstance(s, slice) else s
+        for s, n in zip(selectors, tensor.shape, strict=True)
+    ]
+    return tensor, tuple(torch.from_numpy(i).to(tensor.device) for i in np.ix_(*ranges))
+
+
+def _exchanges(move: Move, tensors: Tensors, stages: Sequence[Stage]) -> list[Ready]:
+    """Pack, send and unpack; between two stages the data lie in a tensor of the middle layout."""
+    rank = tensors.rank
+    ready: list[Ready] = []
+    source = tensors.own(move.source)
+    for i, stage in enumerate(stages):
+        last = i + 1 == len(stages)
+        target = (
+            tensors.own(move.target)
+            if last
+            else source.new_empty(stage.target.local_shape(rank))
+        )
+        ready += _fill_identity(stage, rank, target)
+        ready += _exchange(stage, source, target, tensors)
+        source = target
+    return ready
+
+
+def _exchange(
+    stage: Stage, source: torch.Tensor, target: torch.Tensor, tensors: Tensors
+) -> list[Ready]:
+    rank, comm = tensors.rank, tensors.context.comm
+    sources, targets = pieces(source, stage.source, rank), pieces(target, stage.target, rank)
+    sends, packs = [], []
+    for part in stage.moves_from(rank):
+        buffer = source.new_empty(part.shape)
+        packs.append(
+            _transfer(sources[part.source_tile], part.source_select, buffer, _all(part), None)
+        )
+        sends.append((part.target, buffer))
+    receives, unpacks = [], []
+    for part in stage.moves_to(rank):
+        buffer = target.new_empty(part.shape)
+        combine = _combination(stage, part)
+        unpacks.append(
+            _transfer(
+                buffer, _all(part), targets[part.target_tile], part.target_select, combine
+            )
+        )
+        receives.append((part.source, buffer))
+    return [*packs, lambda: comm.exchange(sends, receives), *unpacks]
+
+
+def _all(part: Part) -> tuple[slice, ...]:
+    return tuple(slice(0, extent) for extent in part.shape)

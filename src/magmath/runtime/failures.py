@@ -1,0 +1,59 @@
+"""Exceptions across processes: what a worker says about one, and how the controller raises it.
+
+An exception keeps its class where that is a built-in or one of magmath's own (a table, looked up by
+name: nothing is imported or unpickled), and its message with the worker and the user's line. The
+worker's traceback is attached as a note.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final
+
+from magmath.errors import MagmathError, WorkerError, WorkerLost
+from magmath.runtime.messages import Failure, text
+
+_BUILTIN: Final[tuple[type[Exception], ...]] = (
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, FileExistsError,
+    FileNotFoundError, FloatingPointError, ImportError, IndexError, KeyError, LookupError,
+    MemoryError, ModuleNotFoundError, NameError, NotImplementedError, OSError, OverflowError,
+    PermissionError, RecursionError, RuntimeError, TimeoutError, TypeError, ValueError,
+    ZeroDivisionError,
+)  # fmt: skip
+
+_CLASSES: Final[dict[str, type[Exception]]] = {
+    kind.__name__: kind for kind in (*_BUILTIN, *MagmathError.__subclasses__())
+}
+
+
+def user_line(error: BaseException) -> str:
+    """The user's line that built the failing operation: what the executor left in `user_line`."""
+    return str(getattr(error, "user_line", ""))
+
+
+def describe(error: Exception, ticket: int, rank: int, host: str) -> Failure:
+    """What a worker reports about an exception that ended command `ticket`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    site = f"{type(error).__name__} {last.filename}:{last.lineno}" if last else ""
+    return Failure(
+        ticket=ticket,
+        rank=rank,
+        host=text(host),
+        kind=type(error).__name__,
+        message=text(error),
+        traceback=text("".join(traceback.format_exception(error))),
+        line=text(user_line(error)),
+        site=text(f"{site} {user_line(error)}"),
+        secondary=isinstance(error, WorkerLost),
+    )
+
+
+def rebuild(failure: Failure) -> Exception:
+    """The exception that a worker reported: of its class where that is known, else WorkerError."""
+    line = f", {failure.line}" if failure.line else ""
+    message = f"{failure.message} [worker {failure.rank} on {failure.host}{line}]"
+    kind = _CLASSES.get(failure.kind)
+    error = WorkerError(f"{failure.kind}: {message}") if kind is None else kind(message)
+    error.add_note(f"Traceback of worker {failure.rank}:\n{failure.traceback.rstrip()}")
+    return error

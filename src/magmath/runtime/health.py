@@ -1,0 +1,119 @@
+"""Who is still there: the watch over connections, on both sides.
+
+A socket's monitor reports every connection that ends, be it that the process died or that it no
+longer answers heartbeats (sent by libzmq's own thread, so a worker that computes is not suspected).
+The controller learns which worker was lost; a worker whose controller is gone ends at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import threading
+import time
+from typing import Any, Final
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+HEARTBEAT_INTERVAL: Final = 1_000
+HEARTBEAT_TIMEOUT: Final = 5_000
+"""Milliseconds between two heartbeats, and without an answer until a worker counts as lost."""
+
+HANDSHAKE_TIMEOUT: Final = 20_000
+"""Milliseconds that a worker waits for its controller to accept it."""
+
+_END_TIME: Final = 1.0
+
+_ENDED: Final = (
+    zmq.Event.DISCONNECTED
+    | zmq.Event.CLOSED
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+)
+
+
+class Connections:
+    """The controller's connections: which worker is at the other end, and which have ended."""
+
+    def __init__(self, router: zmq.Socket[bytes]) -> None:
+        router.heartbeat_ivl = HEARTBEAT_INTERVAL
+        router.heartbeat_timeout = HEARTBEAT_TIMEOUT
+        self.monitor: zmq.Socket[bytes] = router.get_monitor_socket(zmq.Event.DISCONNECTED)
+        self._rank_of: dict[int, int] = {}
+
+    def learn(self, frame: zmq.Frame, rank: int) -> None:
+        """Note that the connection by which `frame` came is worker `rank`'s."""
+        descriptor: Any = frame.get(zmq.SRCFD)
+        self._rank_of[int(descriptor)] = rank
+
+    def ended(self) -> list[int]:
+        """The workers whose connections have ended since the last call, the first one first."""
+        ranks = []
+        while self.monitor.poll(0):
+            event = recv_monitor_message(self.monitor)
+            rank = self._rank_of.pop(event["value"], None)
+            if rank is not None:
+                ranks.append(rank)
+        return ranks
+
+
+class Processes:
+    """Processes of this host, held by descriptors that no later process can inherit."""
+
+    def __init__(self) -> None:
+        self._descriptors: list[int] = []
+
+    def add(self, pid: int) -> None:
+        """Watch a process; one that has ended already, or a system without pidfd, is passed by."""
+        with contextlib.suppress(OSError, AttributeError):
+            self._descriptors.append(os.pidfd_open(pid))
+
+    def end(self) -> None:
+        """Return when all have ended; those that do not within a second are killed."""
+        deadline = time.monotonic() + _END_TIME
+        for descriptor in self._descriptors:
+            while not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                deadline = time.monotonic() + _END_TIME
+            os.close(descriptor)
+        self._descriptors.clear()
+
+
+def end_with_controller(dealer: zmq.Socket[bytes], directory: str) -> None:
+    """Watch the connection of a worker's socket, to be connected next, from a thread of its own.
+
+    When it ends, or is not accepted in time, the pool's directory is removed (the controller, which
+    owns it, may have been killed) and the process exits at once, whatever it is doing.
+    """
+    monitor = dealer.get_monitor_socket(
+        zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.MONITOR_STOPPED | _ENDED
+    )
+    watch = threading.Thread(
+        target=_watch, args=(monitor, directory), name="magmath-watch", daemon=True
+    )
+    watch.start()
+
+
+def _watch(monitor: zmq.Socket[bytes], directory: str) -> None:
+    timeout: int | None = HANDSHAKE_TIMEOUT
+    while monitor.poll(timeout):
+        event = recv_monitor_message(monitor)["event"]
+        if event == zmq.Event.MONITOR_STOPPED:
+            return  # this process closed the socket itself: it was told to stop
+        if event != zmq.Event.HANDSHAKE_SUCCEEDED:
+            break
+        timeout = None
+    remove(directory)
+    os._exit(1)
+
+
+def remove(directory: str) -> None:
+    """Remove a pool's directory, if it is one and still there."""
+    if os.path.basename(directory).startswith("magmath-"):
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,160 @@
+"""Starting the worker processes: the launcher's command line, its environment, its end.
+
+The launcher (`mpiexec` of the mpich wheel unless told otherwise) runs in a session of its own, so
+that a Ctrl-C in the terminal reaches the controller only. What it and the workers print goes to a
+file in the pool's directory and is shown when something fails.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from magmath.errors import WorkerError
+
+_THREAD_VARIABLES: Final = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)  # fmt: skip
+_OUTPUT_SHOWN: Final = 4_000
+_TERMINATION_TIME: Final = 2.0
+
+_CAUSES: Final = (
+    re.compile(r"APPLICATION TERMINATED WITH THE EXIT STRING: (.+)"),  # MPICH
+    re.compile(r"(exited on signal \d+ \([^)]*\))"),  # Open MPI
+    re.compile(r"srun: error: (.+)"),
+)
+_FIRST_DEAD: Final = re.compile(r"PID (\d+) RUNNING AT")  # MPICH
+
+
+def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
+    """The command that starts `workers` copies of what is appended to it.
+
+    `launcher`: "mpiexec", "srun", or a command of one's own, as a string or a list, in which
+    {n} stands for the number of workers. Raises WorkerError where it cannot be found or used.
+    """
+    if launcher == "mpiexec":
+        return [*_mpiexec(), "-n", str(workers)]
+    if launcher == "srun":
+        return ["srun", f"--ntasks={workers}"]
+    words = shlex.split(launcher) if isinstance(launcher, str) else list(launcher)
+    if not any("{n}" in word for word in words):
+        raise WorkerError(
+            f'launcher must be "mpiexec", "srun", "threads", or a command in which {{n}} stands '
+            f'for the number of workers, such as "mpiexec -n {{n}} -hosts a,b", not {launcher!r}'
+        )
+    return [word.replace("{n}", str(workers)) for word in words]
+
+
+@lru_cache(maxsize=1)
+def _mpiexec() -> tuple[str, ...]:
+    """The mpiexec of this Python environment, or the system's, with the options it needs."""
+    path = _find_mpiexec()
+    if path is None:
+        raise WorkerError(
+            'launcher "mpiexec" was not found beside Python nor on the PATH; install the package '
+            "mpich, or name another launcher"
+        )
+    version = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    if "Open MPI" in version.stdout or "OpenRTE" in version.stdout:
+        return path, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"
+    return (path,)
+
+
+def _find_mpiexec() -> str | None:
+    beside = Path(sys.executable).parent / "mpiexec"
+    if beside.exists():
+        return str(beside)
+    try:
+        files = importlib.metadata.distribution("mpich").files or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == "mpiexec":
+            return str(file.locate())
+    return shutil.which("mpiexec")
+
+
+def worker_environment(threads: int | None, secrets: dict[str, str]) -> dict[str, str]:
+    """The environment of the workers: this one, its threads divided, this magmath on the path."""
+    environment = os.environ | secrets
+    if threads is not None:
+        environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    package_root = str(Path(__file__).resolve().parents[2])
+    paths = [package_root, environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return environment
+
+
+class Launch:
+    """A launcher that runs, and what it said."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], directory: str) -> None:
+        self._log = os.path.join(directory, "output")
+        try:
+            with open(self._log, "wb") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise WorkerError(f"the launcher could not be started: {error}") from error
+
+    def exit_code(self) -> int | None:
+        """The launcher's exit code; None while it runs."""
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the launcher has ended within this time."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def output(self) -> str:
+        """The end of what the launcher and the workers printed."""
+        try:
+            with open(self._log, "rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - _OUTPUT_SHOWN))
+                return log.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def cause(self) -> str | None:
+        """How the workers ended, in the launcher's words, as far as they are understood."""
+        output = self.output()
+        for pattern in _CAUSES:
+            if found := pattern.search(output):
+                return found[1].strip()
+        return None
+
+    def first_dead(self) -> int | None:
+        """The process that the launcher names as the one that ended first."""
+        found = _FIRST_DEAD.search(self.output())
+        return int(found[1]) if found else None
+
+    def kill(self) -> None:
+        """End the launcher, which ends its workers; by force if it does not do so in time."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            if not self.wait(_TERMINATION_TIME):
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()

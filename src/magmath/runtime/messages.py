@@ -1,0 +1,217 @@
+"""The control plane's messages: one typed record for each, and their strict encoding.
+
+The controller tells the workers what to do (`Command`), the workers answer (`Reply`); tiles and
+programs travel beside the record as a raw frame of bytes. `decode_command` and `decode_reply` take
+bytes from anywhere: what is not exactly one of these records is a ProtocolError, and nothing that
+is received is ever executed or unpickled.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from magmath.errors import ProtocolError
+
+MAX_RECORD: Final = 64 << 20
+"""Bytes of the largest record; a frame of data beside it is held to the size its layout gives."""
+
+_MAX_TEXT: Final = 1 << 16
+
+_Record = TypeVar("_Record")
+
+Number = bool | int | float | complex
+"""A parameter of a run: a Python number."""
+
+Natural = Annotated[int, Meta(ge=0)]
+Steps = Annotated[int, Meta(ge=1)]
+Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
+
+
+class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
+    """Store an array; the frame beside it holds the bytes of the worker's own part."""
+
+    ticket: Natural
+    array: Natural
+    dtype: Text
+    layout: Any
+    """`Layout.encode()`."""
+
+
+class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
+    """Send back this worker's part of an array, as a `Tile`."""
+
+    ticket: Natural
+    array: Natural
+
+
+class Free(Struct, frozen=True, tag="free", forbid_unknown_fields=True):
+    """Drop arrays; those that a run has taken over are passed by. Not answered."""
+
+    arrays: list[Natural]
+
+
+class Define(Struct, frozen=True, tag="define", forbid_unknown_fields=True):
+    """Bind a program under a number; the frame beside it holds the program."""
+
+    ticket: Natural
+    program: Natural
+
+
+class Forget(Struct, frozen=True, tag="forget", forbid_unknown_fields=True):
+    """Drop a program. Not answered."""
+
+    program: Natural
+
+
+class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
+    """Run a program `steps` times; its outputs become the arrays `outputs`."""
+
+    ticket: Natural
+    program: Natural
+    inputs: list[Natural]
+    outputs: list[Natural]
+    parameters: list[bool | int | float | tuple[float, float]]
+    """Complex numbers travel as (real, imaginary); `numbers` gives them all as Python's."""
+    steps: Steps
+    report: bool
+    """Whether worker 0 sends `Progress` on the way."""
+
+
+class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):
+    """Stop every run of many steps up to this ticket after its next chunk. Not answered."""
+
+    ticket: Natural
+
+
+class Resume(Struct, frozen=True, tag="resume", forbid_unknown_fields=True):
+    """All workers failed alike and are in step: run programs again. Not answered."""
+
+
+class Stats(Struct, frozen=True, tag="stats", forbid_unknown_fields=True):
+    """Send back the worker's counters, as `Counters`."""
+
+    ticket: Natural
+
+
+class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
+    """End the worker. Not answered."""
+
+
+class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
+    """A worker is ready: where it runs, on what, and whether its memory is shared with all."""
+
+    rank: Natural
+    host: Text
+    pid: Natural
+    device: Text
+    threads: Natural
+    shares_memory: bool
+
+
+class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):
+    """A command has been carried out."""
+
+    ticket: Natural
+
+
+class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
+    """Worker 0's answer to a run: the scalars it emitted and the steps it made."""
+
+    ticket: Natural
+    values: list[float]
+    steps: Natural
+
+
+class Tile(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
+    """The answer to `Get`; the frame beside it holds the bytes of the worker's part."""
+
+    ticket: Natural
+
+
+class Progress(Struct, frozen=True, tag="progress", forbid_unknown_fields=True):
+    """How far a run has come: steps done, and the scalars emitted since the last report."""
+
+    ticket: Natural
+    steps: Natural
+    values: list[float]
+
+
+class Counters(Struct, frozen=True, tag="counters", forbid_unknown_fields=True):
+    """The answer to `Stats`."""
+
+    ticket: Natural
+    values: dict[Text, int | float | str]
+
+
+class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
+    """A command failed on this worker."""
+
+    ticket: Natural
+    rank: Natural
+    host: Text
+    kind: Text
+    """The name of the exception's class."""
+    message: Text
+    traceback: Text
+    line: Text
+    """The user's line that built the failing operation, where known."""
+    site: Text
+    """Where in the worker it was raised: equal on all workers when all failed alike."""
+    secondary: bool = False
+    """A consequence of an earlier failure (or of another worker's), not its own cause."""
+
+
+Command = (
+    Put | Get | Free | Define | Forget | Run | Interrupt | Resume | Stats | Stop
+)  # fmt: skip
+Reply = Hello | Done | Values | Tile | Progress | Counters | Failure
+Message = Command | Reply
+
+_encoder = msgspec.msgpack.Encoder()
+_commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def wire_numbers(numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
+    """Parameters as they travel: complex numbers as pairs."""
+    return [(n.real, n.imag) if isinstance(n, complex) else n for n in numbers]
+
+
+def numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:
+    """Parameters as Python numbers."""
+    return [complex(*n) if isinstance(n, tuple) else n for n in wire]
+
+
+def text(value: object) -> str:
+    """`value` as text of a length that a record may hold."""
+    whole = str(value)
+    if len(whole) <= _MAX_TEXT:
+        return whole
+    return f"{whole[: _MAX_TEXT // 2 - 2]} … {whole[-_MAX_TEXT // 2 + 2 :]}"
+
+
+def encode(message: Message) -> bytes:
+    """The record as msgpack. Raises OverflowError for an integer of more than 64 bits."""
+    return _encoder.encode(message)
+
+
+def decode_command(data: bytes | memoryview) -> Command:
+    """The command in `data`; ProtocolError for anything that is not one."""
+    return _decode(_commands, data)
+
+
+def decode_reply(data: bytes | memoryview) -> Reply:
+    """The reply in `data`; ProtocolError for anything that is not one."""
+    return _decode(_replies, data)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Record], data: bytes | memoryview) -> _Record:
+    if len(data) > MAX_RECORD:
+        raise ProtocolError(f"a record has at most {MAX_RECORD} bytes, this one has {len(data)}")
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"not a record of the control plane: {error}") from None

@@ -1,0 +1,93 @@
+"""Commands that are under way: what their workers have answered so far, and what users wait on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from magmath.errors import ProtocolError
+from magmath.runtime import messages
+from magmath.runtime.failures import describe
+from magmath.runtime.messages import Failure, Reply
+from magmath.runtime.tiles import Frame
+
+if TYPE_CHECKING:
+    from magmath.runtime.pool import Pool
+
+Report = Callable[[int, list[float]], None]
+"""Takes the steps that a run has done, and the scalars emitted since the last report."""
+
+
+class Run:
+    """A run under way or done. `outputs`: the numbers of the arrays that it makes."""
+
+    __slots__ = ("_emitted", "_pool", "error", "outputs", "pending", "progress", "steps")
+
+    def __init__(self, pool: Pool, outputs: list[int], steps: int, progress: Report | None) -> None:
+        self.outputs = outputs
+        self.steps = steps
+        """The steps made: fewer than asked for where the run was interrupted."""
+        self.progress = progress
+        self.error: BaseException | None = None
+        """What `progress` raised."""
+        self.pending: Pending | None = None
+        self._pool = pool
+        self._emitted: list[float] = []
+
+    def values(self) -> list[float]:
+        """Wait for the run, report its progress meanwhile; the scalars that its steps emitted.
+
+        Raises what went wrong on a worker, what `progress` raised, and KeyboardInterrupt (Ctrl-C
+        stops the run at a common step; `outputs` and `steps` are then those of that step).
+        """
+        if self.pending is not None:
+            self._pool.wait(self.pending)
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return self._emitted
+
+    def finish(self, values: list[float], steps: int) -> None:
+        """Take the answer of worker 0."""
+        self._emitted, self.steps = values, steps
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A command on its way: which workers have not answered it, and what the others said."""
+
+    ticket: int
+    ranks: Sequence[int]
+    expected: tuple[type, ...]
+    waiting: set[int]
+    nbytes: int
+    run: Run | None
+    tiles: dict[int, Frame] = field(default_factory=dict)
+    counters: dict[int, dict[str, int | float | str]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def failed_alike(self) -> bool:
+        """Whether every worker has failed, at the same place."""
+        alike = len({(failure.kind, failure.site) for failure in self.failures}) == 1
+        return alike and len(self.failures) == len(self.ranks)
+
+    def take(self, rank: int, reply: Reply, frame: Frame | None) -> None:
+        """Keep a worker's answer."""
+        self.waiting.discard(rank)
+        if not isinstance(reply, (*self.expected, Failure)):
+            reply = describe(
+                ProtocolError(f"{type(reply).__name__} is no answer to command {self.ticket}"),
+                self.ticket,
+                rank,
+                "",
+            )
+        if isinstance(reply, Failure):
+            self.failures.append(reply)
+        elif isinstance(reply, messages.Values) and self.run is not None:
+            self.run.finish(reply.values, reply.steps)
+        elif isinstance(reply, messages.Tile):
+            self.tiles[rank] = b"" if frame is None else frame
+        elif isinstance(reply, messages.Counters):
+            self.counters[rank] = reply.values

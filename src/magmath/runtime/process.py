@@ -1,0 +1,120 @@
+"""A worker process: MPI on one side, the controller's socket on the other.
+
+The launcher starts it with the controller's address and the pool's directory as arguments and the
+pool's keys in the environment. It says hello, serves its worker until told to stop, and ends at
+once when the controller is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+import zmq
+
+from magmath.runtime.failures import describe
+from magmath.runtime.health import end_with_controller
+from magmath.runtime.messages import Reply, encode
+from magmath.runtime.service import Port, Service
+from magmath.runtime.tiles import Frame, frame_bytes
+from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.worker import HOST, Bind, Worker, bind_program
+
+SECRET_VARIABLE: Final = "MAGMATH_POOL_SECRET"
+"""Carries the pool's keys to the workers; a launcher's command must pass the environment on."""
+
+_LINGER: Final = 2_000
+"""Milliseconds that a failing worker gives its last message."""
+
+
+class SocketPort(Port):
+    """A worker's socket to its controller."""
+
+    def __init__(self, dealer: zmq.Socket[bytes]) -> None:
+        self._dealer = dealer
+
+    def frames(self, wait: bool) -> list[bytes | memoryview] | None:
+        try:
+            frames = self._dealer.recv_multipart(0 if wait else zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        return [frame.buffer for frame in frames]
+
+    def send(self, reply: Reply, frame: Frame | None = None) -> None:
+        parts: list[bytes | memoryview] = [encode(reply)]
+        if frame is not None:
+            parts.append(frame_bytes(frame))
+        self._dealer.send_multipart(parts)
+
+
+def worker_arguments(address: str, directory: str, options: WorkerOptions) -> list[str]:
+    """The arguments from which `main` reads the same."""
+    arguments = ["--connect", address, "--directory", directory, "--device", options.device]
+    if options.threads is not None:
+        arguments += ["--threads", str(options.threads)]
+    if options.memory_limit is not None:
+        arguments += ["--memory-limit", str(options.memory_limit)]
+    if options.deterministic:
+        arguments.append("--deterministic")
+    return arguments
+
+
+def main(arguments: Sequence[str] | None = None, bind: Bind = bind_program) -> int:
+    """Be a worker until the controller says stop; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="magmath.runtime.worker", description="A worker process; started by mm.init."
+    )
+    parser.add_argument("--connect", required=True, metavar="ADDRESS")
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--memory-limit", type=int)
+    parser.add_argument("--deterministic", action="store_true")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's
+    options = WorkerOptions(given.device, given.threads, given.deterministic, given.memory_limit)
+    key, *curve = os.environ.pop(SECRET_VARIABLE).split()
+
+    from magmath.comm.mpi import world  # importing it starts MPI
+
+    communicator = world()
+    context = zmq.Context()
+    dealer = _connect(context, f"{key}:{communicator.rank}", curve, given.connect, given.directory)
+    port = SocketPort(dealer)
+    try:
+        worker = Worker(communicator, options, bind)
+    except Exception as error:
+        port.send(describe(error, 0, communicator.rank, HOST))
+        dealer.close(linger=_LINGER)
+        context.term()
+        raise
+    port.send(worker.hello())
+    Service(worker, port).run()
+    dealer.disable_monitor()  # from here on the connection may end
+    worker.close()
+    context.destroy(linger=0)
+    return 0
+
+
+def _connect(
+    context: zmq.Context[zmq.Socket[bytes]],
+    identity: str,
+    curve: list[str],
+    address: str,
+    directory: str,
+) -> zmq.Socket[bytes]:
+    dealer = context.socket(zmq.DEALER)
+    dealer.set_hwm(0)
+    dealer.routing_id = identity.encode()
+    dealer.reconnect_ivl = -1  # a connection that ended is the pool's end
+    if curve:
+        server, public, secret = (key.encode() for key in curve)
+        dealer.curve_serverkey = server
+        dealer.curve_publickey = public
+        dealer.curve_secretkey = secret
+    end_with_controller(dealer, directory)
+    dealer.connect(address)
+    return dealer

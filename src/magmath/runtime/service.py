@@ -1,0 +1,82 @@
+"""The loop that serves one worker: receive a command, carry it out, answer.
+
+It is the same whether commands come through a queue (threads) or a socket (processes); a `Port` is
+the difference. During a run of many steps worker 0 looks into its port between chunks, so that an
+interrupt overtakes the commands that wait before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from abc import ABC, abstractmethod
+from collections import deque
+
+from magmath.errors import ProtocolError
+from magmath.runtime.messages import Command, Interrupt, Progress, Reply, Run, Stop, decode_command
+from magmath.runtime.tiles import Frame
+from magmath.runtime.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+Parcel = tuple[Command, Frame | None]
+
+
+class Port(ABC):
+    """Where a worker's commands come from and its replies go to."""
+
+    @abstractmethod
+    def frames(self, wait: bool) -> list[bytes | memoryview] | None:
+        """The frames of the next message; None where there is none and `wait` is false."""
+
+    @abstractmethod
+    def send(self, reply: Reply, frame: Frame | None = None) -> None:
+        """Send a reply to the controller."""
+
+    def receive(self, wait: bool) -> Parcel | None:
+        """The next command; what is not one is logged and dropped."""
+        while (frames := self.frames(wait)) is not None:
+            try:
+                if len(frames) not in (1, 2):
+                    raise ProtocolError(f"a command has one or two frames, not {len(frames)}")
+                return decode_command(frames[0]), frames[1] if len(frames) == 2 else None
+            except ProtocolError as error:
+                logger.warning("dropped a message from the controller: %s", error)
+        return None
+
+
+class Service:
+    """A worker at its port, until the controller says stop."""
+
+    def __init__(self, worker: Worker, port: Port) -> None:
+        self._worker = worker
+        self._port = port
+        self._waiting: deque[Parcel] = deque()
+        self._interrupted = 0
+        worker.poll = self._poll
+
+    def run(self) -> None:
+        """Serve until `Stop`."""
+        while True:
+            parcel = self._waiting.popleft() if self._waiting else self._port.receive(wait=True)
+            if parcel is None or isinstance(parcel[0], Stop):
+                return
+            answer = self._worker.answer(*parcel)
+            if answer is not None:
+                self._port.send(*answer)
+
+    def _poll(self, run: Run, steps: int, values: list[float]) -> bool:
+        """Between the chunks of a run, on each rank: whether this one wants it to stop."""
+        if self._worker.rank != 0:
+            return False
+        if run.report:
+            self._port.send(Progress(run.ticket, steps, values))
+        while (parcel := self._port.receive(wait=False)) is not None:
+            command = parcel[0]
+            if isinstance(command, Interrupt):
+                self._interrupted = max(self._interrupted, command.ticket)
+                continue
+            if isinstance(command, Stop):
+                self._interrupted = sys.maxsize
+            self._waiting.append(parcel)
+        return run.ticket <= self._interrupted

@@ -1,0 +1,64 @@
+"""Starting a pool: the choice of a transport, and what the workers are told."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+
+from magmath.errors import WorkerError
+from magmath.runtime.pool import Pool
+from magmath.runtime.transport.base import Transport, WorkerOptions
+
+
+def start_pool(
+    workers: int = 0,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    launcher: str | Sequence[str] = "mpiexec",
+    endpoint: str | None = None,
+    deterministic: bool = False,
+    memory_limit: int | None = None,
+    seed: int = 0,
+) -> Pool:
+    """Start a pool.
+
+    workers        0: one worker inside this process; else so many processes
+    threads        processor threads of each worker; by default the processors are divided
+    launcher       "mpiexec" (that of the mpich package, or the system's), "srun", a command in
+                   which {n} stands for the number of workers, or "threads": a simulated pool
+    endpoint       how processes reach the controller: "ipc", "tcp" or "tcp://ADDRESS"; by default
+                   ipc for "mpiexec" and tcp, encrypted, for other launchers
+    memory_limit   bytes that the arrays of one worker may take
+
+    More workers than processors: a warning, and they share. Raises WorkerError where the workers do
+    not start, and what they raised while starting (DeviceError for a device that is not there).
+    """
+    if workers < 0:
+        raise WorkerError(f"init needs 0 or more workers, not {workers}")
+    processors = len(os.sched_getaffinity(0))
+    if threads is None and workers:
+        threads = max(1, processors // workers)
+    options = WorkerOptions(device, threads, deterministic, memory_limit)
+    transport: Transport
+    if workers == 0:
+        from magmath.runtime.transport.inline import InlineTransport
+
+        transport = InlineTransport(options)
+    elif launcher == "threads":
+        from magmath.runtime.transport.threads import ThreadTransport
+
+        transport = ThreadTransport(workers, options)
+    else:
+        from magmath.runtime.transport.processes import ProcessTransport
+
+        if launcher == "mpiexec" and workers > processors:
+            warnings.warn(
+                f"{workers} workers share {processors} processors of this machine and will be "
+                f"slow; workers={processors} is the most that it can run at once",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        transport = ProcessTransport(workers, options, launcher=launcher, endpoint=endpoint)
+    return Pool(transport, deterministic=deterministic, seed=seed)

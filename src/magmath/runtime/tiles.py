@@ -1,0 +1,114 @@
+"""Cutting an array into the workers' parts and putting it together again, as raw bytes.
+
+Everything works on the bits of the elements, through integers of their width, so that each dtype
+travels alike; frames may start at any address.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from magmath.core.index import Tile
+from magmath.errors import ProtocolError
+from magmath.layout import Layout
+
+Frame: TypeAlias = torch.Tensor | bytes | memoryview
+"""A worker's part of an array: a tensor within one process, its bytes between processes."""
+
+_BITS: Final[dict[int, torch.dtype]] = {
+    1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128,
+}  # fmt: skip
+_NUMPY_BITS: Final[dict[int, Any]] = {
+    1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64, 16: np.complex128,
+}  # fmt: skip
+
+
+def holders(layout: Layout) -> list[int]:
+    """The workers whose parts together are the whole array, each element once."""
+    if layout.boxes is not None:
+        return [worker for worker in layout.mesh.workers if layout.local_size(worker)]
+    found: dict[Tile, int] = {}
+    for worker in layout.mesh.workers:
+        tile = layout.tiles(worker)[0]
+        if tile not in found and all(indices.size for indices in tile):
+            found[tile] = worker
+    return list(found.values())
+
+
+def cut(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tensor:
+    """The worker's part of a CPU array, in its local shape; a view where one exists."""
+    if layout.boxes is None and layout.is_replicated and layout.tiles(worker):
+        return whole
+    bits = _bits(whole)
+    parts = [bits[_selection(tile)] for tile in layout.tiles(worker)]
+    if layout.boxes is not None:
+        local = np.concatenate([part.reshape(-1) for part in parts] or [bits.reshape(-1)[:0]])
+    else:
+        local = parts[0] if parts else np.empty(layout.local_shape(worker), bits.dtype)
+    return torch.from_numpy(local).view(whole.dtype)
+
+
+def paste(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) -> None:
+    """Write the worker's part into a CPU array.
+
+    Raises ProtocolError where the frame is not of the part's size.
+    """
+    bits, shape = _bits(whole), layout.local_shape(worker)
+    local = _frame_bits(frame, whole.dtype, shape)
+    if layout.boxes is None:
+        bits[_selection(layout.tiles(worker)[0])] = local
+        return
+    spans = layout.tile_spans(worker)
+    for tile, (start, extent) in zip(layout.tiles(worker), spans, strict=True):
+        size = int(np.prod(extent, dtype=np.int64))
+        bits[_selection(tile)] = local[start : start + size].reshape(extent)
+
+
+def fill(local: torch.Tensor, frame: Frame) -> None:
+    """Write a frame into a worker's own contiguous tensor, on any device.
+
+    Raises ProtocolError where the frame is not of its size.
+    """
+    if isinstance(frame, torch.Tensor) and frame.shape == local.shape:
+        local.copy_(frame)
+    elif local.device.type == "cpu":
+        _bits(local)[...] = _frame_bits(frame, local.dtype, tuple(local.shape))
+    else:
+        host = torch.empty(local.shape, dtype=local.dtype)
+        fill(host, frame)
+        local.copy_(host)
+
+
+def frame_bytes(frame: Frame) -> bytes | memoryview:
+    """A frame as bytes: those of the tensor in C order, without a copy where it is contiguous."""
+    if isinstance(frame, torch.Tensor):
+        flat = frame.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        return flat.view(torch.uint8).numpy().data
+    return frame
+
+
+def _bits(tensor: torch.Tensor) -> NDArray[Any]:
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return plain.view(_BITS[plain.element_size()]).numpy()
+
+
+def _frame_bits(frame: Frame, dtype: torch.dtype, shape: tuple[int, ...]) -> NDArray[Any]:
+    if isinstance(frame, torch.Tensor) and frame.dtype == dtype and frame.shape == shape:
+        return _bits(frame)
+    data, itemsize = frame_bytes(frame), dtype.itemsize
+    needed = itemsize * int(np.prod(shape, dtype=np.int64))
+    if len(data) != needed:
+        raise ProtocolError(f"a tile of shape {shape} has {needed} bytes, the frame {len(data)}")
+    return np.frombuffer(data, _NUMPY_BITS[itemsize]).reshape(shape)
+
+
+def _selection(tile: Tile) -> tuple[Any, ...]:
+    """An index of NumPy that selects the tile: slices, or the outer product of index arrays."""
+    selectors = [indices.selector() for indices in tile]
+    if sum(isinstance(selector, np.ndarray) for selector in selectors) > 1:
+        return (*np.ix_(*[indices.indices() for indices in tile]), ...)
+    return (*selectors, ...)

@@ -1,0 +1,110 @@
+"""The interface between the controller and its workers, whatever lies between.
+
+A `Transport` starts workers, sends commands to them, and delivers their replies to the pool.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from magmath.program.instructions import Program
+from magmath.program.instructions import encode as encode_program
+from magmath.runtime.messages import Command, Hello, Reply, encode
+from magmath.runtime.tiles import Frame, frame_bytes
+
+Payload: TypeAlias = Frame | Program | None
+"""What travels beside a command: a part of an array, or a program."""
+
+Deliver: TypeAlias = Callable[[int, Reply, Frame | None], bool]
+"""Takes a worker's number, its reply and the frame beside it; true asks a running program to stop.
+"""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What the controller has sent: commands (one to all workers counts once), and their bytes."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What a pool's workers are told when they start.
+
+    device          "auto", "cpu", "cuda", or a torch device
+    threads         processor threads of each worker; None: what torch takes by itself
+    deterministic   reductions in an order that does not depend on the number of workers
+    memory_limit    bytes that a worker's arrays may take; None: no limit
+    """
+
+    device: str = "auto"
+    threads: int | None = None
+    deterministic: bool = False
+    memory_limit: int | None = None
+
+
+class Transport(ABC):
+    """Reaches the workers 0 … size - 1."""
+
+    size: int
+    direct: bool = False
+    """True where commands are carried out within `send`: nothing is encoded, copied or waited for.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.traffic = Traffic()
+
+    @abstractmethod
+    def start(self, deliver: Deliver) -> list[Hello]:
+        """Start the workers and return what they say of themselves, in order of rank.
+
+        Raises what a worker raised at its start; WorkerError where they could not be started.
+        """
+
+    @abstractmethod
+    def send(
+        self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
+    ) -> None:
+        """Send a command to workers, to each with its own payload, or one payload to all of them.
+
+        Raises WorkerLost where a worker cannot be reached.
+        """
+
+    @abstractmethod
+    def pump(self, seconds: float) -> None:
+        """Deliver the replies that are there, or the first to arrive within this time.
+
+        Raises WorkerLost where a worker has died or stopped answering.
+        """
+
+    @abstractmethod
+    def close(self, *, force: bool) -> None:
+        """End the workers: told to stop and given some seconds, or by force."""
+
+
+def frames_of(
+    command: Command, ranks: Sequence[int], payloads: Sequence[Payload], traffic: Traffic
+) -> list[list[bytes | memoryview]]:
+    """The frames of a command for each rank, counted: its record, and its payload if it has one."""
+    record = encode(command)
+    shared = [_payload_bytes(payload) for payload in payloads]
+    if len(shared) == 1:
+        shared = shared * len(ranks)
+    parcels: list[list[bytes | memoryview]] = [
+        [record] if payload is None else [record, payload]
+        for payload in (shared or [None] * len(ranks))
+    ]
+    traffic.messages += 1
+    traffic.bytes += sum(len(frame) for frames in parcels for frame in frames)
+    return parcels
+
+
+def _payload_bytes(payload: Payload) -> bytes | memoryview | None:
+    if payload is None:
+        return None
+    return encode_program(payload) if isinstance(payload, Program) else frame_bytes(payload)

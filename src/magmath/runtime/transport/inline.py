@@ -1,0 +1,63 @@
+"""The worker inside the controller's process: commands are method calls.
+
+The default, `workers=0`. Nothing is encoded or copied on the way, and an exception reaches the
+user's line as it was raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from magmath.comm.local import LocalGroup
+from magmath.runtime.failures import user_line
+from magmath.runtime.messages import Command, Hello, Interrupt, Progress, Run
+from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions
+from magmath.runtime.worker import Bind, Worker, bind_program
+
+
+class InlineTransport(Transport):
+    """One worker, called directly."""
+
+    direct = True
+
+    def __init__(self, options: WorkerOptions, bind: Bind = bind_program) -> None:
+        super().__init__(1)
+        self._options = options
+        self._bind = bind
+        self._worker: Worker | None = None
+
+    def start(self, deliver: Deliver) -> list[Hello]:
+        if self._options.threads is not None:
+            torch.set_num_threads(self._options.threads)
+        self._deliver = deliver
+        self._worker = Worker(LocalGroup(1).communicator(0), self._options, self._bind)
+        self._worker.poll = self._poll
+        return [self._worker.hello()]
+
+    def send(
+        self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
+    ) -> None:
+        self.traffic.messages += 1
+        if self._worker is None or isinstance(command, Interrupt):  # `_poll` asks the pool itself
+            return
+        try:
+            answer = self._worker.handle(command, payloads[0] if payloads else None)
+        except Exception as error:
+            if line := user_line(error):
+                error.add_note(f"in the operation built at {line}")
+            raise
+        if answer is not None:
+            self._deliver(0, *answer)
+
+    def pump(self, seconds: float) -> None:
+        """Every reply has been delivered by `send`."""
+
+    def close(self, *, force: bool) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def _poll(self, run: Run, steps: int, values: list[float]) -> bool:
+        return self._deliver(0, Progress(run.ticket, steps, values), None)

@@ -1,0 +1,262 @@
+"""Workers as processes: the controller's end of the sockets, and the pool's directory.
+
+A ROUTER socket in a directory that only the owner can enter, or over TCP with CURVE keys made for
+this pool. A worker's address is a secret of the pool followed by its rank; what comes from any
+other address, or is no reply, is logged and dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+from magmath.errors import ProtocolError, WorkerError, WorkerLost
+from magmath.runtime.failures import rebuild
+from magmath.runtime.health import HEARTBEAT_TIMEOUT, Connections, Processes, remove
+from magmath.runtime.launch import Launch, launcher_command, worker_environment
+from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
+from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
+from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions, frames_of
+
+logger = logging.getLogger(__name__)
+
+START_TIME: Final = 60.0
+"""Seconds in which every worker must have said hello."""
+STOP_TIME: Final = 5.0
+"""Seconds that workers get to end when told to stop."""
+_IPC_PATH_LIMIT: Final = 100
+"""Bytes of a socket's path that every system allows, with some to spare."""
+
+WORKER_COMMAND: Final = (sys.executable, "-m", "magmath.runtime.worker")
+
+
+class ProcessTransport(Transport):
+    """`size` worker processes, started by a launcher.
+
+    launcher        "mpiexec", "srun", or a command with {n} for the number of workers
+    endpoint        "ipc", or "tcp" with an address of this host that the workers can reach:
+                    "tcp://10.0.0.1"; by default ipc for "mpiexec", tcp for any other launcher
+    worker_command  what the launcher starts, before the worker's own arguments
+    """
+
+    def __init__(
+        self,
+        size: int,
+        options: WorkerOptions,
+        *,
+        launcher: str | Sequence[str] = "mpiexec",
+        endpoint: str | None = None,
+        worker_command: Sequence[str] = WORKER_COMMAND,
+    ) -> None:
+        super().__init__(size)
+        self._options = options
+        self._launch_command = launcher_command(launcher, size)
+        self._worker_command = worker_command
+        self._endpoint = endpoint or ("ipc" if launcher == "mpiexec" else "tcp")
+        self._key = secrets.token_hex(16)
+        self._rank_of = {f"{self._key}:{rank}".encode(): rank for rank in range(size)}
+        self._identities = list(self._rank_of)
+        self._hellos: dict[int, Hello] = {}
+        self._processes = Processes()
+        self._closing: list[Callable[[], object]] = []
+        self._launch: Launch | None = None
+
+    def start(self, deliver: Deliver) -> list[Hello]:
+        self._deliver = deliver
+        try:
+            directory = _new_directory()
+            self._closing.append(lambda: remove(directory))
+            address, keys = self._open(directory)
+            environment = worker_environment(
+                self._options.threads, {SECRET_VARIABLE: " ".join([self._key, *keys])}
+            )
+            command = [*self._launch_command, *self._worker_command]
+            command += worker_arguments(address, directory, self._options)
+            self._launch = Launch(command, environment, directory)
+            self._closing.append(self._launch.kill)
+            self._greet(self._launch)
+        except BaseException:
+            self.close(force=True)
+            raise
+        return [self._hellos[rank] for rank in range(self.size)]
+
+    def send(
+        self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
+    ) -> None:
+        parcels = frames_of(command, ranks, payloads, self.traffic)
+        for rank, frames in zip(ranks, parcels, strict=True):
+            try:
+                self._router.send_multipart([self._identities[rank], *frames])
+            except zmq.ZMQError as error:
+                raise self._lost([*self._connections.ended(), rank]) from error
+
+    def pump(self, seconds: float) -> None:
+        self._poller.poll(int(seconds * 1000))
+        ended = self._connections.ended()
+        gone = bool(ended) or self._launch is None or self._launch.exit_code() is not None
+        while (parcel := self._receive()) is not None:
+            self._deliver(*parcel)
+        if gone:
+            raise self._lost(ended)
+
+    def close(self, *, force: bool) -> None:
+        if not force and self._launch is not None and self._launch.exit_code() is None:
+            try:
+                self.send(Stop(), range(self.size))
+                self._launch.wait(STOP_TIME)
+            except WorkerLost:
+                pass  # it is ending anyway
+        while self._closing:
+            self._closing.pop()()
+        self._launch = None
+        self._processes.end()
+
+    def _open(self, directory: str) -> tuple[str, list[str]]:
+        """Open the socket; the address that workers connect to, and the keys they need."""
+        context = zmq.Context()
+        self._closing.append(lambda: context.destroy(linger=0))
+        self._router = context.socket(zmq.ROUTER)
+        self._router.set_hwm(0)  # the pool bounds what is under way
+        self._router.router_mandatory = True
+        self._connections = Connections(self._router)
+        self._closing.append(self._router.disable_monitor)
+        self._poller = zmq.Poller()
+        self._poller.register(self._router, zmq.POLLIN)
+        self._poller.register(self._connections.monitor, zmq.POLLIN)
+        if self._endpoint == "ipc":
+            address = f"ipc://{directory}/controller"
+            self._router.bind(address)
+            return address, []
+        return self._open_tcp(context)
+
+    def _open_tcp(self, context: zmq.Context[zmq.Socket[bytes]]) -> tuple[str, list[str]]:
+        public, secret = zmq.curve_keypair()
+        worker_public, worker_secret = zmq.curve_keypair()
+        authenticator = ThreadAuthenticator(context)
+        authenticator.start()
+        self._closing.append(authenticator.stop)
+        authenticator.configure_curve_callback("*", _OnlyKey(worker_public))
+        self._router.curve_server = True
+        self._router.curve_publickey = public
+        self._router.curve_secretkey = secret
+        host = self._endpoint.removeprefix("tcp").removeprefix("://") or _own_address()
+        try:
+            port = self._router.bind_to_random_port(f"tcp://{host}")
+        except zmq.ZMQError as error:
+            raise WorkerError(
+                f"endpoint {self._endpoint!r} cannot be opened at {host}: {error}; give an "
+                f'address of this host, such as endpoint="tcp://10.0.0.1"'
+            ) from error
+        keys = [public, worker_public, worker_secret]
+        return f"tcp://{host}:{port}", [key.decode() for key in keys]
+
+    def _greet(self, launch: Launch) -> None:
+        """Wait until every worker has said hello."""
+        deadline = time.monotonic() + START_TIME
+        while len(self._hellos) < self.size:
+            self._poller.poll(100)
+            exited = launch.exit_code()
+            while (parcel := self._receive()) is not None:
+                if isinstance(parcel[1], Failure):
+                    raise rebuild(parcel[1])
+            missing = self.size - len(self._hellos)
+            if missing and (exited is not None or time.monotonic() > deadline):
+                reason = f"after {START_TIME:.0f} s"
+                if exited is not None:
+                    reason = f": the launcher ended with exit code {exited}"
+                error = WorkerError(
+                    f"{missing} of {self.size} workers did not start {reason}; they were started "
+                    f"by: {' '.join(self._launch_command)}"
+                )
+                error.add_note(f"Output:\n{launch.output()}")
+                raise error
+
+    def _receive(self) -> tuple[int, Reply, memoryview | None] | None:
+        """The next reply of a worker of this pool; anything else is logged and dropped."""
+        while True:
+            try:
+                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return None
+            rank = self._rank_of.get(frames[0].bytes)
+            try:
+                if rank is None or len(frames) not in (2, 3):
+                    raise ProtocolError("not from a worker of this pool, or not a reply's frames")
+                reply = decode_reply(frames[1].buffer)
+                if isinstance(reply, Hello):
+                    self._welcome(reply, rank, frames[1])
+                elif isinstance(reply, Failure) and reply.rank != rank:
+                    raise ProtocolError(f"worker {rank} speaks for worker {reply.rank}")
+            except ProtocolError as error:
+                logger.warning("dropped a message to the controller: %s", error)
+                continue
+            return rank, reply, frames[2].buffer if len(frames) == 3 else None
+
+    def _welcome(self, hello: Hello, rank: int, frame: zmq.Frame) -> None:
+        if hello.rank != rank or rank in self._hellos:
+            raise ProtocolError(f"worker {rank} says hello as {hello.rank}, or twice")
+        self._hellos[rank] = hello
+        self._connections.learn(frame, rank)
+        if hello.host == socket.gethostname():
+            self._processes.add(hello.pid)
+
+    def _lost(self, ended: list[int]) -> WorkerLost:
+        """Which worker was lost first, and how, as far as can be told within a second."""
+        launch = self._launch
+        if launch is None:
+            return WorkerLost("the workers of this pool have been stopped; start a new one")
+        exited = launch.wait(1.0)
+        first = launch.first_dead()
+        for rank, hello in self._hellos.items():
+            if hello.pid == first:
+                ended = [rank]
+        if exited:
+            how = launch.cause() or f"the launcher ended with exit code {launch.exit_code()}"
+        else:
+            how = f"it closed its connection or did not answer for {HEARTBEAT_TIMEOUT // 1000} s"
+        who = "a worker"
+        if ended:
+            hello = self._hellos[ended[0]]
+            who = f"worker {hello.rank} on {hello.host} (process {hello.pid})"
+        error = WorkerLost(f"{who} was lost: {how}; the pool is closed, start a new one")
+        if said := launch.output().split("\n====")[0].strip("=\n "):
+            error.add_note(f"The workers' last output:\n{said}")
+        return error
+
+
+class _OnlyKey:
+    """Admits the key made for this pool's workers and no other."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Whether a client with this public key may connect."""
+        return secrets.compare_digest(key, self._key)
+
+
+def _new_directory() -> str:
+    """A new directory that only the owner can enter, with a path short enough for a socket."""
+    directory = tempfile.mkdtemp(prefix="magmath-")
+    if len(directory) > _IPC_PATH_LIMIT - len("/controller"):
+        os.rmdir(directory)
+        directory = tempfile.mkdtemp(prefix="magmath-", dir="/tmp")
+    return directory
+
+
+def _own_address() -> str:
+    """An address of this host, as other hosts are most likely to see it."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"

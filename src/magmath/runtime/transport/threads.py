@@ -1,0 +1,129 @@
+"""Workers as threads of the controller's process: a simulated pool.
+
+Commands and replies are encoded, and tiles copied, exactly as between processes; only queues stand
+for sockets, and `comm.local` for MPI. The layouts, programs and messages of a large pool can so be
+tried and tested in one process.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import traceback
+from collections.abc import Sequence
+
+import torch
+
+from magmath.comm.base import Communicator
+from magmath.comm.local import LocalGroup
+from magmath.runtime.failures import describe, rebuild
+from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
+from magmath.runtime.service import Port, Service
+from magmath.runtime.tiles import Frame, frame_bytes
+from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions, frames_of
+from magmath.runtime.worker import HOST, Bind, Worker, bind_program
+
+_JOIN_TIME = 5.0
+_Mail = tuple[int, list[bytes]]
+
+
+class ThreadTransport(Transport):
+    """`size` workers, each a thread of this process."""
+
+    def __init__(
+        self,
+        size: int,
+        options: WorkerOptions,
+        bind: Bind = bind_program,
+        *,
+        shares_memory: bool = True,
+    ) -> None:
+        super().__init__(size)
+        self._options = options
+        self._bind = bind
+        group = LocalGroup(size, shares_memory=shares_memory)
+        self._communicators = [group.communicator(rank) for rank in range(size)]
+        self._inboxes: list[queue.SimpleQueue[list[bytes]]] = [
+            queue.SimpleQueue() for _ in range(size)
+        ]
+        self._outbox: queue.SimpleQueue[_Mail] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, deliver: Deliver) -> list[Hello]:
+        self._deliver = deliver
+        for rank in range(self.size):
+            thread = threading.Thread(
+                target=self._serve, args=(rank,), name=f"magmath-worker-{rank}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        hellos: dict[int, Hello] = {}
+        while len(hellos) < self.size:
+            reply = decode_reply(self._outbox.get()[1][0])
+            if isinstance(reply, Failure):
+                raise rebuild(reply)
+            if isinstance(reply, Hello):
+                hellos[reply.rank] = reply
+        return [hellos[rank] for rank in range(self.size)]
+
+    def send(
+        self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
+    ) -> None:
+        parcels = frames_of(command, ranks, payloads, self.traffic)
+        for rank, frames in zip(ranks, parcels, strict=True):
+            self._inboxes[rank].put([bytes(frame) for frame in frames])
+
+    def pump(self, seconds: float) -> None:
+        try:
+            rank, frames = self._outbox.get(timeout=seconds)
+            while True:
+                reply = decode_reply(frames[0])
+                self._deliver(rank, reply, frames[1] if len(frames) > 1 else None)
+                rank, frames = self._outbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def close(self, *, force: bool) -> None:
+        if force:
+            for communicator in self._communicators:
+                communicator.abort()
+        for inbox in self._inboxes:
+            inbox.put([encode(Stop())])
+        for thread in self._threads:
+            thread.join(_JOIN_TIME)
+        self._threads.clear()
+
+    def _serve(self, rank: int) -> None:
+        port = _QueuePort(rank, self._inboxes[rank], self._outbox)
+        if self._options.threads is not None:
+            torch.set_num_threads(self._options.threads)
+        communicator: Communicator = self._communicators[rank]
+        try:
+            worker = Worker(communicator, self._options, self._bind)
+            port.send(worker.hello())
+            Service(worker, port).run()
+            worker.close()
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)
+            port.send(describe(error, 0, rank, HOST))
+
+
+class _QueuePort(Port):
+    def __init__(
+        self, rank: int, inbox: queue.SimpleQueue[list[bytes]], outbox: queue.SimpleQueue[_Mail]
+    ) -> None:
+        self._rank = rank
+        self._inbox = inbox
+        self._outbox = outbox
+
+    def frames(self, wait: bool) -> list[bytes | memoryview] | None:
+        try:
+            return list(self._inbox.get(block=wait))
+        except queue.Empty:
+            return None
+
+    def send(self, reply: Reply, frame: Frame | None = None) -> None:
+        frames = [encode(reply)]
+        if frame is not None:
+            frames.append(bytes(frame_bytes(frame)))
+        self._outbox.put((self._rank, frames))

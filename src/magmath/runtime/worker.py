@@ -1,0 +1,332 @@
+"""The worker: one device, its arrays and its programs, and one handler for each command.
+
+A `Worker` does not know what carries its commands: direct calls within the controller's process,
+queues between threads, or sockets. Every worker of a pool gets the same sequence of commands that
+allocate, so the heap stays symmetric without talk. `python -m magmath.runtime.worker` is the
+process that a launcher starts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+import torch
+
+from magmath.comm import Communicator
+from magmath.core.dtypes import as_dtype
+from magmath.errors import DeviceError, WorkerError
+from magmath.layout import Layout
+from magmath.memory.heap import Heap, PrivateSource, WindowSource
+from magmath.memory.stored import Stored
+from magmath.program.instructions import Program, decode
+from magmath.runtime import messages
+from magmath.runtime.failures import describe
+from magmath.runtime.messages import Command, Failure, Number, Reply
+from magmath.runtime.tiles import Frame, fill
+from magmath.runtime.transport.base import Payload, WorkerOptions
+
+HOST: Final = socket.gethostname()
+
+Poll = Callable[[int, list[float]], bool]
+"""Called between the chunks of a run: steps done, and what they emitted; true asks it to stop."""
+
+Answer = tuple[Reply, Frame | None]
+
+
+class Executable(Protocol):
+    """A program, bound to a worker."""
+
+    def run(
+        self,
+        inputs: Sequence[Stored],
+        outputs: Sequence[Stored],
+        parameters: Sequence[Number],
+        steps: int,
+        poll: Poll | None,
+    ) -> list[float]:
+        """Run the program `steps` times; the scalars that the steps emitted."""
+
+    def close(self) -> None:
+        """Give back what the binding holds."""
+
+
+Bind = Callable[[Program, "Worker"], Executable]
+
+
+def bind_program(program: Program, worker: Worker) -> Executable:
+    """The program as the executor runs it."""
+    from magmath.program.execute import Context, Executable  # loads the kernels: on first use
+
+    context = Context(worker.comm, worker.heap, worker.device, worker.options.deterministic)
+    return Executable(program, context)
+
+
+@dataclass(slots=True)
+class _Bound:
+    program: Program
+    executable: Executable
+
+
+class Worker:
+    """A device with its arrays and programs; `comm` reaches the other workers of the pool.
+
+    A failed command leaves the arrays that it should have made marked with its failure, and no run
+    is executed after it until the controller knows that all workers failed alike (`Resume`): a
+    worker that went on alone would meet the others at the wrong barrier.
+    """
+
+    def __init__(
+        self, comm: Communicator, options: WorkerOptions, bind: Bind = bind_program
+    ) -> None:
+        self.comm = comm
+        self.rank = comm.rank
+        self.options = options
+        self.device = choose_device(options.device)
+        windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
+        source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
+        self.heap = Heap(source, limit=options.memory_limit)
+        self.arrays: dict[int, Stored] = {}
+        self.poll: Callable[[messages.Run, int, list[float]], bool] = _never
+        self._bind = bind
+        self._programs: dict[int, _Bound] = {}
+        self._failed_arrays: dict[int, Failure] = {}
+        self._failed_programs: dict[int, Failure] = {}
+        self._halted: Failure | None = None
+        self._handlers: dict[type, Callable[[Any, Any], Answer | None]] = {
+            messages.Put: self._put,
+            messages.Get: self._get,
+            messages.Free: self._free,
+            messages.Define: self._define,
+            messages.Forget: self._forget,
+            messages.Run: self._run,
+            messages.Interrupt: self._nothing,
+            messages.Resume: self._resume,
+            messages.Stats: self._stats,
+            messages.Stop: self._nothing,
+        }
+
+    def hello(self) -> messages.Hello:
+        """What the worker says of itself when it is ready."""
+        return messages.Hello(
+            rank=self.rank,
+            host=HOST,
+            pid=os.getpid(),
+            device=str(self.device),
+            threads=torch.get_num_threads(),
+            shares_memory=self.comm.shares_memory,
+        )
+
+    def handle(self, command: Command, payload: Payload) -> Answer | None:
+        """Carry out a command; its reply, if it has one. Raises whatever goes wrong."""
+        return self._handlers[type(command)](command, payload)
+
+    def answer(self, command: Command, payload: Payload) -> Answer | None:
+        """Carry out a command that came from afar; whatever goes wrong is its reply."""
+        earlier = self._earlier_failure(command)
+        if earlier is not None:
+            self._give_up(command, earlier)
+            ticket = getattr(command, "ticket", 0)
+            return msgspec.structs.replace(earlier, ticket=ticket, secondary=True), None
+        try:
+            return self.handle(command, payload)
+        except Exception as error:
+            failure = describe(error, getattr(command, "ticket", 0), self.rank, HOST)
+            self._give_up(command, failure)
+            self._halted = failure
+            return failure, None
+
+    def close(self) -> None:
+        """Give back programs, arrays and the connection to the other workers. Collective."""
+        for bound in self._programs.values():
+            bound.executable.close()
+        self._programs.clear()
+        self.arrays.clear()
+        self.heap.close()
+        self.comm.close()
+
+    def _put(self, command: messages.Put, payload: Frame | None) -> Answer:
+        layout = command.layout
+        if not isinstance(layout, Layout):
+            layout = Layout.decode(layout)
+        stored = Stored.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
+        try:
+            if not layout.shared or self.rank == layout.mesh.workers[0]:  # one writes for all
+                fill(stored.tensor, b"" if payload is None else payload)
+        except BaseException:
+            stored.free(self.heap)
+            raise
+        self.arrays[command.array] = stored
+        if layout.shared:
+            self.comm.barrier()
+        return messages.Done(command.ticket), None
+
+    def _get(self, command: messages.Get, payload: Payload) -> Answer:
+        return messages.Tile(command.ticket), self._stored(command.array).tensor
+
+    def _free(self, command: messages.Free, payload: Payload) -> None:
+        found = [stored for a in command.arrays if (stored := self.arrays.pop(a, None)) is not None]
+        for array in command.arrays:
+            self._failed_arrays.pop(array, None)
+        if any(stored.layout.shared for stored in found):  # a peer may still read it
+            self.comm.barrier()
+        for stored in found:
+            stored.free(self.heap)
+
+    def _define(self, command: messages.Define, payload: Payload) -> Answer:
+        program = payload if isinstance(payload, Program) else decode(bytes(payload or b""))
+        self._programs[command.program] = _Bound(program, self._bind(program, self))
+        return messages.Done(command.ticket), None
+
+    def _forget(self, command: messages.Forget, payload: Payload) -> None:
+        self._failed_programs.pop(command.program, None)
+        bound = self._programs.pop(command.program, None)
+        if bound is not None:
+            bound.executable.close()
+
+    def _run(self, command: messages.Run, payload: Payload) -> Answer:
+        bound = self._programs.get(command.program)
+        if bound is None:
+            raise WorkerError(f"run names program {command.program}, which is not defined here")
+        inputs = [self._stored(array) for array in command.inputs]
+        outputs = self._outputs(bound.program, command, inputs)
+        stopped_at = command.steps
+
+        def poll(steps: int, values: list[float]) -> bool:
+            nonlocal stopped_at
+            stop = self.poll(command, steps, values)
+            if stop:
+                stopped_at = steps
+            return stop
+
+        numbers = messages.numbers(command.parameters)
+        several = poll if command.steps > 1 else None
+        values = bound.executable.run(inputs, outputs, numbers, command.steps, several)
+        if self.rank == 0:
+            return messages.Values(command.ticket, values, stopped_at), None
+        return messages.Done(command.ticket), None
+
+    def _resume(self, command: messages.Resume, payload: Payload) -> None:
+        self._halted = None
+
+    def _stats(self, command: messages.Stats, payload: Payload) -> Answer:
+        counters: dict[str, int | float | str] = {
+            "rank": self.rank,
+            "host": HOST,
+            "pid": os.getpid(),
+            "device": str(self.device),
+            "arrays": len(self.arrays),
+            "programs": len(self._programs),
+        }
+        return messages.Counters(command.ticket, counters | self.heap.statistics()), None
+
+    def _nothing(self, command: Command, payload: Payload) -> None:
+        """Whoever carries the commands acts on this one."""
+
+    def _stored(self, array: int) -> Stored:
+        stored = self.arrays.get(array)
+        if stored is None:
+            raise WorkerError(
+                f"array {array} is not on worker {self.rank}: it was released, or a run has taken "
+                f"over its memory"
+            )
+        return stored
+
+    def _outputs(
+        self, program: Program, command: messages.Run, inputs: list[Stored]
+    ) -> list[Stored]:
+        """The run's outputs: inputs that it takes over under their new number, else new memory."""
+        outputs: list[Stored] = []
+        fresh: list[Stored] = []
+        try:
+            for position, slot in enumerate(program.outputs):
+                donor = program.donated.get(position)
+                if donor is not None:
+                    outputs.append(inputs[donor])
+                    continue
+                layout, dtype = program.slots[slot].layout, program.slots[slot].dtype
+                fresh.append(Stored.allocate(self.heap, layout, dtype, self.rank))
+                outputs.append(fresh[-1])
+        except BaseException:
+            for stored in fresh:
+                stored.free(self.heap)
+            raise
+        self._take_over(program, command)
+        self.arrays.update(zip(command.outputs, outputs, strict=True))
+        return outputs
+
+    def _take_over(self, program: Program, command: messages.Run) -> None:
+        """Move donated inputs to their new numbers, under which the controller knows them now."""
+        for position, donor in program.donated.items():
+            stored = self.arrays.pop(command.inputs[donor], None)
+            if stored is not None:
+                self.arrays[command.outputs[position]] = stored
+
+    def _earlier_failure(self, command: Command) -> Failure | None:
+        """The failure because of which a command cannot be carried out, if there is one."""
+        if isinstance(command, messages.Get):
+            return self._failed_arrays.get(command.array)
+        if not isinstance(command, messages.Run):
+            return None
+        failed = self._halted or self._failed_programs.get(command.program)
+        for array in command.inputs:
+            failed = failed or self._failed_arrays.get(array)
+        return failed
+
+    def _give_up(self, command: Command, failure: Failure) -> None:
+        """Mark what the command should have made with the failure."""
+        if isinstance(command, messages.Run):
+            bound = self._programs.get(command.program)
+            if bound is not None:
+                self._take_over(bound.program, command)
+            self._failed_arrays.update(dict.fromkeys(command.outputs, failure))
+        elif isinstance(command, messages.Put):
+            self._failed_arrays[command.array] = failure
+        elif isinstance(command, messages.Define):
+            self._failed_programs[command.program] = failure
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this process: "auto" takes a GPU where there is one, each worker its own.
+
+    Raises DeviceError where the machine has no such device.
+    """
+    gpus = torch.cuda.device_count() if name != "cpu" else 0
+    if name == "cpu" or (name == "auto" and not gpus):
+        return torch.device("cpu")
+    try:
+        device = torch.device("cuda" if name == "auto" else name)
+    except RuntimeError as error:
+        raise DeviceError(f'device must be "auto", "cpu" or "cuda", not {name!r}') from error
+    if device.type != "cuda":
+        raise DeviceError(f'device must be "auto", "cpu" or "cuda", not {name!r}')
+    index = _local_rank() % max(gpus, 1) if device.index is None else device.index
+    if index >= gpus:
+        raise DeviceError(
+            f"device {name!r} was asked for, this machine ({HOST}) has "
+            f'{gpus or "no"} CUDA device{"" if gpus == 1 else "s"}; use device="cpu"'
+        )
+    return torch.device("cuda", index)
+
+
+def _local_rank() -> int:
+    """The number of this process among those of its host, as launchers tell it."""
+    for variable in ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        if variable in os.environ:
+            return int(os.environ[variable])
+    return 0
+
+
+def _never(run: messages.Run, steps: int, values: list[float]) -> bool:
+    return False
+
+
+if __name__ == "__main__":
+    from magmath.runtime.process import main
+
+    sys.exit(main())

