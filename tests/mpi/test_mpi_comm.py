@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import comm_bodies
 import pytest
+
+import comm_bodies
 
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 SECONDS = 100

@@ -250,6 +250,7 @@ def test_any_thread_may_call(pool: Pool) -> None:
         for _ in range(10):
             array = put_ones(pool)
             run = pool.run(program, [array])
+            assert run.values() == [1.0]
             results.append(pool.get(run.outputs[0]))
             pool.release(array)
 
@@ -322,13 +323,15 @@ def test_a_program_that_cannot_be_bound_fails_where_it_is_used(threads: Pool) ->
 def test_when_one_worker_fails_alone_the_pool_is_closed(threads: Pool, operation: str) -> None:
     program = threads.define(fake_program(operation, 3, ranks=[1]))
     array = put_ones(threads)
+    workers = [t for t in threading.enumerate() if t.name.startswith("magmath-worker")][-3:]
     with pytest.raises(ValueError, match=r"\[worker 1 on") as caught:
         threads.run(program, [array], wait=True)
     assert "the pool is closed" in caught.value.__notes__[-1]
     assert threads.closed
     with pytest.raises(WorkerLost, match="because a worker failed"):
         threads.get(array)
-    assert not [t for t in threading.enumerate() if t.name.startswith("magmath-worker")]
+    assert len(workers) == 3
+    assert not any(worker.is_alive() for worker in workers)
     again = open_pool(3)
     assert torch.equal(again.get(put_ones(again)), torch.ones(6))
     again.close()
@@ -351,6 +354,14 @@ def test_a_program_for_another_pool_is_refused(pool: Pool) -> None:
         pool.define(fake_program("count", 5))
     with pytest.raises(WorkerError, match="not defined"):
         pool.run(99, [])
+
+
+def test_a_run_that_never_ended_says_so(threads: Pool) -> None:
+    program = threads.define(fake_program("sleep", 3, seconds=0.01))
+    run = threads.run(program, [put_ones(threads)], steps=100_000)
+    threads.close()
+    with pytest.raises(WorkerLost, match="closed"):
+        run.values()
 
 
 def test_a_closed_pool_says_so(pool: Pool) -> None:

@@ -105,7 +105,7 @@ def test_truncated_and_damaged_records_are_refused_or_still_records(
     damaged = bytearray(whole)
     damaged[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     with contextlib.suppress(ProtocolError):
-        assert isinstance(decode_command(damaged), messages.Command)
+        assert isinstance(decode_command(bytes(damaged)), messages.Command)
 
 
 HOSTILE: dict[str, Any] = {

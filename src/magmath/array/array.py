@@ -100,8 +100,9 @@ class Array:
         return self._leaf is not None and self._stamp == self._versions()
 
     def _versions(self) -> tuple[int, ...]:
-        cells = [v.value for v in self._node.variables]
-        return tuple(sorted(cell.version for cell in cells)) if cells else ()
+        node = self._node
+        variables = (node,) if node.name == "variable" else node.variables
+        return tuple(sorted(v.value.version for v in variables)) if variables else ()
 
     def set_known(self, leaf: Node) -> None:
         """Take `leaf` as this array's value; what depends on no variable forgets how it was made."""
@@ -165,7 +166,9 @@ class Array:
 
     def __repr__(self) -> str:
         values = np.array2string(self.numpy(), threshold=60, edgeitems=3, precision=5)
-        return f"magmath.Array({values}, shape={self.shape}, dtype={self.dtype}, layout={self.layout})"
+        return (
+            f"magmath.Array({values}, shape={self.shape}, dtype={self.dtype}, layout={self.layout})"
+        )
 
     # layouts --------------------------------------------------------------------------------
 
@@ -189,12 +192,11 @@ class Array:
 
         With `wait=False` it returns at once; the copy is waited for at its first use.
         """
-        pool = session.engine().pool
-        whole = Layout.whole(self.shape, pool.mesh)
-        result = self.redistribute(whole)
+        engine = session.engine()
+        result = self.redistribute(engine.environment.whole(self.shape, shared=True))
         evaluate(result)
         if wait:
-            pool.wait()
+            engine.wait()
         return result
 
     def explain(self) -> str:

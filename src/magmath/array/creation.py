@@ -15,7 +15,8 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout, Rule, Split
 from magmath.memory.tensors import from_torch, to_torch
-from magmath.ops import creation, elementwise as e
+from magmath.ops import creation
+from magmath.ops import elementwise as e
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.ops.movement import redistribute
 
@@ -93,7 +94,9 @@ def _numpy(obj: Any) -> np.ndarray[Any, Any]:
     return values
 
 
-def variable(name: str, value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Variable:
+def variable(
+    name: str, value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None
+) -> Variable:
     """A variable with this first value: what optimizers change, and `grad` differentiates by."""
     element = DEFAULT_FLOAT if dtype is None and isinstance(value, (int, float)) else dtype
     array = asarray(value, dtype=element, layout=layout)
@@ -120,11 +123,21 @@ def normal_shape(shape: int | tuple[int, ...]) -> Shape:
     return extents
 
 
-def full(shape: int | tuple[int, ...], fill_value: Number, *, dtype: DTypeLike = None,
+def full(shape: int | tuple[int, ...], fill_value: Number | Array, *, dtype: DTypeLike = None,
          layout: LayoutLike = None, device: object = None) -> Array:  # fmt: skip
-    """An array filled with one number."""
-    element = default_dtype(fill_value) if dtype is None else as_dtype(dtype)
-    return _made(creation.full(normal_shape(shape), parameter(fill_value, element)), layout)
+    """An array filled with one number, or with the value of a 0-d array."""
+    if isinstance(fill_value, Array):
+        if fill_value.shape != ():
+            raise ShapeError(
+                f"full: needs a number or a 0-d array, was given shape {fill_value.shape}; stretch "
+                f"it with mm.broadcast_to(x, shape)"
+            )
+        element = fill_value.dtype if dtype is None else as_dtype(dtype)
+        value = e.astype(fill_value.node, element)
+    else:
+        element = default_dtype(fill_value) if dtype is None else as_dtype(dtype)
+        value = parameter(fill_value, element)
+    return _made(creation.full(normal_shape(shape), value), layout)
 
 
 def zeros(shape: int | tuple[int, ...], *, dtype: DTypeLike = None, layout: LayoutLike = None,

@@ -23,7 +23,7 @@ from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
 if TYPE_CHECKING:
-    from magmath.runtime.pool import Pool
+    from magmath.runtime.pool import Pool, Run
 
 KEPT_PROGRAMS = 512
 Progress = Callable[[int, list[float]], None]
@@ -79,6 +79,7 @@ class Engine:
         self.pool = pool
         self.environment = environment_of(pool)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._last: Run | None = None
 
     def compile(self, graph: Graph) -> Compiled:
         """The program of a graph of leaves that all have layouts; made on a miss."""
@@ -103,9 +104,7 @@ class Engine:
             for i, target in enumerate(planned.graph.targets)
             if target is not None
         }
-        program = lower(
-            planned.graph, planned.schedule, planned.storage, self.environment, donated
-        )
+        program = lower(planned.graph, planned.schedule, planned.storage, self.environment, donated)
         return Compiled(
             self.pool.define(program),
             program,
@@ -128,12 +127,18 @@ class Engine:
         handles = [data_of(leaves[i]).handle for i in compiled.inputs]
         numbers = [leaves[i].value for i in compiled.parameters]
         run = self.pool.run(compiled.identifier, handles, numbers, steps=steps, progress=progress)
+        self._last = run
         slots = [compiled.program.slots[s] for s in compiled.program.outputs]
         outputs = [
             Data(self.pool, handle, slot.shape, slot.dtype, slot.layout)
             for handle, slot in zip(run.outputs, slots, strict=True)
         ]
         return outputs, run
+
+    def wait(self) -> None:
+        """Wait until everything that was started is done; raises what went wrong in it."""
+        if self._last is not None:
+            self._last.values()
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Input leaves holding the values of `nodes`."""

@@ -192,14 +192,18 @@ def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return multiply(total, 1.0 / count) if count else divide(total, 0.0)
 
 
-def var(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+def var(
+    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+) -> Array:
     """The variance over `axis`: squared deviations from the mean over (count - correction)."""
     deviation = subtract(_floating("var", x), mean(x, axis=axis, keepdims=True))
     total = sum(square(deviation), axis=axis, keepdims=keepdims)
     return divide(total, float(_count(x, axis) - correction))
 
 
-def std(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+def std(
+    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+) -> Array:
     """The standard deviation over `axis`."""
     return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
 
@@ -421,5 +425,3 @@ def result_type(*values: Any) -> DType:
 
             dtype = promote(dtype, scalar_dtype(value, dtype))
     return dtype
-
-

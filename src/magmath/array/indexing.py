@@ -70,5 +70,7 @@ def _position(item: Any, dim: int, extent: int) -> int:
         )
     position = item.__index__()
     if not -extent <= position < extent:
-        raise IndexError(f"indexing: index {position} is out of range for extent {extent} (axis {dim})")
+        raise IndexError(
+            f"indexing: index {position} is out of range for extent {extent} (axis {dim})"
+        )
     return int(position % extent)

@@ -13,7 +13,8 @@ from magmath.array.functions import take
 from magmath.core.dtypes import DEFAULT_FLOAT, as_dtype, int64
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
-from magmath.ops import creation, elementwise as e
+from magmath.ops import creation
+from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.ops.movement import redistribute
 
@@ -91,5 +92,3 @@ def permutation(x: int | Array, *, axis: int = 0) -> Array:
         creation.PERMUTATION, *stream_nodes(), shape=(extent,), dtype=int64, line=user_line()
     )
     return Array(order) if isinstance(x, int) else take(x, Array(order), axis=axis)
-
-

@@ -59,10 +59,10 @@ def init(
 
     Arrays of an earlier pool are lost with it. Raises WorkerError if the workers do not start.
     """
-    from magmath.runtime.pool import Pool
+    from magmath.runtime import start_pool
 
     shutdown()
-    pool = Pool(
+    pool = start_pool(
         workers, device=device, threads=threads, launcher=launcher, deterministic=deterministic,
         memory_limit=memory_limit, seed=seed,
     )  # fmt: skip

@@ -79,10 +79,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Bench:
-    """A benchmark: its name on the command line, and what depends on the options."""
+    """A benchmark: its name on the command line, and what depends on the options.
+
+    `x_name` says what the `x` of its cases is.
+    """
 
     name: str
     title: str
+    x_name: str
     cases: Callable[[RunOptions], list[Case]]
     systems: Callable[[RunOptions], list[System]]
     comparisons: Callable[[RunOptions], list[Comparison]]

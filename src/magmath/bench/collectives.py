@@ -49,5 +49,10 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
 
 
 BENCH = Bench(
-    "collectives", "collectives of 4 KB to 64 MB on one host", _cases, _systems, _comparisons
+    "collectives",
+    "collectives of 4 KB to 64 MB on one host",
+    "bytes",
+    _cases,
+    _systems,
+    _comparisons,
 )

@@ -25,5 +25,10 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
 
 
 BENCH = Bench(
-    "parallel", "the MLPs on several workers, same batch in total", _cases, _systems, _comparisons
+    "parallel",
+    "the MLPs on several workers, same batch in total",
+    "layers",
+    _cases,
+    _systems,
+    _comparisons,
 )

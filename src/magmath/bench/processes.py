@@ -47,7 +47,8 @@ class SystemProcesses:
     def __init__(self, system: System, python: str) -> None:
         self.system = system
         self.versions: dict[str, str] = {}
-        self._folder = TemporaryDirectory(prefix="magmath-bench-")
+        # A socket's path must be short, whatever the user's TMPDIR is.
+        self._folder = TemporaryDirectory(prefix="magmath-bench-", dir="/tmp")
         self._log = Path(self._folder.name, "output")
         self._children: list[subprocess.Popen[bytes]] = []
         self._channels: list[_Channel] = []

@@ -109,14 +109,14 @@ def plot_result(result: BenchResult, path: Path) -> None:
         1, len(groups), figsize=(5 * len(groups), 4), squeeze=False, layout="constrained"
     )
     for cases, panel in zip(groups, axes[0], strict=True):
-        _panel(cases, panel)
+        _panel(cases, result.x_name, panel)
     figure.suptitle(f"{result.title} – {result.machine['cpu']}, {result.machine['cores']} cores")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
-def _panel(cases: list[CaseResult], axes: Axes) -> None:
+def _panel(cases: list[CaseResult], x_name: str, axes: Axes) -> None:
     systems = [name for name, system in cases[0].systems.items() if system.state == "measured"]
     axes.set_title(cases[0].case.group)
     axes.set_ylabel(cases[0].case.unit)
@@ -133,6 +133,7 @@ def _panel(cases: list[CaseResult], axes: Axes) -> None:
             measured = [case for case in cases if case.systems[name].state == "measured"]
             xs, rates = [case.case.x for case in measured], [case.rate(name) for case in measured]
             axes.plot(xs, rates, marker="o", label=name)
+        axes.set_xlabel(x_name)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
     axes.set_ylim(bottom=0 if axes.get_yscale() == "linear" else None)

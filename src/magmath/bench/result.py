@@ -82,6 +82,7 @@ class BenchResult:
 
     bench: str
     title: str
+    x_name: str
     quick: bool
     rounds: int
     date: str

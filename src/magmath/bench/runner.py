@@ -49,6 +49,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
     return BenchResult(
         bench=bench.name,
         title=bench.title,
+        x_name=bench.x_name,
         quick=options.quick,
         rounds=options.rounds,
         date=datetime.now(UTC).isoformat(timespec="seconds"),

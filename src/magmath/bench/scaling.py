@@ -28,5 +28,10 @@ def _several(options: RunOptions) -> str:
 
 
 BENCH = Bench(
-    "scaling", "throughput of several workers over one, same cores", _cases, _systems, _comparisons
+    "scaling",
+    "throughput of several workers over one, same cores",
+    "layers",
+    _cases,
+    _systems,
+    _comparisons,
 )

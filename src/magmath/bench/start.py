@@ -74,4 +74,4 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
     ]
 
 
-BENCH = Bench("start", "import, help, first result, pool", _cases, _systems, _comparisons)
+BENCH = Bench("start", "import, help, first result, pool", "", _cases, _systems, _comparisons)

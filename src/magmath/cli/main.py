@@ -6,6 +6,7 @@ after Ctrl-C.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,6 +20,7 @@ from magmath.cli.info import info
 from magmath.cli.train import train_app
 
 INTERRUPTED = 130
+TERMINATED = 143
 
 app = App(
     name="magmath",
@@ -72,5 +74,7 @@ def report(error: Exception) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `arguments` (default: this process's) and returns the exit code."""
+    # An exception, so that workers are stopped and files removed on the way out.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     # Help and version are answered before `launch` is called; they yield None.
     return app.meta(sys.argv[1:] if arguments is None else list(arguments)) or 0

@@ -18,6 +18,7 @@ from magmath.errors import OptionError
 
 if TYPE_CHECKING:
     from magmath.data import Dataset
+    from magmath.train import History, NeuralNetwork
 
 train_app = App(name="train", help="Train a network on a data set.", help_format="markdown")
 
@@ -34,9 +35,7 @@ def mlp(
     width: Annotated[
         tuple[PositiveInt, ...], Parameter(group=_NETWORK, consume_multiple=True, negative=())
     ] = (128,),
-    activation: Annotated[
-        Literal["relu", "tanh", "sigmoid"], Parameter(group=_NETWORK)
-    ] = "relu",
+    activation: Annotated[Literal["relu", "tanh", "sigmoid"], Parameter(group=_NETWORK)] = "relu",
     batch: Annotated[PositiveInt, Parameter(group=_TRAINING)] = 64,
     epochs: Annotated[PositiveInt, Parameter(group=_TRAINING)] = 20,
     optimizer: Annotated[Literal["sgd", "momentum", "adam"], Parameter(group=_TRAINING)] = "adam",
@@ -123,16 +122,17 @@ def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, A
     console.print(images, markup=False)
     with mm.init(options["workers"], device=options["device"], seed=options["seed"]):
         network = _build(options, len(images.classes))
+        reporter = ProgressReporter(console)
         try:
-            history = _fit(network, images, options, console)
+            history = _fit(network, images, options, reporter)
         except KeyboardInterrupt:
-            _save_what_there_is(network, folder, console)
+            _save_what_there_is(network, reporter, folder, console)
             raise
         files = _save(network, history, folder)
     return _result(options, images, history, files)
 
 
-def _build(options: dict[str, Any], classes: int) -> Any:
+def _build(options: dict[str, Any], classes: int) -> NeuralNetwork:
     import magmath as mm
 
     optimizers = {
@@ -148,23 +148,21 @@ def _build(options: dict[str, Any], classes: int) -> Any:
     )
 
 
-def _fit(network: Any, images: Dataset, options: dict[str, Any], console: Console) -> Any:
-    reporter = ProgressReporter(console)
-    try:
-        return network.fit(
-            images.train_images,
-            images.train_labels,
-            batch_size=options["batch"],
-            epochs=options["epochs"],
-            strategy=options["strategy"],
-            validation=(images.test_images, images.test_labels),
-            callbacks=[reporter],
-        )
-    finally:
-        reporter.end()
+def _fit(
+    network: NeuralNetwork, images: Dataset, options: dict[str, Any], reporter: ProgressReporter
+) -> History:
+    return network.fit(
+        images.train_images,
+        images.train_labels,
+        batch_size=options["batch"],
+        epochs=options["epochs"],
+        strategy=options["strategy"],
+        validation=(images.test_images, images.test_labels),
+        reporter=reporter,
+    )
 
 
-def _save(network: Any, history: Any, folder: Path) -> list[Path]:
+def _save(network: NeuralNetwork, history: History, folder: Path) -> list[Path]:
     files = [folder / name for name in ("history.json", "history.png", "weights.safetensors")]
     history.save(files[0])
     history.plot(files[1])
@@ -172,20 +170,24 @@ def _save(network: Any, history: Any, folder: Path) -> list[Path]:
     return files
 
 
-def _save_what_there_is(network: Any, folder: Path, console: Console) -> None:
+def _save_what_there_is(
+    network: NeuralNetwork, reporter: ProgressReporter, folder: Path, console: Console
+) -> None:
     """After Ctrl-C: the weights as they are, and the epochs that were finished."""
-    if network.history is None or not network.history.loss:
-        console.print("\nStopped before the end of the first epoch; nothing was saved.")
+    from magmath.train import History
+
+    epochs = len(reporter.records)
+    if not epochs:
+        console.print("Stopped before the end of the first epoch; nothing was saved.")
         return
-    files = _save(network, network.history, folder)
-    epochs = len(network.history.loss)
-    console.print(f"\nStopped after {epochs} epoch{'s' * (epochs > 1)}. Saved:")
+    files = _save(network, History(reporter.records), folder)
+    console.print(f"Stopped after {epochs} epoch{'s' * (epochs > 1)}. Saved:")
     for file in files:
         console.print(f"  {file}", markup=False)
 
 
 def _result(
-    options: dict[str, Any], images: Dataset, history: Any, files: list[Path]
+    options: dict[str, Any], images: Dataset, history: History, files: list[Path]
 ) -> dict[str, Any]:
     seconds = sum(history.seconds)
     return {

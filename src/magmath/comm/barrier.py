@@ -20,11 +20,11 @@ from numba.extending import intrinsic
 from magmath.comm.flags import ABORT, AGREED, ENTERED, LINE, SPIN, VALUES, Flags, lost
 
 DONE = 0
-"""`wait` returns it when every rank has entered the barrier."""
+"""`wait` and `enter` return it when every rank has entered the barrier."""
 ABORTED = 1
-"""`wait` returns it when a rank has aborted."""
+"""`wait` and `enter` return it when a rank has aborted."""
 PENDING = 2
-"""`_await` returns it when its patience is over."""
+"""`enter` returns it when its patience is over."""
 
 _YIELDS = 2000
 _NAP = 50  # microseconds
@@ -80,7 +80,7 @@ def _pause(typing_context: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _enter(flags: Flags, rank: int) -> np.uint64:
+def _arrive(flags: Flags, rank: int) -> np.uint64:
     """Count this rank's entry into the next barrier; the number of that barrier."""
     place = LINE * (1 + rank) + ENTERED
     entered: np.uint64 = flags[place] + np.uint64(1)
@@ -120,7 +120,7 @@ def wait(flags: Flags, rank: int, size: int) -> int:
 
     `flags`: the uint64 barrier memory of `size` ranks (`magmath.comm.flags`).
     """
-    status: int = _await(flags, rank, size, _enter(flags, rank), _FOREVER)
+    status: int = _await(flags, rank, size, _arrive(flags, rank), _FOREVER)
     return status
 
 
@@ -147,9 +147,10 @@ def _largest(flags: Flags, size: int, word: int) -> np.uint64:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _start(flags: Flags, rank: int, size: int) -> tuple[np.uint64, int]:
-    entered = _enter(flags, rank)
-    return entered, _await(flags, rank, size, entered, _PATIENCE)
+def enter(flags: Flags, rank: int, size: int) -> int:
+    """As `wait`, but PENDING after a while, upon which `SpinBarrier.finish` waits on."""
+    status: int = _await(flags, rank, size, _arrive(flags, rank), _PATIENCE)
+    return status
 
 
 class SpinBarrier:
@@ -165,10 +166,16 @@ class SpinBarrier:
 
     def wait(self) -> None:
         """Return once every rank has called it. Raises WorkerLost once a rank has aborted."""
-        entered, status = _start(self.flags, self.rank, self.size)
+        status = enter(self.flags, self.rank, self.size)
+        if status != DONE:
+            self.finish(status)
+
+    def finish(self, status: int) -> None:
+        """Wait on in the barrier that `enter` has left with this status. Raises as `wait`."""
+        entered = self.flags[LINE * (1 + self.rank) + ENTERED]
         while status == PENDING:
             # Back in Python for a moment, so that Ctrl-C and other signals are handled.
-            status = _await(self.flags, self.rank, self.size, np.uint64(entered), _PATIENCE)
+            status = _await(self.flags, self.rank, self.size, entered, _PATIENCE)
         if status == ABORTED:
             raise lost()
 

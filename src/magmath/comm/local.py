@@ -21,11 +21,11 @@ from magmath.comm.base import Communicator
 from magmath.comm.flags import ABORT, Flags, check_alive, lost, new_flags
 from magmath.comm.messages import MessageCollectives
 from magmath.comm.reduction import Array
-from magmath.comm.shared import SharedCollectives
 from magmath.errors import ShapeError
 
 if TYPE_CHECKING:
     from magmath.comm.barrier import SpinBarrier
+    from magmath.comm.shared import SharedCollectives
 
 _LOOK = 0.1  # seconds between two looks at the abort flag, which compiled code may set
 
@@ -96,7 +96,8 @@ class LocalGroup:
                 f"exchange: rank {sender} sends {parcel.tensor.nbytes} bytes to rank {receiver}, "
                 f"which expects {out.nbytes}"
             )
-        _bytes(out).copy_(_bytes(parcel.tensor))
+        if out.nbytes:
+            _bytes(out).copy_(_bytes(parcel.tensor))
         with self._change:
             parcel.fetched = True
             self._change.notify_all()
@@ -130,12 +131,17 @@ class _LocalCommunicator(Communicator):
         self._group = group
         self._turn = 0
         self._calls = 0
-        self._meet = _spin_barrier(group.flags, rank, group.size) if group.size > 1 else None
-        self._collectives = (
-            SharedCollectives(rank, group.size, self.barrier, self.window, self._show)
-            if group.shares_memory
-            else MessageCollectives(rank, group.size, self._exchange)
-        )
+        self._meet: SpinBarrier | None = None
+        self._shared: SharedCollectives | None = None
+        if group.size > 1:
+            # The compiler loads only where there is someone to wait for.
+            from magmath.comm.barrier import SpinBarrier
+            from magmath.comm.shared import SharedCollectives
+
+            self._meet = SpinBarrier(group.flags, rank, group.size)
+            if group.shares_memory:
+                self._shared = SharedCollectives(self._meet, self.window, self._show)
+        self._collectives = self._shared or MessageCollectives(rank, group.size, self._exchange)
 
     @property
     def flags(self) -> Flags:
@@ -166,8 +172,8 @@ class _LocalCommunicator(Communicator):
         self._group.abort()
 
     def close(self) -> None:
-        if isinstance(self._collectives, SharedCollectives):
-            self._collectives.close()
+        if self._shared is not None:
+            self._shared.close()
 
     def _show(self, mine: Array) -> list[Array] | None:
         # Weak references, since the array need live only until the barrier that ends the call.
@@ -201,13 +207,6 @@ class _LocalCommunicator(Communicator):
 
     def _all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         self._collectives.all_to_all(out, tensor)
-
-
-def _spin_barrier(flags: Flags, rank: int, size: int) -> SpinBarrier:
-    # The compiler loads only where there is someone to wait for.
-    from magmath.comm.barrier import SpinBarrier
-
-    return SpinBarrier(flags, rank, size)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

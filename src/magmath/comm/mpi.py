@@ -108,9 +108,7 @@ class MPICommunicator(Communicator):
         self._turn = 0
         self.closed = False
         self._meet = SpinBarrier(self._flags, self.rank, self.size)
-        self._shared = SharedCollectives(
-            self.rank, self.size, self.barrier, self.window, self._show
-        )
+        self._shared = SharedCollectives(self._meet, self.window, self._show)
         self._messages = MessageCollectives(self.rank, self.size, self._exchange)
 
     @property

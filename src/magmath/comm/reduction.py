@@ -48,8 +48,8 @@ def check_reduction(operation: str, dtype: torch.dtype, op: str) -> None:
 
 def flat_array(tensor: Tensor) -> Array:
     """The elements of a contiguous host tensor as a flat array; half types as raw uint16."""
-    flat = tensor.detach().view(-1)
-    return (flat.view(torch.uint16) if tensor.dtype in HALF else flat).numpy()
+    raw = tensor.view(torch.uint16) if tensor.dtype in HALF else tensor
+    return raw.numpy().reshape(-1)
 
 
 @cache

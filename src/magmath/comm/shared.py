@@ -9,17 +9,25 @@ slot again has passed a barrier that all entered after they had read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 from torch import Tensor
 
+from magmath.comm.barrier import SpinBarrier
 from magmath.comm.reduction import Array, Reducer, flat_array, reducer
+from magmath.comm.small import SmallAllreduce
 
 Show: TypeAlias = Callable[[Array], "list[Array] | None"]
 """show(mine): the arrays of all ranks, in which peers' may be written, or None on every rank where
 not all of them can be seen. Collective; passes one barrier."""
 
-_SMALL = 1 << 15
+_Key: TypeAlias = tuple[int, "np.dtype[Any]", tuple[int, ...]]
+_VIEWS = 256
+"""Views of the staging slots kept for calls to come."""
+_TINY = 1 << 14
+"""Bytes up to which an allreduce is one compiled call."""
+_SMALL = 1 << 16
 """Bytes up to which staging costs less than asking where the others' tensors are."""
 _SLOT = 1 << 19
 """Bytes of a staging slot: both slots of both neighbours fit into a core's cache."""
@@ -32,33 +40,30 @@ _BLOCK = 1 << 17
 class SharedCollectives:
     """The collectives, for one rank.
 
-    `barrier` and `window` are the communicator's; `show` makes this rank's tensor known to the
-    others. All tensors are contiguous and in host memory.
+    `meet` and `window` are the communicator's; `show` makes this rank's tensor known to the others.
+    All tensors are contiguous, not empty, and in host memory.
     """
 
     def __init__(
-        self,
-        rank: int,
-        size: int,
-        barrier: Callable[[], None],
-        window: Callable[[int], list[Tensor]],
-        show: Show,
+        self, meet: SpinBarrier, window: Callable[[int], list[Tensor]], show: Show
     ) -> None:
-        self._rank = rank
-        self._size = size
-        self._barrier = barrier
+        self._rank = meet.rank
+        self._size = meet.size
+        self._meet = meet
+        self._barrier = meet.wait
         self._window = window
         self._show = show
         self._slots: list[list[Array]] = []
+        self._small: SmallAllreduce | None = None
+        self._views: dict[_Key, list[Array]] = {}
         self._turn = 0
 
     def allreduce(self, tensor: Tensor, op: str) -> None:
         """Replace `tensor` by its reduction over the ranks."""
-        mine, reduce = flat_array(tensor), reducer(tensor.dtype, op)
-        if mine.nbytes <= _SMALL:
-            # Everyone reduces everything: cheaper than a second barrier.
-            reduce(mine, self._stage(mine))
+        if tensor.nbytes <= _SMALL:
+            self._allreduce_small(tensor, op)
             return
+        mine, reduce = flat_array(tensor), reducer(tensor.dtype, op)
         arrays = self._show(mine)
         if arrays is None:
             for piece in _pieces(len(mine), mine.itemsize, _SLOT):
@@ -109,6 +114,8 @@ class SharedCollectives:
     def close(self) -> None:
         """Give back the staging window."""
         self._slots = []
+        self._small = None
+        self._views = {}
 
     def _look(self, mine: Array) -> list[Array] | None:
         return self._show(mine) if mine.nbytes > _SMALL else None
@@ -118,15 +125,42 @@ class SharedCollectives:
 
     def _stage(self, part: Array) -> list[Array]:
         """Copy `part` into this rank's slot; what all ranks have put into theirs."""
-        if not self._slots:
-            memory = [flat_array(tensor) for tensor in self._window(2 * _SLOT)]
-            self._slots = [[m[:_SLOT] for m in memory], [m[_SLOT:] for m in memory]]
-        slots = self._slots[self._turn]
+        self._ensure_slots()
+        key = (self._turn, part.dtype, part.shape)
         self._turn ^= 1
-        parts = [slot[: part.nbytes].view(part.dtype).reshape(part.shape) for slot in slots]
+        parts = self._views.get(key)
+        if parts is None:
+            parts = self._make_views(key, part.nbytes)
         parts[self._rank][...] = part
         self._barrier()
         return parts
+
+    def _ensure_slots(self) -> None:
+        if self._small is None:
+            memory = [flat_array(tensor) for tensor in self._window(2 * _SLOT)]
+            self._slots = [[m[:_SLOT] for m in memory], [m[_SLOT:] for m in memory]]
+            places = [np.array([slot.ctypes.data for slot in turn]) for turn in self._slots]
+            self._small = SmallAllreduce(self._meet, places)
+
+    def _make_views(self, key: _Key, nbytes: int) -> list[Array]:
+        """The slots of a turn as arrays of a dtype and shape; made once for each, they add up."""
+        turn, dtype, shape = key
+        if len(self._views) >= _VIEWS:
+            self._views.clear()
+        views = [slot[:nbytes].view(dtype).reshape(shape) for slot in self._slots[turn]]
+        self._views[key] = views
+        return views
+
+    def _allreduce_small(self, tensor: Tensor, op: str) -> None:
+        # Everyone reduces everything: cheaper than a second barrier.
+        if tensor.nbytes <= _TINY and SmallAllreduce.has(tensor.dtype):
+            self._ensure_slots()
+            assert self._small is not None
+            turn, self._turn = self._turn, self._turn ^ 1
+            self._small.run(tensor, op, turn)
+        else:
+            mine = flat_array(tensor)
+            reducer(tensor.dtype, op)(mine, self._stage(mine))
 
     def _allreduce_staged(self, mine: Array, reduce: Reducer) -> None:
         parts = self._stage(mine)

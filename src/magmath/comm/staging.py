@@ -12,7 +12,7 @@ from torch import Tensor
 
 def host_copy(tensor: Tensor) -> Tensor:
     """`tensor` itself where it lies in host memory, else a pinned copy of it."""
-    if tensor.device.type == "cpu":
+    if tensor.is_cpu:
         return tensor
     buffer = host_buffer(tensor)
     buffer.copy_(tensor)
@@ -21,7 +21,7 @@ def host_copy(tensor: Tensor) -> Tensor:
 
 def host_buffer(tensor: Tensor) -> Tensor:
     """`tensor` itself where it lies in host memory, else pinned memory of its shape and dtype."""
-    if tensor.device.type == "cpu":
+    if tensor.is_cpu:
         return tensor
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
 

@@ -8,7 +8,7 @@ the standard; Python scalars are weak and take the type of the array they meet.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from magmath.errors import DTypeError
 
@@ -95,7 +95,7 @@ def _type_name(value: object) -> str:
     return value.__name__ if isinstance(value, type) else str(value)
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(*dtypes: DType) -> DType:
     """The type that holds a result of these types (array API 2025.12, "Type Promotion Rules").
 

@@ -34,7 +34,9 @@ def broadcast(operation: str, *shapes: Shape) -> Shape:
 def normal_axis(operation: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front; ShapeError if the array has no such axis."""
     if not -ndim <= axis < ndim:
-        raise ShapeError(f"{operation}: axis {axis} is out of range for an array of {ndim} dimensions")
+        raise ShapeError(
+            f"{operation}: axis {axis} is out of range for an array of {ndim} dimensions"
+        )
     return axis % ndim
 
 

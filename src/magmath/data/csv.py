@@ -10,14 +10,38 @@ import csv
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from magmath.core.dtypes import DType, as_dtype
 from magmath.errors import DataError, DTypeError, MissingDataError
 
+if TYPE_CHECKING:
+    from magmath.array.array import Array
+    from magmath.layout import Layout, Rule
+
 Header = Literal["auto"] | bool
+
+
+def read_csv(
+    path: str | Path,
+    delimiter: str = ",",
+    header: Header = "auto",
+    dtype: DType | str | type = "float32",
+    *,
+    layout: Layout | Rule | None = None,
+) -> Array:
+    """The numbers in the CSV file `path` as an array of shape (rows, columns) on the workers.
+
+    `layout` as for `mm.asarray`, the rest and the errors as for `read_csv_numpy`.
+    """
+    from magmath.array.creation import asarray
+
+    element = as_dtype(dtype)
+    parsed = "float32" if element.name == "bfloat16" else element.name
+    return asarray(read_csv_numpy(path, delimiter, header, parsed), dtype=element, layout=layout)
 
 
 def read_csv_numpy(

@@ -123,4 +123,3 @@ def users_of(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
         for source in node.inputs:
             users[source].append(node)
     return users
-

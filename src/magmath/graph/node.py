@@ -30,8 +30,16 @@ class Node:
     """
 
     __slots__ = (
-        "attributes", "dtype", "inputs", "layout", "line", "operation", "shape", "value",
-        "variables", "__weakref__",
+        "__weakref__",
+        "attributes",
+        "dtype",
+        "inputs",
+        "layout",
+        "line",
+        "operation",
+        "shape",
+        "value",
+        "variables",
     )  # fmt: skip
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magmath.memory.heap import Block, ChunkSource, Heap, PrivateSource, WindowSource
+from magmath.memory.manager import MemoryKind, MemoryManager, available_kinds
 from magmath.memory.stored import Stored, tile_tensor
 from magmath.memory.tensors import from_torch, to_torch
 
@@ -10,9 +11,12 @@ __all__ = [
     "Block",
     "ChunkSource",
     "Heap",
+    "MemoryKind",
+    "MemoryManager",
     "PrivateSource",
     "Stored",
     "WindowSource",
+    "available_kinds",
     "from_torch",
     "tile_tensor",
     "to_torch",

@@ -9,9 +9,8 @@ from magmath.array import functions as f
 from magmath.array.array import Array
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
-from magmath.ops import creation
+from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
-from magmath.ops import manipulation
 
 
 def class_mask(labels: Array, classes: int) -> Array:

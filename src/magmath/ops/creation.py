@@ -76,7 +76,9 @@ def _emit_iota(w: Writer, call: NativeCall) -> None:
 
 def _iota_reference(*, shape: Shape, dtype: DType, axis: int) -> Any:
     index = np.arange(shape[axis], dtype=dtype.name)
-    return np.broadcast_to(index.reshape([-1 if d == axis else 1 for d in range(len(shape))]), shape)
+    return np.broadcast_to(
+        index.reshape([-1 if d == axis else 1 for d in range(len(shape))]), shape
+    )
 
 
 IOTA = Operation(
@@ -129,9 +131,7 @@ def _emit_uniform(w: Writer, call: NativeCall) -> bool:
     seed, stream = call.inputs
     with w.loops(call.out.shape) as indices:
         linear = "0"
-        for index, offset, extent in zip(
-            indices, call.offset, call.attributes["shape"], strict=True
-        ):
+        for index, offset, extent in zip(indices, call.offset, call.shape, strict=True):
             linear = f"({linear}) * {extent} + {index} + {offset}"
         w.line(f"{call.out.at(indices)} = uniform32({seed.at([])}, {stream.at([])}, {linear})")
     return True

@@ -19,8 +19,8 @@ from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.manipulation import transpose
 from magmath.ops.native_emit import NativeCall, Operand, Writer, literal
-from magmath.ops.rules import LETTERS, check_kind
 from magmath.ops.reductions import sum_to
+from magmath.ops.rules import LETTERS, check_kind
 
 
 def _matmul_infer(a: Node, b: Node) -> tuple[Shape, DType]:
@@ -118,9 +118,7 @@ def _gemm_kernel(call: LocalCall) -> Callable[[], object]:
     b = b.T if attributes["transpose_b"] else b
     bias = rest[0] if attributes["bias"] else None
     if not attributes["accumulate"]:
-        return call.context.gemm(
-            call.out, a, b, bias=bias, activation=attributes["activation"]
-        )
+        return call.context.gemm(call.out, a, b, bias=bias, activation=attributes["activation"])
     c, alpha = rest[-2:]
     run = call.context.gemm(call.out, a, b, alpha=alpha, accumulate=True)
     out = call.out

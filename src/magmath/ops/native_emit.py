@@ -44,7 +44,8 @@ class NativeCall:
     out: Operand
     inputs: list[Operand]
     attributes: Mapping[str, Any]
-    offset: tuple[int, ...] = ()  # global index of the local result's first element
+    offset: tuple[str, ...] = ()  # expressions: global index of the local result's first element
+    shape: Shape = ()  # the result's global shape
 
 
 @dataclass
@@ -130,9 +131,7 @@ def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None
         w.line(f"{target} = {combine(name, target, value)}")
 
 
-def _reduce_trailing(
-    w: Writer, call: NativeCall, name: str, kept: list[int], initial: str
-) -> None:
+def _reduce_trailing(w: Writer, call: NativeCall, name: str, kept: list[int], initial: str) -> None:
     (x,) = call.inputs
     with w.loops(tuple(x.shape[d] for d in kept)) as outer:
         accumulator = w.name("acc")
@@ -201,5 +200,6 @@ def emit_batch(w: Writer, call: NativeCall) -> None:
     x, position = call.inputs
     first = w.name("p")
     w.line(f"{first} = {position.at([])} + {call.offset[0]}")
-    with w.loops(call.out.shape) as (index,):
+    with w.loops(call.out.shape) as indices:
+        index = indices[0]
         w.line(f"{call.out.at([index])} = {x.name}[{first} + {index}]")

@@ -46,7 +46,14 @@ def reduction_axes(node: Node) -> str:
     return f"{letters}->{''.join(c for d, c in enumerate(letters) if d not in axis)}"
 
 
-IDENTITY: dict[str, float] = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf, "any": 0, "all": 1}
+IDENTITY: dict[str, float] = {
+    "sum": 0,
+    "prod": 1,
+    "max": -np.inf,
+    "min": np.inf,
+    "any": 0,
+    "all": 1,
+}
 
 
 def identity(reduction: str, dtype: DType) -> float:
@@ -249,5 +256,3 @@ def sum_to(x: Node, shape: Shape) -> Node:
     stretched = [d for d in range(extra, x.ndim) if shape[d - extra] == 1 and x.shape[d] != 1]
     axes = (*range(extra), *stretched)
     return reshape(reduce("sum", x, axes), shape) if axes else reshape(x, shape)
-
-

@@ -13,8 +13,8 @@ from typing import Any, final
 
 from magmath.array import session
 from magmath.array.array import Array, Variable
-from magmath.array.engine import Compiled
 from magmath.array.creation import variable, zeros
+from magmath.array.engine import Compiled
 from magmath.autodiff import gradients
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
@@ -59,9 +59,7 @@ class Optimizer(ABC):
     ) -> tuple[Node, State]:
         """The parameter's and the states' next values. `rate` is 0-d; `count` is the step's number."""
 
-    def minimize(
-        self, expression: Array, variables: Sequence[Variable], steps: int = 1
-    ) -> float:
+    def minimize(self, expression: Array, variables: Sequence[Variable], steps: int = 1) -> float:
         """Take `steps` steps that lower a 0-d expression; returns its value before the last one.
 
         The variables change in place, on the workers; a further call with the same expression
@@ -110,7 +108,9 @@ class _Minimizing:
         return run_updates(self.engine, self.compiled, self.graph, steps)[-1]
 
 
-def run_updates(engine: Any, compiled: Compiled, graph: Graph, steps: int, progress: Any = None) -> list[float]:
+def run_updates(
+    engine: Any, compiled: Compiled, graph: Graph, steps: int, progress: Any = None
+) -> list[float]:
     """Run a program whose outputs have variables as targets; gives these their new data."""
     outputs, run = engine.run(compiled, graph.leaves, steps=steps, progress=progress)
     for target, data in zip(graph.targets, outputs, strict=True):
@@ -120,9 +120,7 @@ def run_updates(engine: Any, compiled: Compiled, graph: Graph, steps: int, progr
     return values
 
 
-def make_states(
-    optimizer: Optimizer, variables: Sequence[Variable]
-) -> list[dict[str, Variable]]:
+def make_states(optimizer: Optimizer, variables: Sequence[Variable]) -> list[dict[str, Variable]]:
     """Zero states for every variable, in the variable's layout."""
     return [
         {
@@ -258,4 +256,3 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "momentum": Momentum,
     "adam": Adam,
 }
-

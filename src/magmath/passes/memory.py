@@ -113,7 +113,8 @@ def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
     for node in schedule.order:
         uses = [position[user] for user in users.get(node, []) if user in position]
         root = storage.root(node)
-        last[root] = max([last.get(root, 0), position[node], *uses])
+        kept_on = len(schedule.order) if node in schedule.invariant else 0
+        last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
     kept = set(graph.roots)
     for node in schedule.order:
         fixed = node in storage.alias or node in kept or node in storage.window

@@ -101,7 +101,9 @@ class _Placing:
         have = _layout(node)
         if _serves(have, layout):
             return node
-        if layout.is_replicated and not (have.is_replicated or have.is_partial and node.size <= SMALL):
+        if layout.is_replicated and not (
+            have.is_replicated or (have.is_partial and node.size <= SMALL)
+        ):
             layout = self._gathered(node, layout)
         for stage in plan(have, layout).stages:
             if (node, stage.target) not in self.copies:
@@ -177,8 +179,11 @@ def _serves(have: Layout, want: Layout) -> bool:
     """True if an array in layout `have` can be read as if it were in `want`."""
     if have == want:
         return True
-    return have.shared and not want.shared and have.is_replicated and (
-        want.is_replicated and want.mesh == have.mesh
+    return (
+        have.shared
+        and not want.shared
+        and have.is_replicated
+        and (want.is_replicated and want.mesh == have.mesh)
     )
 
 

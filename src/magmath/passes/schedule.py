@@ -4,7 +4,7 @@ Workers that read one another's memory must meet in between. A node's level coun
 before it: reading what another worker has just written takes one more. Nodes are ordered by level,
 so that all that can be computed before a meeting is, and one meeting serves many transfers. Within
 a level, updates come as early as they can, and a leaf's storage is overwritten only after its
-last reader.
+last reader. What no step changes is computed first: a loop over steps computes it once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ class Schedule:
     """Nodes in the order of execution, and the outputs that may overwrite their target at once.
 
     Outputs whose target is read later than they are computed are `late`: copied at the end.
+    `invariant` nodes, which come first, depend on no target: they are the same in every step.
     """
 
     order: list[Node]
     late: frozenset[Node]
+    invariant: frozenset[Node]
 
 
 def schedule(graph: Graph) -> Schedule:
@@ -46,7 +48,22 @@ def schedule(graph: Graph) -> Schedule:
         after[writer] |= readers
         for reader in readers:
             followers[reader].add(writer)
-    return Schedule(_ordered(nodes, after, position, _levels(nodes, after)), frozenset(late))
+    invariant = _invariant(nodes, set(targets.values()))
+    levels = {
+        node: -1 if node in invariant else level for node, level in _levels(nodes, after).items()
+    }
+    return Schedule(_ordered(nodes, after, position, levels), frozenset(late), invariant)
+
+
+def _invariant(nodes: list[Node], changed: set[Node]) -> frozenset[Node]:
+    """Nodes that depend on nothing that changes; none where nothing changes."""
+    if not changed:
+        return frozenset()
+    found: set[Node] = set()
+    for node in nodes:
+        if node not in changed and all(source in found for source in node.inputs):
+            found.add(node)
+    return frozenset(found)
 
 
 def _depths(graph: Graph) -> Mapping[Node, int]:
@@ -87,7 +104,9 @@ def _reachable(start: Node, goals: set[Node], followers: Mapping[Node, set[Node]
 def _levels(nodes: list[Node], after: Mapping[Node, set[Node]]) -> dict[Node, int]:
     level: dict[Node, int] = {}
     for node in _any_order(nodes, after):
-        level[node] = max((level[before] + _step(before, node) for before in after[node]), default=0)
+        level[node] = max(
+            (level[before] + _step(before, node) for before in after[node]), default=0
+        )
     return level
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,13 +30,21 @@ Ready = Callable[[], object]
 
 @dataclass
 class Binding:
-    """Ready calls in order, and where emitted scalars are collected."""
+    """Ready calls in order: those of the prologue, those of every step, and where emitted scalars
+    are found."""
 
+    prologue: list[Ready]
     calls: list[Ready]
     emitted: list[torch.Tensor]
+    tensors: Tensors
+
+    def start(self) -> None:
+        """Do what the steps of a run have in common."""
+        for call in self.prologue:
+            call()
 
     def replay(self, steps: int) -> list[float]:
-        """Run all calls `steps` times; the emitted scalars, step by step."""
+        """Run the calls of a step `steps` times; the emitted scalars, step by step."""
         values: list[Any] = []
         calls, emitted = self.calls, self.emitted
         on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
@@ -128,11 +137,10 @@ def bind(
     stored.update(zip(program.inputs, inputs, strict=True))
     scalars = {**parameters, **_constants(program)}
     tensors = Tensors(program, context, stored, scalars, block, offsets)
-    calls: list[Ready] = []
-    for instruction in program.instructions:
-        calls += _ready(instruction, tensors)
+    ready = [_ready(instruction, tensors) for instruction in program.instructions]
+    once, loop = ready[: program.prologue], ready[program.prologue :]
     emitted = [tensors.own(i.slot) for i in program.instructions if isinstance(i, Emit)]
-    return Binding(calls, emitted)
+    return Binding(list(chain(*once)), list(chain(*loop)), emitted, tensors)
 
 
 def _constants(program: Program) -> dict[int, torch.Tensor]:

@@ -21,7 +21,8 @@ from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind
-from magmath.program.instructions import Emit, Program
+from magmath.program.choose import Chooser
+from magmath.program.instructions import Program
 
 Poll = Callable[[int, list[float]], bool]
 KEPT_BINDINGS = 4
@@ -73,7 +74,7 @@ class Executable:
             for slot in program.parameters
         }
         self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
-        self._emits = any(isinstance(i, Emit) for i in program.instructions)
+        self._choosers: dict[int, Chooser] = {}
 
     def run(
         self,
@@ -90,6 +91,7 @@ class Executable:
         fenced = self.program.reads_peers
         if fenced:
             self.context.comm.barrier()
+        binding.start()
         values = binding.replay(1) if steps == 1 else self._loop(binding, steps, poll)
         if fenced:
             self.context.comm.barrier()
@@ -115,21 +117,32 @@ class Executable:
         values: list[float] = []
         done, chunk = 0, 1
         comm = self.context.comm
+        chooser = self._chooser(binding)
         while done < steps:
             chunk = min(chunk, steps - done)
             start = time.perf_counter()
-            fresh = binding.replay(chunk)
+            fresh = chooser.replay(chunk)
             values += fresh
             done += chunk
             pace = (time.perf_counter() - start) / chunk
             if poll is not None and comm.agree(int(poll(done, fresh))):
                 break
             chunk = comm.agree(max(1, min(4 * chunk, int(CHUNK_SECONDS / max(pace, 1e-7)))))
+            chooser.note(pace)
         return values
+
+    def _chooser(self, binding: Binding) -> Chooser:
+        """The two ways to execute a binding's steps, and which is faster; kept with the binding."""
+        key = id(binding)
+        if key not in self._choosers:
+            self._choosers = {key: Chooser(self.program, self.context, binding)}
+        return self._choosers[key]
 
     def close(self) -> None:
         """Give the arena back."""
         self._bindings.clear()
+        for chooser in self._choosers.values():
+            chooser.close()
         if self._block is not None:
             self.context.heap.free(self._block)
             self._block = None

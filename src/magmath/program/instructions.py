@@ -76,6 +76,8 @@ class Program(msgspec.Struct, frozen=True):
     `inputs`, `outputs` and `parameters` are slots, in the order in which a run names them.
     `donated` maps an output's position to the input's whose storage it takes over.
     `reads_peers` tells that workers read one another's memory, so that runs must be fenced.
+    The first `prologue` instructions depend on nothing that a step changes: a run of many steps
+    executes them once.
     """
 
     slots: list[Slot]
@@ -86,6 +88,7 @@ class Program(msgspec.Struct, frozen=True):
     donated: dict[int, int]
     workers: int
     reads_peers: bool = False
+    prologue: int = 0
 
     def __str__(self) -> str:
         return "\n".join(self._describe(i) for i in self.instructions)
@@ -148,7 +151,7 @@ def encode(program: Program) -> bytes:
     ]
     return msgspec.msgpack.encode(
         [slots, instructions, program.inputs, program.outputs, program.parameters,
-         program.donated, program.workers, program.reads_peers]
+         program.donated, program.workers, program.reads_peers, program.prologue]
     )  # fmt: skip
 
 

@@ -35,7 +35,9 @@ def logical_calls(
             LocalCall(
                 out=local.out.narrow(dim, offset, stop - start),
                 inputs=[
-                    x.narrow(letters.index(letter), offset, stop - start) if letter in letters else x
+                    x.narrow(letters.index(letter), offset, stop - start)
+                    if letter in letters
+                    else x
                     for x, letters in zip(local.inputs, structure.inputs, strict=True)
                 ],
                 attributes=_narrowed(local, dim, stop - start),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
+from magmath.ops import OPERATIONS
 from magmath.passes.environment import Environment
 from magmath.passes.memory import Storage
 from magmath.passes.schedule import Schedule
@@ -29,16 +30,18 @@ def lower(
     """The program that computes a planned graph."""
     lowering = _Lowering(graph, storage, environment.shares_memory)
     for node in schedule.order:
+        if node not in schedule.invariant and lowering.prologue is None:
+            lowering.prologue = len(lowering.instructions)
         lowering.add(node)
     lowering.finish()
-    instructions = lowering.instructions
+    instructions, prologue = lowering.instructions, lowering.prologue or 0
     reads_peers = False
     if environment.shares_memory:
-        hazards = _Hazards(lowering)
-        instructions = hazards.fenced()
+        hazards = _Hazards(lowering, prologue)
+        instructions, prologue = hazards.fenced()
         reads_peers = hazards.any_remote
     return Program(
-        slots=_with_lifetimes(lowering.slots, instructions),
+        slots=_with_lifetimes(lowering.slots, instructions, prologue),
         instructions=instructions,
         inputs=[lowering.slot[n] for n in graph.leaves if n.name in ("input", "variable")],
         outputs=lowering.output_slots,
@@ -46,6 +49,7 @@ def lower(
         donated=donated,
         workers=environment.workers,
         reads_peers=reads_peers,
+        prologue=prologue,
     )
 
 
@@ -60,6 +64,7 @@ class _Lowering:
     slot: dict[Node, int] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
     output_slots: list[int] = field(default_factory=list)
+    prologue: int | None = None
 
     def __post_init__(self) -> None:
         self.targets = self.graph.targets or (None,) * len(self.graph.outputs)
@@ -152,7 +157,8 @@ class _Access:
 class _Hazards:
     """Where the workers must meet."""
 
-    def __init__(self, lowering: _Lowering) -> None:
+    def __init__(self, lowering: _Lowering, prologue: int) -> None:
+        self.prologue = prologue
         self.slots = lowering.slots
         self.instructions = lowering.instructions
         self.any_remote = False
@@ -201,16 +207,21 @@ class _Hazards:
             return _Access(self.root(target), None if have.is_replicated else have, True)
         return self._access(target, True)
 
-    def fenced(self) -> list[Instruction]:
-        """The instructions with barriers between conflicting accesses, also around a loop."""
+    def fenced(self) -> tuple[list[Instruction], int]:
+        """The instructions with barriers between conflicting accesses, also around the loop, and
+        the length of the prologue."""
+        once, loop = self.instructions[: self.prologue], self.instructions[self.prologue :]
         state = _Dirty()
-        self._pass(state, [])
-        result: list[Instruction] = []
-        self._pass(state, result)
-        return result
+        first = self._pass(state, once)
+        if first and self.remote:  # the first step meets with a prologue done by everybody
+            first.append(Barrier())
+            state.clear()
+        self._pass(state, loop)
+        return [*first, *self._pass(state, loop)], len(first)
 
-    def _pass(self, state: _Dirty, result: list[Instruction]) -> None:
-        for instruction in self.instructions:
+    def _pass(self, state: _Dirty, instructions: list[Instruction]) -> list[Instruction]:
+        result: list[Instruction] = []
+        for instruction in instructions:
             accesses = [a for a in self._accesses(instruction) if a.root in self.remote]
             if any(state.conflicts(access) for access in accesses):
                 result.append(Barrier())
@@ -218,6 +229,7 @@ class _Hazards:
             for access in accesses:
                 state.note(access)
             result.append(instruction)
+        return result
 
 
 @dataclass
@@ -245,24 +257,47 @@ class _Dirty:
         self.read.clear()
 
 
-def _with_lifetimes(slots: list[Slot], instructions: list[Instruction]) -> list[Slot]:
-    """Temporaries with the positions of their first and last use; windows live throughout."""
+def _with_lifetimes(
+    slots: list[Slot], instructions: list[Instruction], prologue: int
+) -> list[Slot]:
+    """Temporaries with the positions of their first and last use; windows, and what a prologue
+    leaves for every step, live throughout.
+
+    Neighbouring element-wise instructions may be executed as one loop: what any of them touches
+    lives from the first of them to the last.
+    """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for position, instruction in enumerate(instructions):
-        for slot in _touched(instruction):
-            while slot is not None:
-                first.setdefault(slot, position)
-                last[slot] = position
-                slot = slots[slot].alias
+    for begin, end in _runs(instructions):
+        for instruction in instructions[begin:end]:
+            for touched in _touched(instruction):
+                slot: int | None = touched
+                while slot is not None:
+                    first.setdefault(slot, begin)
+                    last[slot] = end - 1
+                    slot = slots[slot].alias
     result = []
     for i, slot in enumerate(slots):
-        if slot.window:
+        if slot.window or first.get(i, prologue) < prologue:
             lifetime = (0, len(instructions))
         else:
             lifetime = (first.get(i, 0), last.get(i, 0))
         result.append(_replaced(slot, *lifetime))
     return result
+
+
+def _runs(instructions: list[Instruction]) -> Iterable[tuple[int, int]]:
+    """Begin and end of every stretch of element-wise instructions, and of every other one alone."""
+    begin = 0
+    for i, instruction in enumerate(instructions):
+        follows = i + 1 < len(instructions) and _is_elementwise(instructions[i + 1])
+        if not (_is_elementwise(instruction) and follows):
+            yield begin, i + 1
+            begin = i + 1
+
+
+def _is_elementwise(instruction: Instruction) -> bool:
+    return isinstance(instruction, Call) and OPERATIONS[instruction.operation].elementwise
 
 
 def _replaced(slot: Slot, first: int, last: int) -> Slot:

@@ -130,9 +130,7 @@ def _exchanges(move: Move, tensors: Tensors, stages: Sequence[Stage]) -> list[Re
     for i, stage in enumerate(stages):
         last = i + 1 == len(stages)
         target = (
-            tensors.own(move.target)
-            if last
-            else source.new_empty(stage.target.local_shape(rank))
+            tensors.own(move.target) if last else source.new_empty(stage.target.local_shape(rank))
         )
         ready += _fill_identity(stage, rank, target)
         ready += _exchange(stage, source, target, tensors)
@@ -157,9 +155,7 @@ def _exchange(
         buffer = target.new_empty(part.shape)
         combine = _combination(stage, part)
         unpacks.append(
-            _transfer(
-                buffer, _all(part), targets[part.target_tile], part.target_select, combine
-            )
+            _transfer(buffer, _all(part), targets[part.target_tile], part.target_select, combine)
         )
         receives.append((part.source, buffer))
     return [*packs, lambda: comm.exchange(sends, receives), *unpacks]

@@ -19,6 +19,9 @@ from typing import Any, Final
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+PREFIX: Final = "magmath-pool-"
+"""How the names of pools' directories begin."""
+
 HEARTBEAT_INTERVAL: Final = 1_000
 HEARTBEAT_TIMEOUT: Final = 5_000
 """Milliseconds between two heartbeats, and without an answer until a worker counts as lost."""
@@ -115,5 +118,5 @@ def _watch(monitor: zmq.Socket[bytes], directory: str) -> None:
 
 def remove(directory: str) -> None:
     """Remove a pool's directory, if it is one and still there."""
-    if os.path.basename(directory).startswith("magmath-"):
+    if os.path.basename(directory).startswith(PREFIX):
         shutil.rmtree(directory, ignore_errors=True)

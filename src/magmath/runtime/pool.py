@@ -114,6 +114,16 @@ class Pool:
         self._owner = os.getpid()
         atexit.register(self.close)
 
+    def __repr__(self) -> str:
+        place = self.topology
+        hosts, threads = max(place.hosts) + 1, place.threads
+        return (
+            f"<Pool of {self.workers} worker{'s' * (self.workers > 1)} on {hosts} "
+            f"host{'s' * (hosts > 1)}, {place.device}, {threads} thread{'s' * (threads > 1)} each"
+            f"{', sharing memory' * (place.shares_memory and self.workers > 1)}"
+            f"{', closed' * self.closed}>"
+        )
+
     @property
     def closed(self) -> bool:
         """Whether the workers have ended, or been lost."""
@@ -132,7 +142,8 @@ class Pool:
         dtype = self._check_put(tensor, layout)
         array, ticket = next(self._numbers), next(self._numbers)
         parts = [
-            None if layout.shared and rank != layout.mesh.workers[0] else cut(tensor, layout, rank) for rank in self._all
+            None if layout.shared and rank != layout.mesh.workers[0] else cut(tensor, layout, rank)
+            for rank in self._all
         ]
         encoded = layout if self._transport.direct else layout.encode()
         command = messages.Put(ticket, array, dtype.name, encoded)
@@ -265,7 +276,7 @@ class Pool:
                 except BaseException:
                     self._interrupt()
                     raise
-                if not self._failing and not self._waits_for(pending.ticket):
+                if not self._failing and not self._waits_for(pending):
                     break
                 self._pump()
         if pending.failures:
@@ -316,11 +327,9 @@ class Pool:
             self._lose(lost)
 
     def _take_released(self) -> list[int]:
-        # A finaliser may add to it at any moment.
         arrays = []
-        with suppress(IndexError):
-            while True:
-                arrays.append(self._released.popleft())
+        while self._released:  # a finaliser may add to it at any moment
+            arrays.append(self._released.popleft())
         return arrays
 
     def _check_open(self) -> None:
@@ -364,6 +373,7 @@ class Pool:
     # Receiving.
 
     def _pump(self) -> None:
+        self._check_open()
         try:
             self._transport.pump(_TURN)
         except WorkerLost as lost:
@@ -406,9 +416,9 @@ class Pool:
         if self._pending.pop(pending.ticket, None) is not None:
             self._pending_bytes -= pending.nbytes
 
-    def _waits_for(self, ticket: int) -> bool:
-        """Whether any command up to this one has not been answered; they are in order."""
-        return next(iter(self._pending), ticket + 1) <= ticket
+    def _waits_for(self, pending: Pending) -> bool:
+        """Whether this command, or one that was sent before it, has not been answered."""
+        return bool(pending.waiting) or next(iter(self._pending), pending.ticket) < pending.ticket
 
     # When something goes wrong.
 
@@ -421,7 +431,8 @@ class Pool:
         if not self._failing:
             return
         first = self._failing[0]
-        error = rebuild(next(failure for failure in first.failures if not failure.secondary))
+        primary = [failure for failure in first.failures if not failure.secondary]
+        error = rebuild(min(primary, key=lambda failure: failure.rank))
         if first.failed_alike:
             del self._failing[0]
             self._send(messages.Resume(), self._all)
@@ -440,7 +451,7 @@ class Pool:
 
     def _interrupt(self) -> None:
         """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool."""
-        with suppress(MagmathError):
+        with suppress(Exception):  # the interrupt is what the caller hears of
             if self._pending:
                 self._send(messages.Interrupt(max(self._pending)), [0])
             deadline = time.monotonic() + INTERRUPT_TIME

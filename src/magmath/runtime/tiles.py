@@ -57,6 +57,9 @@ def paste(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) -> Non
 
     Raises ProtocolError where the frame is not of the part's size.
     """
+    if isinstance(frame, torch.Tensor) and layout.is_replicated:
+        whole.copy_(frame)
+        return
     bits, shape = _bits(whole), layout.local_shape(worker)
     local = _frame_bits(frame, whole.dtype, shape)
     if layout.boxes is None:
@@ -86,7 +89,9 @@ def fill(local: torch.Tensor, frame: Frame) -> None:
 def frame_bytes(frame: Frame) -> bytes | memoryview:
     """A frame as bytes: those of the tensor in C order, without a copy where it is contiguous."""
     if isinstance(frame, torch.Tensor):
-        flat = frame.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        if not frame.numel():
+            return b""
+        flat = frame.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1)
         return flat.view(torch.uint8).numpy().data
     return frame
 

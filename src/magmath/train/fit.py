@@ -115,9 +115,7 @@ class Fit:
         """The samples and targets of this step, in the epoch's order."""
         if self.shuffle:
             stream = e.add(self.epoch, constant(ORDER_STREAM, int64))
-            order = apply(
-                creation.PERMUTATION, self.seed, stream, shape=(self.count,), dtype=int64
-            )
+            order = apply(creation.PERMUTATION, self.seed, stream, shape=(self.count,), dtype=int64)
         else:
             order = creation.iota((self.count,), 0)
         start: Node = self.position.node
@@ -281,7 +279,9 @@ def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[A
     samples = _on_workers(asarray(x, dtype=_float_type(x)), engine.environment)
     targets = _on_workers(asarray(y), engine.environment)
     if samples.ndim < 2 or samples.shape[0] == 0:
-        raise DataError(f"{operation}: samples must be (N, …) with N ≥ 1, was given {samples.shape}")
+        raise DataError(
+            f"{operation}: samples must be (N, …) with N ≥ 1, was given {samples.shape}"
+        )
     if targets.ndim == 0 or targets.shape[0] != samples.shape[0]:
         raise DataError(
             f"{operation}: {samples.shape[0]} samples need as many targets, was given "
@@ -341,5 +341,3 @@ def _evaluate_together(figures: dict[str, Array]) -> None:
     from magmath.array.array import evaluate
 
     evaluate(*figures.values())
-
-

@@ -186,15 +186,19 @@ def _float_type(x: Any) -> Any:
     """Samples are float32 unless they are given in another floating point type."""
     dtype = getattr(x, "dtype", None)
     name = getattr(dtype, "name", str(dtype))
-    return None if str(name).removeprefix("torch.") in ("float16", "bfloat16", "float64") else DEFAULT_FLOAT
+    return (
+        None
+        if str(name).removeprefix("torch.") in ("float16", "bfloat16", "float64")
+        else DEFAULT_FLOAT
+    )
 
 
 def _initial(spec: ParameterSpec, seed: int, index: int) -> np.ndarray[Any, Any] | Array:
     """The first values of a parameter: the same for every pool, from the seed and its position."""
     if spec.limit == 0.0:
         return np.zeros(spec.shape, dtype=np.float32)
-    from magmath.graph import apply
     from magmath.core.dtypes import int64
+    from magmath.graph import apply
     from magmath.ops import creation
     from magmath.ops.leaves import parameter
 

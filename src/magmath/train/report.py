@@ -55,9 +55,13 @@ class Lines:
             "validation loss": record.validation_loss,
             "validation accuracy": record.validation_accuracy,
         }
-        text = "  ".join(f"{name} {value:.4f}" for name, value in figures.items() if value is not None)
+        text = "  ".join(
+            f"{name} {value:.4f}" for name, value in figures.items() if value is not None
+        )
         speed = f"{record.samples_per_second:,.0f} samples/s"
-        print(f"epoch {record.epoch}/{self._epochs}  {text}  {speed}", file=self._stream, flush=True)
+        print(
+            f"epoch {record.epoch}/{self._epochs}  {text}  {speed}", file=self._stream, flush=True
+        )
 
     def end(self) -> None: ...
 

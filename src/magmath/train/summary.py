@@ -24,7 +24,5 @@ def summary(network: NeuralNetwork) -> str:
         total += count
         rows.append((str(layer), str(shape), f"{count:,}"))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = [
-        f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows
-    ]
+    lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows]
     return "\n".join([*lines, f"{total:,} parameters"])

@@ -52,7 +52,9 @@ def load(network: NeuralNetwork, path: str | os.PathLike[str]) -> None:
     expected = {name: v.shape for name, v in network.parameters.items()}
     given = {name: tuple(t.shape) for name, t in tensors.items()}
     if expected != given:
-        raise WeightsError(f"load: {path} belongs to another network: {_difference(expected, given)}")
+        raise WeightsError(
+            f"load: {path} belongs to another network: {_difference(expected, given)}"
+        )
     for name, v in network.parameters.items():
         if not np.all(np.isfinite(tensors[name].double().numpy())):
             raise WeightsError(f"load: {path}: parameter {name} holds nan or infinite values")
@@ -68,7 +70,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}
     except (SafetensorError, OSError) as error:
-        raise WeightsError(f"load: {path} is not a safetensors file, or is damaged: {error}") from error
+        raise WeightsError(
+            f"load: {path} is not a safetensors file, or is damaged: {error}"
+        ) from error
 
 
 def _sample_shape(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from magmath.errors import ProtocolError, WorkerError, WorkerLost
 from magmath.runtime.failures import rebuild
-from magmath.runtime.health import HEARTBEAT_TIMEOUT, Connections, Processes, remove
+from magmath.runtime.health import HEARTBEAT_TIMEOUT, PREFIX, Connections, Processes, remove
 from magmath.runtime.launch import Launch, launcher_command, worker_environment
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
@@ -70,18 +70,22 @@ class ProcessTransport(Transport):
         self._processes = Processes()
         self._closing: list[Callable[[], object]] = []
         self._launch: Launch | None = None
+        self.directory = ""
+        """The pool's own directory, from the start on."""
+        self.address = ""
+        """Where the workers connect to, from the start on."""
 
     def start(self, deliver: Deliver) -> list[Hello]:
         self._deliver = deliver
         try:
-            directory = _new_directory()
+            self.directory = directory = _new_directory()
             self._closing.append(lambda: remove(directory))
-            address, keys = self._open(directory)
+            self.address, keys = self._open(directory)
             environment = worker_environment(
                 self._options.threads, {SECRET_VARIABLE: " ".join([self._key, *keys])}
             )
             command = [*self._launch_command, *self._worker_command]
-            command += worker_arguments(address, directory, self._options)
+            command += worker_arguments(self.address, directory, self._options)
             self._launch = Launch(command, environment, directory)
             self._closing.append(self._launch.kill)
             self._greet(self._launch)
@@ -247,10 +251,10 @@ class _OnlyKey:
 
 def _new_directory() -> str:
     """A new directory that only the owner can enter, with a path short enough for a socket."""
-    directory = tempfile.mkdtemp(prefix="magmath-")
+    directory = tempfile.mkdtemp(prefix=PREFIX)
     if len(directory) > _IPC_PATH_LIMIT - len("/controller"):
         os.rmdir(directory)
-        directory = tempfile.mkdtemp(prefix="magmath-", dir="/tmp")
+        directory = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
     return directory
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-import traceback
+import time
 from collections.abc import Sequence
 
 import torch
@@ -57,13 +57,16 @@ class ThreadTransport(Transport):
             )
             self._threads.append(thread)
             thread.start()
+        own_threads = torch.get_num_threads()
         hellos: dict[int, Hello] = {}
         while len(hellos) < self.size:
             reply = decode_reply(self._outbox.get()[1][0])
             if isinstance(reply, Failure):
+                self.close(force=True)
                 raise rebuild(reply)
             if isinstance(reply, Hello):
                 hellos[reply.rank] = reply
+        torch.set_num_threads(own_threads)  # the workers' setting is for their threads alone
         return [hellos[rank] for rank in range(self.size)]
 
     def send(
@@ -89,8 +92,9 @@ class ThreadTransport(Transport):
                 communicator.abort()
         for inbox in self._inboxes:
             inbox.put([encode(Stop())])
+        deadline = time.monotonic() + _JOIN_TIME
         for thread in self._threads:
-            thread.join(_JOIN_TIME)
+            thread.join(max(0.0, deadline - time.monotonic()))
         self._threads.clear()
 
     def _serve(self, rank: int) -> None:
@@ -104,7 +108,6 @@ class ThreadTransport(Transport):
             Service(worker, port).run()
             worker.close()
         except Exception as error:
-            traceback.clear_frames(error.__traceback__)
             port.send(describe(error, 0, rank, HOST))
 
 

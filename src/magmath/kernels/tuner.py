@@ -1,0 +1,234 @@
+"""The tuner: measures the candidates for one operation and remembers the fastest.
+
+What it has measured is kept in memory and in a file of the user's cache, one line of JSON for each
+decision. Lines are only ever appended, each by one write, so any number of processes share the file
+without locks; a line that cannot be read is left out with a warning and dropped from the file. Keys
+name the processor, the thread count and the libraries' versions beside the operation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from threading import RLock
+from typing import Any
+
+import torch
+
+from magmath.core.cache import cache_directory
+from magmath.core.cpu import VARIABLE as OPENBLAS_CORE
+from magmath.core.cpu import cpu_name
+
+Call = Callable[[], object]
+
+ROUNDS = 5
+LONG_ROUNDS = 3
+ROUND_SECONDS = 100e-6
+LONG_SECONDS = 5e-3  # an operation that takes longer gets fewer rounds
+HOPELESS = 3.0  # times slower than another candidate at first: not measured further
+ADVANTAGE = 0.95  # what a candidate must do against the default one to replace it
+WORKSPACE_LIMIT = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A decision: the median seconds of a call of every candidate, the default one first."""
+
+    key: str
+    chosen: str
+    seconds: Mapping[str, float]
+
+
+class Tuner:
+    """Chooses among the candidates for an operation, by measuring once per key.
+
+    `path` is the file of decisions; None keeps them in memory alone. With `enabled=False` nothing
+    is measured and the first candidate is always chosen. Candidates that need more than
+    `workspace_limit` bytes of memory beside their operands are left out by those who offer them.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        enabled: bool = True,
+        workspace_limit: int = WORKSPACE_LIMIT,
+    ) -> None:
+        self.enabled = enabled
+        self.workspace_limit = workspace_limit
+        self._path = Path(path) if path is not None else None
+        self._known: dict[str, Timing] | None = None
+        self._lock = RLock()  # measuring may bind products that are themselves measured
+
+    def choose(
+        self,
+        key: str,
+        candidates: Mapping[str, Callable[[], Call]],
+        synchronize: Callable[[], object] | None = None,
+    ) -> str:
+        """The name of the candidate to use for the operation, shapes and types that `key` names.
+
+        `candidates` are in order of preference, the default first; each gives a ready call on
+        operands that may be overwritten. `synchronize` waits for a device to finish.
+        """
+        default = next(iter(candidates))
+        if len(candidates) == 1 or not self.enabled:
+            return default
+        full = f"{key} | {_machine()}, {torch.get_num_threads()} threads"
+        with self._lock:
+            known = self._decisions().get(full)
+            if known is None or known.seconds.keys() != candidates.keys():
+                known = self._measure(full, candidates, synchronize or (lambda: None))
+                self._decisions()[full] = known
+                self._append(known)
+        return known.chosen
+
+    def table(self) -> list[Timing]:
+        """Every decision made or read, with the timings of all its candidates."""
+        with self._lock:
+            return list(self._decisions().values())
+
+    def _measure(
+        self, key: str, candidates: Mapping[str, Callable[[], Call]], synchronize: Call
+    ) -> Timing:
+        calls = {name: bind() for name, bind in candidates.items()}
+        seconds = _measured(calls, synchronize)
+        default = next(iter(seconds))
+        best = min(seconds, key=seconds.__getitem__)
+        chosen = best if seconds[best] < ADVANTAGE * seconds[default] else default
+        return Timing(key, chosen, seconds)
+
+    # the file ------------------------------------------------------------------------------------
+
+    def _decisions(self) -> dict[str, Timing]:
+        if self._known is None:
+            self._known = self._read() if self.enabled else {}
+        return self._known
+
+    def _read(self) -> dict[str, Timing]:
+        if self._path is None:
+            return {}
+        try:
+            lines = self._path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self._warn(f"cannot be read ({error}); measuring anew")
+            return {}
+        found = [_decoded(line) for line in lines if line.strip()]
+        sound = {timing.key: timing for timing in found if timing is not None}
+        if None in found:
+            self._warn(f"has {found.count(None)} damaged lines; they are dropped")
+            self._rewrite(sound)
+        return sound
+
+    def _append(self, timing: Timing) -> None:
+        """One write of one line; the leading line end closes a line that a dying process left."""
+        self._write(lambda path: _append_bytes(path, b"\n" + _encoded(timing)))
+
+    def _rewrite(self, timings: Mapping[str, Timing]) -> None:
+        """A new file in place of the old one, all at once."""
+
+        def replace(path: Path) -> None:
+            draft = path.with_name(f"{path.name}.{os.getpid()}")
+            draft.write_bytes(b"".join(map(_encoded, timings.values())))
+            os.replace(draft, path)
+
+        self._write(replace)
+
+    def _write(self, write: Callable[[Path], None]) -> None:
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write(self._path)
+        except OSError as error:
+            self._warn(f"cannot be written ({error}); decisions are kept in memory alone")
+            self._path = None
+
+    def _warn(self, what: str) -> None:
+        warnings.warn(f"magmath's tuner file {self._path} {what}", RuntimeWarning, stacklevel=2)
+
+
+@cache
+def tuner_for(deterministic: bool) -> Tuner:
+    """The process's tuner; in deterministic mode one that always takes the first candidate."""
+    if deterministic:
+        return Tuner(enabled=False)
+    try:
+        return Tuner(cache_directory("tuner") / "timings.jsonl")
+    except OSError as error:
+        warnings.warn(
+            f"magmath has no cache directory ({error}): what the tuner measures is forgotten at "
+            "the end; set MAGMATH_CACHE to a directory that can be written",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return Tuner()
+
+
+def _measured(calls: Mapping[str, Call], synchronize: Call) -> dict[str, float]:
+    """Median seconds of a call of each, measured in turns; of the hopeless ones, of two."""
+
+    def seconds(call: Call, times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            call()
+        synchronize()
+        return (time.perf_counter() - start) / times
+
+    for call in calls.values():
+        seconds(call, 1)  # loads and compiles
+    found = {name: min(seconds(call, 1), seconds(call, 1)) for name, call in calls.items()}
+    fastest = min(found.values())
+    left = [name for name in calls if found[name] <= HOPELESS * fastest]
+    repeats = {name: max(1, int(ROUND_SECONDS / max(found[name], 1e-7))) for name in left}
+    rounds = range(ROUNDS if fastest < LONG_SECONDS else LONG_ROUNDS)
+    taken = [{name: seconds(calls[name], repeats[name]) for name in left} for _ in rounds]
+    for name in left:
+        found[name] = median(one[name] for one in taken)
+    return found
+
+
+def _encoded(timing: Timing) -> bytes:
+    record = {"key": timing.key, "chosen": timing.chosen, "seconds": dict(timing.seconds)}
+    return json.dumps(record).encode() + b"\n"
+
+
+def _decoded(line: bytes) -> Timing | None:
+    """The decision on a line; None if that is not what the line holds."""
+    try:
+        record: Any = json.loads(line)
+        key, chosen, seconds = record["key"], record["chosen"], record["seconds"]
+        sound = isinstance(key, str) and isinstance(chosen, str) and chosen in seconds
+        return (
+            Timing(key, chosen, {str(k): float(v) for k, v in seconds.items()}) if sound else None
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _append_bytes(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, data)
+    finally:
+        os.close(file)
+
+
+@cache
+def _machine() -> str:
+    """The processor, devices and libraries that a decision depends on."""
+    parts = [cpu_name(), os.environ.get(OPENBLAS_CORE, "")]
+    if torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    parts += [f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "numba")]
+    return ", ".join(part for part in parts if part)

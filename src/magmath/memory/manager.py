@@ -1,0 +1,299 @@
+"""The user's memory manager: a flat piece of pooled memory of a chosen kind.
+
+It has the kinds of MagmaDNN's `MemoryManager<T>(size, memory_type, device_id)`: HOST, DEVICE,
+MANAGED (a copy on either side, synchronised by explicit calls) and CUDA_MANAGED (unified memory).
+Pieces come from one heap for each place, are counted by reference, and return to their heap when
+the last reference is closed or forgotten.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from enum import Enum
+from types import TracebackType
+from typing import Any, Self, final
+
+import torch
+from torch import Tensor
+
+from magmath.core.dtypes import DType, as_dtype
+from magmath.errors import DeviceError, MagmathError, ShapeError
+from magmath.memory.heap import Block, ChunkSource, Heap, PrivateSource
+from magmath.memory.managed import ManagedSource, cuda_runtime, host_view
+from magmath.memory.tensors import to_torch
+
+_CHUNK_BYTES = 16 << 20
+
+
+class MemoryKind(Enum):
+    """Where memory lies, and who keeps its copies equal."""
+
+    HOST = "host"
+    DEVICE = "device"
+    MANAGED = "managed"
+    CUDA_MANAGED = "cuda_managed"
+
+
+def available_kinds() -> tuple[MemoryKind, ...]:
+    """The kinds of memory that this machine has."""
+    if not torch.cuda.is_available():
+        return (MemoryKind.HOST,)
+    if cuda_runtime() is None:
+        return (MemoryKind.HOST, MemoryKind.DEVICE, MemoryKind.MANAGED)
+    return tuple(MemoryKind)
+
+
+@final
+class MemoryManager:
+    """`count` elements of `dtype`, their values undefined at first.
+
+    `kind`: a MemoryKind or its name; `device`: the number of the CUDA device, for all kinds but
+    HOST. Use it in a `with` statement, `close` it, or let it be collected.
+
+    Raises DeviceError for a kind or device that the machine lacks, ShapeError for a negative count.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        dtype: DType | str | type = "float32",
+        kind: MemoryKind | str = MemoryKind.HOST,
+        device: int = 0,
+    ) -> None:
+        if count < 0:
+            raise ShapeError(f"MemoryManager needs a count of 0 or more, not {count}")
+        self.count = count
+        self.dtype = as_dtype(dtype)
+        self.kind = _checked_kind(kind, device)
+        self.device = device
+        with _lock:
+            _settle()
+            self._attach(_Piece(self.nbytes, self.kind, device))
+
+    def _attach(self, piece: _Piece) -> None:
+        self._piece = piece
+        piece.references += 1
+        self._finalizer = weakref.finalize(self, _dropped.append, piece)
+        self._finalizer.atexit = False
+
+    @property
+    def nbytes(self) -> int:
+        """The size of one copy in bytes."""
+        return self.count * self.dtype.itemsize
+
+    @property
+    def closed(self) -> bool:
+        """Whether this reference has been closed."""
+        return not self._finalizer.alive
+
+    @property
+    def references(self) -> int:
+        """How many managers hold this piece of memory."""
+        with _lock:
+            _settle()
+            return self._piece.references
+
+    def share(self) -> MemoryManager:
+        """Another manager of the same memory, which returns when the last of them is closed."""
+        self._check_open()
+        other = object.__new__(MemoryManager)
+        other.count, other.dtype = self.count, self.dtype
+        other.kind, other.device = self.kind, self.device
+        with _lock:
+            other._attach(self._piece)
+        return other
+
+    def close(self) -> None:
+        """Give up this reference. Tensors taken from it must not be used any more."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def host(self) -> Tensor:
+        """The elements as a flat host tensor, a view. DeviceError for kind DEVICE."""
+        return self._view("host")
+
+    @property
+    def on_device(self) -> Tensor:
+        """The elements as a flat tensor on the CUDA device, a view. DeviceError for kind HOST."""
+        return self._view("device")
+
+    def get(self, index: int) -> bool | int | float | complex:
+        """Element `index`; of MANAGED memory the host's. Raises IndexError outside the memory."""
+        value: bool | int | float | complex = self._main()[self._checked(index)].item()
+        return value
+
+    def set(self, index: int, value: bool | int | float | complex) -> None:
+        """Set element `index`; of MANAGED memory the host's. Raises IndexError as `get`."""
+        self._main()[self._checked(index)].fill_(value)
+
+    def copy_from(self, source: Any) -> None:
+        """Set all elements from another manager, a tensor, or whatever torch makes a tensor of.
+
+        The element types are converted; of MANAGED memory the host's copy is read and written.
+        Raises ShapeError where `source` has another number of elements.
+        """
+        values = source._main() if isinstance(source, MemoryManager) else torch.as_tensor(source)
+        self._check_count("copy_from", values.numel())
+        self._main().copy_(values.reshape(-1))
+
+    def copy_to(self, target: MemoryManager | Tensor) -> None:
+        """Write all elements into another manager or a tensor, as `copy_from`."""
+        values = target._main() if isinstance(target, MemoryManager) else target
+        self._check_count("copy_to", values.numel())
+        values.copy_(self._main().view(values.shape))
+
+    def sync(self, source: str = "host") -> None:
+        """Make host and device agree; to be called after one of them has written.
+
+        MANAGED: copies the side `source`, "host" or "device", over the other. CUDA_MANAGED: waits
+        until the device has done what it was given. Other kinds have one side: nothing to do.
+        """
+        if source not in ("host", "device"):
+            raise DeviceError(f'sync copies from "host" or "device", not {source!r}')
+        self._check_open()
+        if self.kind is MemoryKind.MANAGED:
+            target = "device" if source == "host" else "host"
+            self._view(target).copy_(self._view(source))
+        elif self.kind is MemoryKind.CUDA_MANAGED:
+            torch.cuda.synchronize(self.device)
+
+    @staticmethod
+    def statistics() -> dict[str, dict[str, int]]:
+        """The counters of each heap ("host", "cuda:0", "cuda_managed:0") by name."""
+        with _lock:
+            _settle()
+            return {place: heap.statistics() for place, heap in _heaps.items()}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        place = "" if self.kind is MemoryKind.HOST else f", device {self.device}"
+        state = ", closed" if self.closed else ""
+        return f"<MemoryManager of {self.count} {self.dtype}, {self.kind.name}{place}{state}>"
+
+    def _main(self) -> Tensor:
+        return self._view("device" if self.kind is MemoryKind.DEVICE else "host")
+
+    def _view(self, side: str) -> Tensor:
+        self._check_open()
+        memory = self._piece.sides.get(side)
+        if memory is None:
+            raise DeviceError(
+                f"{self} has no copy on the {side}; take memory of kind MANAGED or CUDA_MANAGED, "
+                f"or use copy_to"
+            )
+        return memory.view(to_torch(self.dtype))
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise MagmathError(f"{self} is closed: its memory is back in the pool; make a new one")
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < self.count:
+            raise IndexError(f"index {index} is outside {self}; it has 0 to {self.count - 1}")
+        return index
+
+    def _check_count(self, operation: str, count: int) -> None:
+        if count != self.count:
+            raise ShapeError(
+                f"{operation}: {self} has {self.count} elements, the other has {count}; they must "
+                f"be equal"
+            )
+
+
+class _Piece:
+    """The memory behind one or more managers: a block for each side. Made under `_lock`."""
+
+    def __init__(self, nbytes: int, kind: MemoryKind, device: int) -> None:
+        self.references = 0
+        self.sides: dict[str, Tensor] = {}
+        self._blocks: list[tuple[Heap, Block]] = []
+        try:
+            self._allocate(nbytes, kind, device)
+        except BaseException:
+            self.free()
+            raise
+
+    def free(self) -> None:
+        """Return the blocks to their heaps."""
+        for heap, block in self._blocks:
+            heap.free(block)
+
+    def _allocate(self, nbytes: int, kind: MemoryKind, device: int) -> None:
+        holder = f"MemoryManager, {kind.name}"
+        if kind in (MemoryKind.HOST, MemoryKind.MANAGED):
+            self._add("host", "host", nbytes, holder)
+        if kind in (MemoryKind.DEVICE, MemoryKind.MANAGED):
+            self._add("device", f"cuda:{device}", nbytes, holder)
+        if kind is MemoryKind.CUDA_MANAGED:
+            self._add("device", f"cuda_managed:{device}", nbytes, holder)
+            self.sides["host"] = host_view(self.sides["device"])
+
+    def _add(self, side: str, place: str, nbytes: int, holder: str) -> None:
+        heap = _heap(place)
+        block = heap.allocate(nbytes, holder)
+        self.sides[side] = heap.local(block)
+        self._blocks.append((heap, block))
+
+
+# What all managers of the process share. A manager may be collected at any moment, also while its
+# own thread holds the lock, so its finalizer takes no lock: it leaves the piece in a queue.
+_lock = threading.Lock()
+_heaps: dict[str, Heap] = {}
+_dropped: deque[_Piece] = deque()
+
+
+def _settle() -> None:
+    """Count the references that were dropped, and free what nobody holds. Under `_lock`."""
+    while _dropped:
+        piece = _dropped.popleft()
+        piece.references -= 1
+        if piece.references == 0:
+            piece.free()
+
+
+def _heap(place: str) -> Heap:
+    if place not in _heaps:
+        kind, _, number = place.partition(":")
+        source: ChunkSource
+        if kind == "cuda_managed":
+            source = ManagedSource(torch.device(f"cuda:{number}"))
+        else:
+            source = PrivateSource(torch.device("cpu" if kind == "host" else place))
+        _heaps[place] = Heap(source, chunk_bytes=_CHUNK_BYTES)
+    return _heaps[place]
+
+
+def _checked_kind(kind: MemoryKind | str, device: int) -> MemoryKind:
+    has = available_kinds()
+    names = ", ".join(known.name for known in has)
+    try:
+        wanted = kind if isinstance(kind, MemoryKind) else MemoryKind(kind.lower())
+    except ValueError:
+        known = ", ".join(known.name for known in MemoryKind)
+        raise DeviceError(f"memory kind {kind!r} is not known; the kinds are {known}") from None
+    if wanted not in has:
+        raise DeviceError(
+            f"memory of kind {wanted.name} needs a CUDA device; this machine has kinds: {names}"
+        )
+    if wanted is not MemoryKind.HOST and not 0 <= device < torch.cuda.device_count():
+        raise DeviceError(
+            f"memory of kind {wanted.name}: there is no device {device}; this machine has "
+            f"{torch.cuda.device_count()} CUDA devices, numbered from 0"
+        )
+    return wanted

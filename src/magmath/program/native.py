@@ -1,0 +1,334 @@
+"""Lowering a program's loop to one native function: straight-line code that Numba compiles.
+
+Every slot becomes a NumPy view on the same memory that the replayed calls use, so the two ways of
+execution can take turns. Neighbouring element-wise instructions become one loop, and what is only
+read inside it never reaches memory; products are BLAS calls by pointer; barriers and reads of
+peers' memory are plain loads and stores. Each loop or product is a function of its own, written
+once for all instructions of the same form and shape, so a deep network compiles as fast as a
+shallow one. The source depends on shapes alone, so workers with equal tiles share one compilation.
+A program with an instruction that cannot be written is replayed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from magmath.core.dtypes import DType
+from magmath.layout import plan
+from magmath.memory.tensors import from_torch
+from magmath.ops import OPERATIONS
+from magmath.ops.native_emit import NativeCall, Operand, Writer, combine, literal
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+
+if TYPE_CHECKING:
+    from magmath.program.bind import Tensors
+
+HEADER = """\
+import numpy as np
+from numba import njit
+from magmath.comm.barrier import wait
+from magmath.kernels.blas import gemm
+{imports}
+FAST = {{"contract", "reassoc", "nsz", "arcp"}}
+"""
+PART = """
+
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
+def {name}({parameters}):
+{body}
+"""
+LOOP = """
+
+@njit("int64({signature})", nogil=True, cache=True)
+def run(steps, flags, rank, size, emitted, offsets, {names}):
+    for step in range(steps):
+{body}
+    return 0
+"""
+ARGUMENTS = re.compile(r"\ba\d+\b|\boffsets\[\d+\]")
+
+
+@dataclass(frozen=True)
+class NativeSource:
+    """A native function's source, and the arguments this worker calls it with."""
+
+    source: str
+    arrays: list[np.ndarray[Any, Any]]
+    offsets: np.ndarray[Any, Any]
+    emits: int
+
+
+class Unwritable(Exception):
+    """An instruction has no native form."""
+
+
+def write(program: Program, tensors: Tensors) -> NativeSource | None:
+    """The native form of the program's loop on these tensors; None if it has none."""
+    if tensors.context.device.type != "cpu":
+        return None
+    try:
+        return _Lowering(program, tensors).write()
+    except Unwritable:
+        return None
+
+
+@dataclass
+class _Group:
+    """Element-wise instructions over one shape, to be written as one loop."""
+
+    shape: tuple[int, ...] = ()
+    calls: list[tuple[int, Call]] = field(default_factory=list)
+
+
+class _Lowering:
+    """The source as it grows: arrays get names when they are first used."""
+
+    def __init__(self, program: Program, tensors: Tensors) -> None:
+        self.program = program
+        self.tensors = tensors
+        self.lines: list[str] = []
+        self.parts: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.names: dict[tuple[int, int], str] = {}
+        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.types: list[str] = []
+        self.offsets: list[int] = []
+        self.emits = 0
+        self.readers = _readers(program)
+        self.group = _Group()
+
+    def write(self) -> NativeSource:
+        for position, instruction in enumerate(self.program.instructions):
+            if position >= self.program.prologue:
+                self._instruction(position, instruction)
+        self._flush()
+        names = [f"a{i}" for i in range(len(self.arrays))]
+        types = ["int64", "uint64[::1]", "int64", "int64", "float64[:, ::1]", "int64[::1]"]
+        parts = "".join(
+            PART.format(name=name, body=body, parameters=", ".join(_parameters(body)))
+            for (body, _), name in self.parts.items()
+        )
+        imports = "from magmath.kernels.philox import uniform32" if "uniform32(" in parts else ""
+        loop = LOOP.format(
+            signature=", ".join([*types, *self.types]), names=", ".join(names),
+            body="\n".join(self.lines or ["        pass"]),
+        )  # fmt: skip
+        source = HEADER.format(imports=imports) + parts + loop
+        return NativeSource(source, self.arrays, self._offsets(), self.emits)
+
+    def _offsets(self) -> np.ndarray[Any, Any]:
+        return np.array(self.offsets or [0], dtype=np.int64)
+
+    def _line(self, text: str) -> None:
+        self.lines.append("        " + text)
+
+    def _part(self, writer: Writer) -> None:
+        """Call what a writer holds as a function, the same one for the same code on the same types."""
+        text = "\n".join(writer.lines)
+        if not text:
+            return
+        arguments = list(dict.fromkeys(ARGUMENTS.findall(text)))
+        new = {old: f"x{i}" for i, old in enumerate(arguments)}
+        body = ARGUMENTS.sub(lambda match: new[match[0]], text)
+        types = tuple(self.types[int(a[1:])] if a[0] == "a" else "int64" for a in arguments)
+        name = self.parts.setdefault((body, types), f"part{len(self.parts)}")
+        self._line(f"{name}({', '.join(arguments)})")
+
+    # instructions -------------------------------------------------------------------------------
+
+    def _instruction(self, position: int, instruction: Instruction) -> None:
+        if isinstance(instruction, Call):
+            if not self._works(instruction):
+                return
+            if OPERATIONS[instruction.operation].elementwise:
+                self._elementwise(position, instruction)
+                return
+        self._flush()
+        match instruction:
+            case Call():
+                self._call(instruction)
+            case Move():
+                self._move(instruction)
+            case Barrier():
+                self._line("if wait(flags, rank, size) != 0:")
+                self._line("    return 1")
+            case Emit(slot):
+                value = self._operand(slot).at([])
+                self._line(f"emitted[step, {self.emits}] = {value}")
+                self.emits += 1
+
+    def _works(self, call: Call) -> bool:
+        """True if this worker has a part of the result."""
+        layout = self.program.slots[call.out].layout
+        return bool(layout.tiles(self.tensors.rank)) and layout.local_size(self.tensors.rank) > 0
+
+    def _call(self, call: Call) -> None:
+        emitter = OPERATIONS[call.operation].native
+        if emitter is None or isinstance(emitter, str):
+            raise Unwritable(call.operation)
+        slot = self.program.slots[call.out]
+        tile = slot.layout.tiles(self.tensors.rank)[0]
+        if not all(index.is_range for index in tile):
+            raise Unwritable("a tile in several pieces")
+        native = NativeCall(
+            self._operand(call.out),
+            [self._operand(i) for i in call.inputs],
+            call.attributes,
+            tuple(self._offset(index.start) for index in tile),
+            slot.shape,
+        )
+        writer = Writer()
+        if emitter(writer, native) is False:
+            raise Unwritable(call.operation)
+        self._part(writer)
+
+    def _offset(self, value: int) -> str:
+        self.offsets.append(value)
+        return f"offsets[{len(self.offsets) - 1}]"
+
+    def _move(self, move: Move) -> None:
+        have, want = self.program.slots[move.source].layout, self.program.slots[move.target].layout
+        stages = plan(have, want).stages
+        if len(stages) != 1 or have.boxes or want.boxes or stages[0].identity:
+            raise Unwritable("move")
+        rank, stage = self.tensors.rank, stages[0]
+        for part in stage.moves_to(rank):
+            selects = (*part.source_select, *part.target_select)
+            if not all(isinstance(s, slice) for s in selects):
+                raise Unwritable("move by index")
+            source = self.tensors.of(move.source, part.source)[part.source_select]
+            target = self.tensors.own(move.target)[part.target_select]
+            self._transfer(source, target, stage.reduce if part.combine else None)
+
+    def _transfer(self, source: torch.Tensor, target: torch.Tensor, reduce: str | None) -> None:
+        x, out, writer = self._array(source), self._array(target), Writer()
+        with writer.loops(out.shape) as indices:
+            value = x.at(indices)
+            if reduce is not None:
+                value = combine(reduce, out.at(indices), value)
+            writer.line(f"{out.at(indices)} = {value}")
+        self._part(writer)
+
+    # element-wise groups ------------------------------------------------------------------------
+
+    def _elementwise(self, position: int, call: Call) -> None:
+        if not isinstance(OPERATIONS[call.operation].native, str):
+            raise Unwritable(call.operation)
+        shape = tuple(self.tensors.own(call.out).shape)
+        if self.group.calls and shape != self.group.shape:
+            self._flush()
+        self.group.shape = shape
+        self.group.calls.append((position, call))
+
+    def _flush(self) -> None:
+        """Write the group as one loop; results that only the group reads stay in registers."""
+        group, self.group = self.group, _Group()
+        if not group.calls:
+            return
+        members = {position for position, _ in group.calls}
+        values: dict[int, str] = {}
+        writer = Writer()
+        with writer.loops(group.shape) as indices:
+            for position, call in group.calls:
+                name = writer.name("v")
+                writer.line(f"{name} = {self._expression(call, indices, values)}")
+                values[call.out] = name
+                if self._is_read_elsewhere(call.out, position, members):
+                    writer.line(f"{self._operand(call.out).at(indices)} = {name}")
+        self._part(writer)
+
+    def _expression(self, call: Call, indices: Sequence[str], values: dict[int, str]) -> str:
+        template = OPERATIONS[call.operation].native
+        arguments = [
+            values[i] if i in values else self._operand(i).at(indices) for i in call.inputs
+        ]
+        dtype = self.program.slots[call.out].dtype
+        cast = "bool" if dtype.kind == "bool" else f"np.{dtype.name}"
+        text: str = template.format(*arguments, cast=cast, one=literal(1, dtype))
+        return f"{cast}({text})" if dtype.kind != "bool" and call.operation != "astype" else text
+
+    def _is_read_elsewhere(self, slot: int, position: int, members: set[int]) -> bool:
+        place: int | None = slot
+        while place is not None:  # the slot, and those in whose memory it lies
+            own = self.program.slots[place]
+            if own.kind != "temporary" or own.window:
+                return True
+            place = own.alias
+        return any(reader < position or reader not in members for reader in self.readers[slot])
+
+    # operands -----------------------------------------------------------------------------------
+
+    def _operand(self, slot: int) -> Operand:
+        kind = self.program.slots[slot].kind
+        if kind == "constant":
+            value, dtype = self.program.slots[slot].value, self.program.slots[slot].dtype
+            assert value is not None and not isinstance(value, complex)
+            return Operand(literal(value, dtype), (), dtype, scalar=True)
+        return self._array(self.tensors.own(slot))
+
+    def _array(self, tensor: torch.Tensor) -> Operand:
+        """The name under which a tensor is passed; 0-d tensors as one element."""
+        dtype = from_torch(tensor.dtype)
+        if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
+            raise Unwritable(dtype.name)
+        shown = tensor.reshape(1) if tensor.ndim == 0 else tensor
+        key = (tensor.data_ptr(), hash((tuple(shown.shape), shown.stride(), tensor.dtype)))
+        if key not in self.names:
+            self.names[key] = f"a{len(self.arrays)}"
+            array = shown.numpy()
+            self.arrays.append(array)
+            self.types.append(_numba_type(array, dtype))
+        name = self.names[key]
+        if tensor.ndim == 0:
+            return Operand(f"{name}[0]", (), dtype, scalar=True)
+        return Operand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
+
+
+def _parameters(body: str) -> list[str]:
+    """The arguments x0, x1, … that a part's body uses."""
+    used = {int(name[1:]) for name in re.findall(r"\bx\d+\b", body)}
+    return [f"x{i}" for i in range(max(used, default=-1) + 1)]
+
+
+def _numba_type(array: np.ndarray[Any, Any], dtype: DType) -> str:
+    name = "boolean" if dtype.kind == "bool" else dtype.name
+    dims = [":"] * array.ndim
+    if array.flags.c_contiguous:
+        dims[-1] = "::1"
+    return f"{name}[{', '.join(dims)}]"
+
+
+def _readers(program: Program) -> list[list[int]]:
+    """The positions at which each slot is read; -1 where it is read through a view of it."""
+    readers: list[list[int]] = [[] for _ in program.slots]
+    written = set[int]()
+    for position, instruction in enumerate(program.instructions):
+        for slot in _read(instruction):
+            readers[slot].append(position)
+        if isinstance(instruction, (Call, Move)):
+            written.add(instruction.out if isinstance(instruction, Call) else instruction.target)
+    for i, slot in enumerate(program.slots):
+        if slot.alias is not None and i not in written:
+            base = slot.alias
+            while program.slots[base].alias is not None and base not in written:
+                base = program.slots[base].alias  # type: ignore[assignment]
+            readers[base].append(-1)  # read through a view: it must be in memory
+    for output in program.outputs:
+        readers[output].append(len(program.instructions))
+    return readers
+
+
+def _read(instruction: Instruction) -> Iterable[int]:
+    match instruction:
+        case Call(inputs=inputs):
+            return inputs
+        case Move(source):
+            return (source,)
+        case Emit(slot):
+            return (slot,)
+    return ()

@@ -1,0 +1,107 @@
+"""Building native functions: compiled by a process in the background, kept on disk, then loaded.
+
+The helper ends with this process: it waits for the end of its standard input. A source is written once under its hash in the cache directory. Importing it makes Numba compile it,
+or load what another process compiled; so a helper process imports it first, at low priority, while
+the program is replayed, and afterwards this process loads the result in milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+
+from magmath.core.cache import cache_directory
+
+COMPILE = """\
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+os.nice(10)
+from magmath.program.native_build import load, marker
+path = sys.argv[1]
+try:
+    load(path)
+    marker(path).touch()
+finally:
+    os.unlink(path + ".lock")
+"""
+STALE_SECONDS = 300.0
+
+Native = Callable[..., int]
+
+
+class Build:
+    """A native function on its way: `function()` is None until it is there."""
+
+    def __init__(self, source: str) -> None:
+        text = f"# numba {numba.__version__}\n{source}"
+        name = hashlib.sha256(text.encode()).hexdigest()[:24]
+        self._path = cache_directory("native") / f"m{name}.py"
+        self._function: Native | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        if not self._path.exists():
+            draft = self._path.with_suffix(f".{os.getpid()}.draft")
+            draft.write_text(text)
+            os.replace(draft, self._path)
+        self._start()
+
+    def _start(self) -> None:
+        if marker(self._path).exists() or not _locked(self._path):
+            return
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", COMPILE, str(self._path)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def function(self) -> Native | None:
+        """The compiled function, as soon as it is on disk."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+        if self._function is None and marker(self._path).exists():
+            self._function = load(self._path)
+        return self._function
+
+    def close(self) -> None:
+        """Stop compiling."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+            Path(f"{self._path}.lock").unlink(missing_ok=True)
+
+
+def marker(path: str | Path) -> Path:
+    """The file that says that a source has been compiled."""
+    return Path(path).with_suffix(".ok")
+
+
+def _locked(path: Path) -> bool:
+    """True if this process may compile the source: nobody else is at it."""
+    lock = Path(f"{path}.lock")
+    try:
+        if time.time() - lock.stat().st_mtime > STALE_SECONDS:
+            lock.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass
+    try:
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
+
+
+def load(path: str | Path) -> Native:
+    """The function of a source file, compiled now if it is not on disk."""
+    spec = importlib.util.spec_from_file_location(f"magmath_{Path(path).stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Numba's cache looks the module up by name
+    spec.loader.exec_module(module)
+    function: Native = module.run
+    return function

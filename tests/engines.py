@@ -1,0 +1,62 @@
+"""Pools for tests, one of each kind, started when a test first asks and kept for the others.
+
+The kinds: "inline" (the worker of this process), "shared" (threads that share memory), "messages"
+(threads that do not: everything moves by messages), "exact" (threads, deterministic) and
+"processes" (MPI). A pool that a failing test has closed is replaced.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from magmath.array import session
+from magmath.array.engine import Engine
+from magmath.runtime import Pool, start_pool
+from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.threads import ThreadTransport
+
+_engines: dict[tuple[str, int], Engine] = {}
+
+
+def engine_of(kind: str, workers: int = 1) -> Engine:
+    """The engine on the pool of this kind and size."""
+    key = kind, workers
+    if key not in _engines or _engines[key].pool.closed:
+        _engines[key] = Engine(start(kind, workers))
+    return _engines[key]
+
+
+def start(kind: str, workers: int) -> Pool:
+    """A new pool of a kind."""
+    if kind == "inline":
+        return start_pool(0, device="cpu")
+    if kind == "shared":
+        return start_pool(workers, launcher="threads", device="cpu")
+    if kind == "exact":
+        return start_pool(workers, launcher="threads", device="cpu", deterministic=True)
+    if kind == "messages":
+        return Pool(ThreadTransport(workers, WorkerOptions("cpu", 1), shares_memory=False))
+    with warnings.catch_warnings():  # more workers than processors: slow, and meant
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return start_pool(workers, device="cpu", threads=1)
+
+
+@contextmanager
+def current(kind: str, workers: int = 1) -> Iterator[Pool]:
+    """Make the pool of a kind the current one, with no programs known, and the former one again."""
+    former = session._engine
+    pool = engine_of(kind, workers).pool
+    session.use(pool)
+    try:
+        yield pool
+    finally:
+        session._engine = former
+
+
+def close_engines() -> None:
+    """End all pools."""
+    for engine in _engines.values():
+        engine.pool.close()
+    _engines.clear()

@@ -1,0 +1,42 @@
+"""A user's script, for the tests of what is left behind when it dies.
+
+It starts two workers, prints their process numbers and the pool's directory, and then does what its
+argument says.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+from magmath.layout import Layout
+from magmath.runtime import Pool
+from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.processes import ProcessTransport
+from pool_fakes import fake_program
+
+
+def main(what: str) -> None:
+    """Be the user's script."""
+    command = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
+    transport = ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command)
+    pool = Pool(transport)
+    array = pool.put(torch.ones(6), Layout.even((6,), pool.mesh, 0))
+    pids = [str(counters["pid"]) for counters in pool.stats()]
+    print(transport.directory, *pids, flush=True)
+    if what == "idle":
+        time.sleep(600)
+    elif what == "busy":
+        program = pool.define(fake_program("sleep", 2, seconds=0.01))
+        pool.run(program, [array], steps=10**6, wait=True)
+    elif what == "raise":
+        raise RuntimeError("the user's mistake")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

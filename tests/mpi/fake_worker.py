@@ -1,0 +1,14 @@
+"""A worker process that runs fake programs: what the tests of pools tell the launcher to start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from magmath.runtime.process import main
+from pool_fakes import FakeExecutable
+
+if __name__ == "__main__":
+    sys.exit(main(bind=FakeExecutable))

@@ -1,0 +1,442 @@
+"""Pools of processes under mpiexec: start, work, failure, and what stays behind (nothing)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import zmq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layouts import layouts, meshes, shapes
+from magmath.core.dtypes import DTYPES
+from magmath.errors import DeviceError, WorkerError, WorkerLost
+from magmath.layout import Layout
+from magmath.memory.tensors import to_torch
+from magmath.runtime import Pool, start_pool
+from magmath.runtime.messages import Done, encode
+from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.processes import ProcessTransport
+from pool_fakes import fake_program
+
+HERE = Path(__file__).parent
+FAKE_WORKER = [sys.executable, str(HERE / "fake_worker.py")]
+
+
+def open_pool(workers: int, **options: Any) -> Pool:
+    """A pool of worker processes that run fake programs."""
+    options.setdefault("worker_command", FAKE_WORKER)
+    return Pool(ProcessTransport(workers, WorkerOptions("cpu", 1), **options))
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    pool = open_pool(2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="module")
+def kept_pool() -> Iterator[Pool]:
+    """A pool for the tests that leave it whole."""
+    pool = open_pool(3)
+    yield pool
+    pool.close()
+
+
+def put_ones(pool: Pool) -> int:
+    return pool.put(torch.ones(6), Layout.even((6,), pool.mesh, 0))
+
+
+def pids_of(pool: Pool) -> list[int]:
+    return [int(counters["pid"]) for counters in pool.stats()]
+
+
+def check_works(pool: Pool) -> None:
+    program = pool.define(fake_program("count", pool.workers))
+    run = pool.run(program, [put_ones(pool)], steps=2)
+    assert run.values() == [1.0, 2.0]
+    assert torch.equal(pool.get(run.outputs[0]), torch.full((6,), 3.0))
+
+
+def eventually(check: Callable[[], bool], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended (one that nobody has waited for yet has)."""
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def litter() -> set[Path]:
+    """What pools and MPI keep in shared places while they run."""
+    return {*Path("/tmp").glob("hydra_*"), *Path("/dev/shm").glob("*")}
+
+
+def others_launch() -> bool:
+    """Whether somebody else's mpiexec runs on this machine, whose files come and go as well."""
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            name = command.read_bytes().split(b"\0")[0]
+            if name.endswith(b"mpiexec") and parent_of(int(command.parent.name)) != os.getpid():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+@pytest.fixture
+def no_litter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails where the test leaves a file behind."""
+    directory = tempfile.mkdtemp(prefix="t-")  # not pytest's, whose paths are long for a socket
+    monkeypatch.setenv("TMPDIR", directory)
+    monkeypatch.setattr("tempfile.tempdir", directory)
+    before = litter()
+    yield
+    assert eventually(lambda: not os.listdir(directory)), os.listdir(directory)
+    os.rmdir(directory)
+    clean = eventually(lambda: litter() <= before or others_launch())
+    assert clean, f"left behind: {litter() - before}"
+
+
+# Work.
+
+
+def test_a_pool_starts_works_and_ends(no_litter: None) -> None:
+    pool = open_pool(2)
+    assert (pool.workers, pool.mesh.size, pool.closed) == (2, 2, False)
+    assert pool.topology.hosts == (0, 0)
+    assert pool.topology.shares_memory
+    assert (pool.topology.threads, pool.topology.device) == (1, "cpu")
+    pids = pids_of(pool)
+    check_works(pool)
+    pool.close()
+    assert pool.closed
+    assert all(is_gone(pid) for pid in pids)
+    with pytest.raises(WorkerLost, match="closed"):
+        pool.stats()
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_any_array_in_any_layout_comes_back(data: st.DataObject, kept_pool: Pool) -> None:
+    shape = data.draw(shapes)
+    mesh = data.draw(meshes(kept_pool.workers))
+    layout = data.draw(layouts(shape, mesh).filter(lambda layout: not layout.is_partial))
+    dtype = to_torch(DTYPES[data.draw(st.sampled_from(sorted(DTYPES)))])
+    tensor = torch.randint(0, 2, shape).to(dtype)
+    array = kept_pool.put(tensor, layout)
+    assert torch.equal(kept_pool.get(array), tensor)
+    kept_pool.release(array)
+    assert {counters["arrays"] for counters in kept_pool.stats()} == {0}
+
+
+def test_large_arrays_come_back(kept_pool: Pool) -> None:
+    tensor = torch.arange(10**7, dtype=torch.int32).view(1000, -1)
+    for layout in (
+        Layout.even(tensor.shape, kept_pool.mesh, 0),
+        Layout.even(tensor.shape, kept_pool.mesh, 1),
+        Layout.whole(tensor.shape, kept_pool.mesh, shared=True),
+    ):
+        array = kept_pool.put(tensor, layout)
+        assert torch.equal(kept_pool.get(array), tensor)
+        kept_pool.release(array)
+
+
+def test_runs_are_sent_ahead_and_waited_for_once(kept_pool: Pool) -> None:
+    program = kept_pool.define(fake_program("count", 3, donate=True))
+    array = put_ones(kept_pool)
+    sent = kept_pool.traffic.messages
+    for _ in range(600):
+        array = kept_pool.run(program, [array]).outputs[0]
+    assert kept_pool.traffic.messages - sent == 600
+    assert torch.equal(kept_pool.get(array), torch.full((6,), 601.0))
+
+
+def test_progress_arrives_while_the_run_goes_on(kept_pool: Pool) -> None:
+    program = kept_pool.define(fake_program("count", 3))
+    seen: list[int] = []
+    run = kept_pool.run(
+        program, [put_ones(kept_pool)], steps=5, progress=lambda steps, values: seen.append(steps)
+    )
+    run.values()
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_an_exception_arrives_as_itself_and_the_pool_goes_on(kept_pool: Pool) -> None:
+    program = kept_pool.define(fake_program("fail", 3))
+    with pytest.raises(ValueError, match=r"this operation fails \[worker 0 on .+, script.py:7\]"):
+        kept_pool.run(program, [put_ones(kept_pool)], wait=True)
+    check_works(kept_pool)
+
+
+# Workers that fail.
+
+
+def test_one_worker_that_fails_alone_closes_the_pool(pool: Pool, no_litter: None) -> None:
+    pids = pids_of(pool)
+    program = pool.define(fake_program("fail_and_wait", 2, ranks=[1]))
+    with pytest.raises(ValueError, match=r"this operation fails \[worker 1 on") as caught:
+        pool.run(program, [put_ones(pool)], wait=True)
+    assert "the pool is closed" in caught.value.__notes__[-1]
+    assert pool.closed
+    assert all(is_gone(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_is_lost_within_seconds(no_litter: None, rank: int, busy: bool) -> None:
+    pool = open_pool(2)
+    array, pids = put_ones(pool), pids_of(pool)
+    program = pool.define(fake_program("sleep", 2, seconds=0.01))
+    run = pool.run(program, [array], steps=10**6) if busy else None
+    os.kill(pids[rank], signal.SIGKILL)
+    start = time.monotonic()
+    with pytest.raises(WorkerLost, match=rf"worker {rank} on .+ \(process {pids[rank]}\).+Killed"):
+        run.values() if run else pool.get(array)
+    assert time.monotonic() - start < 10
+    assert pool.closed
+    assert all(is_gone(pid) for pid in pids)
+    with pytest.raises(WorkerLost, match="start a new one"):
+        pool.get(array)
+    again = open_pool(2)
+    check_works(again)
+    again.close()
+
+
+def test_a_stuck_worker_is_lost(monkeypatch: pytest.MonkeyPatch, no_litter: None) -> None:
+    monkeypatch.setattr("magmath.runtime.health.HEARTBEAT_INTERVAL", 200)
+    monkeypatch.setattr("magmath.runtime.health.HEARTBEAT_TIMEOUT", 800)
+    pool = open_pool(2)
+    pids = pids_of(pool)
+    os.kill(pids[1], signal.SIGSTOP)
+    with pytest.raises(WorkerLost, match=r"worker 1 on .+ did not answer"):
+        pool.stats()
+    assert all(is_gone(pid) for pid in pids)
+
+
+def test_a_worker_that_computes_is_not_taken_for_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("magmath.runtime.health.HEARTBEAT_INTERVAL", 100)
+    monkeypatch.setattr("magmath.runtime.health.HEARTBEAT_TIMEOUT", 500)
+    pool = open_pool(2)
+    program = pool.define(fake_program("sleep", 2, seconds=2.0))
+    assert pool.run(program, [put_ones(pool)]).values() == [1.0]
+    pool.close()
+
+
+def poll_until_lost(pool: Pool) -> None:
+    for _ in range(500):
+        pool.stats()
+        time.sleep(0.02)
+
+
+def test_a_launcher_that_ends_is_a_lost_pool(no_litter: None) -> None:
+    pool = open_pool(2)
+    pids = pids_of(pool)
+    os.kill(parent_of(parent_of(pids[0])), signal.SIGTERM)  # between them is MPICH's proxy
+    with pytest.raises(WorkerLost):
+        poll_until_lost(pool)
+    assert all(is_gone(pid) for pid in pids)
+
+
+# Ctrl-C, and scripts that die.
+
+
+def test_ctrl_c_stops_a_long_run_and_the_pool_goes_on(pool: Pool) -> None:
+    program = pool.define(fake_program("sleep", 2, seconds=0.01))
+    run = pool.run(program, [put_ones(pool)], steps=10**6)
+    key = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    key.start()
+    with pytest.raises(KeyboardInterrupt):
+        run.values()
+    key.join()
+    assert 0 < run.steps < 10**6
+    assert torch.equal(pool.get(run.outputs[0]), torch.full((6,), 1.0 + run.steps))
+    check_works(pool)
+
+
+@pytest.mark.parametrize("what", ["idle", "busy"])
+def test_a_killed_controller_leaves_nothing_behind(no_litter: None, what: str) -> None:
+    script = start_script(what)
+    directory, pids = script_pool(script)
+    launchers = [parent_of(pid) for pid in pids]
+    time.sleep(0.2)
+    script.kill()
+    script.communicate()
+    assert eventually(lambda: all(is_gone(pid) for pid in pids + launchers))
+    assert not Path(directory).exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "said"), [("raise", 1, "the user's mistake"), ("end", 0, "")]
+)
+def test_a_script_that_ends_takes_its_workers_with_it(
+    no_litter: None, what: str, code: int, said: str
+) -> None:
+    script = start_script(what)
+    directory, pids = script_pool(script)
+    _, errors = script.communicate(timeout=60)
+    assert script.returncode == code
+    assert said in errors
+    assert eventually(lambda: all(is_gone(pid) for pid in pids), 1.0)
+    assert not Path(directory).exists()
+
+
+def test_ctrl_c_in_the_terminal_reaches_the_script_only(no_litter: None) -> None:
+    script = start_script("busy")
+    directory, pids = script_pool(script)
+    time.sleep(0.2)
+    os.killpg(script.pid, signal.SIGINT)
+    _, errors = script.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    assert "WorkerLost" not in errors
+    assert eventually(lambda: all(is_gone(pid) for pid in pids), 1.0)
+    assert not Path(directory).exists()
+
+
+def start_script(what: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "controller_script.py"), what],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def script_pool(script: subprocess.Popen[str]) -> tuple[str, list[int]]:
+    """The directory and the processes of the script's pool."""
+    assert script.stdout is not None
+    directory, *pids = script.stdout.readline().split()
+    assert Path(directory).stat().st_mode & 0o777 == 0o700
+    return directory, [int(pid) for pid in pids]
+
+
+# Strangers.
+
+
+def test_messages_of_strangers_are_dropped(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(pool._transport, ProcessTransport)
+    context = zmq.Context()
+    stranger = context.socket(zmq.DEALER)
+    stranger.connect(f"ipc://{pool._transport.directory}/controller")
+    for frames in ([b"x"], [os.urandom(1000)] * 5, [encode(Done(10**6))], [b""], [b"", b""]):
+        stranger.send_multipart(frames)
+    with caplog.at_level(logging.WARNING):
+        assert eventually(lambda: len(pool.stats()) == 2 and len(caplog.records) >= 5)
+    assert all("not from a worker of this pool" in record.message for record in caplog.records)
+    check_works(pool)
+    stranger.close(linger=0)
+    context.term()
+
+
+def test_tcp_is_encrypted_and_admits_the_pools_workers_only(
+    no_litter: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = open_pool(2, endpoint="tcp://127.0.0.1")
+    check_works(pool)
+    assert isinstance(pool._transport, ProcessTransport)
+    address = pool._transport.address
+    assert address.startswith("tcp://127.0.0.1:")
+    environment = Path(f"/proc/{pids_of(pool)[0]}/environ").read_bytes().split(b"\0")
+    (secret,) = [entry for entry in environment if entry.startswith(b"MAGMATH_POOL_SECRET=")]
+    server = secret.split()[1]  # even who knows the controller's key needs the workers'
+    context = zmq.Context()
+    strangers = [context.socket(zmq.DEALER) for _ in range(2)]
+    for stranger, keys in zip(strangers, (None, zmq.curve_keypair()), strict=True):
+        if keys is not None:
+            stranger.curve_serverkey = server
+            stranger.curve_publickey, stranger.curve_secretkey = keys
+        stranger.connect(address)
+        stranger.send(b"x")
+    with caplog.at_level(logging.WARNING, "magmath"):
+        time.sleep(0.5)
+        check_works(pool)
+    assert not [record for record in caplog.records if "dropped" in record.message]
+    pids = pids_of(pool)
+    os.kill(pids[1], signal.SIGKILL)
+    with pytest.raises(WorkerLost, match="worker 1"):
+        pool.stats()
+    for stranger in strangers:
+        stranger.close(linger=0)
+    context.term()
+
+
+# Starting.
+
+
+def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:
+    pool = start_pool(1, device="cpu", deterministic=True, memory_limit=1 << 20, seed=5)
+    assert (pool.deterministic, pool.seed) == (True, 5)
+    assert torch.equal(pool.get(put_ones(pool)), torch.ones(6))
+    with pytest.raises(MemoryError):
+        pool.get(pool.put(torch.zeros(1 << 19), Layout.whole((1 << 19,), pool.mesh)))
+    pool.close()
+
+
+def test_more_workers_than_processors_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    with pytest.warns(RuntimeWarning, match="2 workers share 1 processors"):
+        pool = start_pool(2, device="cpu")
+    assert pool.topology.threads == 1
+    assert torch.equal(pool.get(put_ones(pool)), torch.ones(6))
+    pool.close()
+
+
+def test_a_launcher_of_ones_own_starts_the_workers() -> None:
+    from magmath.runtime.launch import launcher_command
+
+    mpiexec = launcher_command("mpiexec", 2)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pool = open_pool(2, launcher=f"{mpiexec} -n {{n}}", endpoint="ipc")
+    check_works(pool)
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"launcher": "mpiexec -n 2"}, r"\{n\}"),
+        ({"launcher": "no-such-launcher {n}"}, "could not be started"),
+        ({"endpoint": "tcp://1.2.3.4"}, "address of this host"),
+        ({"worker_command": [sys.executable, "-c", "raise SystemExit('no way')"]}, "did not start"),
+    ],
+)
+def test_pools_that_cannot_start_say_why(
+    no_litter: None, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(WorkerError, match=said) as caught:
+        open_pool(2, **options)
+    if "worker_command" in options:
+        assert "no way" in caught.value.__notes__[0]
+
+
+def test_what_a_worker_raises_at_its_start_arrives_as_itself(no_litter: None) -> None:
+    with pytest.raises(DeviceError, match="device must be"):
+        Pool(ProcessTransport(2, WorkerOptions("abacus", 1)))

@@ -1,0 +1,235 @@
+"""What must hold of every operation, on any pool: the bodies of the tests on threads and on MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from layouts import layouts, meshes
+from magmath.array.engine import Data, Engine, data_of
+from magmath.autodiff import gradients
+from magmath.core.dtypes import DTYPES, float64
+from magmath.graph import Node, apply
+from magmath.layout import Layout
+from magmath.memory.tensors import from_torch
+from magmath.ops import OPERATIONS
+from magmath.ops.elementwise import multiply
+from magmath.ops.leaves import input_leaf
+from magmath.ops.movement import redistribute
+from magmath.ops.reductions import sum_
+from operation_table import Case
+
+# Relative to the result, and absolute for results of size 1: several units in the last place.
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-12}
+TOLERANCE |= {"complex64": 2e-5, "complex128": 1e-12}
+
+
+def leaf(engine: Engine, tensor: torch.Tensor, layout: Layout | None = None) -> Node:
+    """A tensor on the workers, in a layout, also one with a pending reduction."""
+    shape, dtype = tuple(tensor.shape), from_torch(tensor.dtype)
+    layout = engine.environment.whole(shape) if layout is None else layout
+    kept = replace(layout, partial=()) if layout.is_partial else layout
+    data = Data(engine.pool, engine.pool.put(tensor, kept), shape, dtype, kept)
+    return redistribute(input_leaf(shape, dtype, kept, data), layout)
+
+
+def values(engine: Engine, *nodes: Node) -> list[torch.Tensor]:
+    """The nodes' values, computed together."""
+    return [engine.pool.get(data_of(known).handle) for known in engine.evaluate(nodes)]
+
+
+def applied(
+    engine: Engine,
+    name: str,
+    case: Case,
+    placed: Sequence[Layout | None] = (),
+    target: Layout | None = None,
+) -> Node:
+    """The operation on the case's operands in these layouts, its result brought to `target`."""
+    layouts_ = placed or [None] * len(case.operands)
+    operands = [leaf(engine, x, at) for x, at in zip(case.operands, layouts_, strict=True)]
+    node = apply(OPERATIONS[name], *operands, **case.attributes)
+    return node if target is None else redistribute(node, target)
+
+
+def computed(engine: Engine, name: str, case: Case, *where: Any) -> torch.Tensor:
+    """The operation's value."""
+    return values(engine, applied(engine, name, case, *where))[0]
+
+
+def as_numpy(tensor: torch.Tensor) -> Any:
+    """A NumPy array of the tensor; halves become float32."""
+    half = tensor.dtype in (torch.float16, torch.bfloat16)
+    return (tensor.float() if half else tensor).numpy()
+
+
+def reference(name: str, case: Case) -> Any:
+    """The operation's value by its NumPy reference."""
+    with np.errstate(all="ignore"):
+        return OPERATIONS[name].reference(*map(as_numpy, case.operands), **case.attributes)
+
+
+def check_close(result: torch.Tensor, expected: Any, what: object) -> None:
+    """Assert equality: exact for integers and booleans, up to rounding for others."""
+    expected = np.asarray(as_numpy(expected) if isinstance(expected, torch.Tensor) else expected)
+    assert tuple(result.shape) == expected.shape, what
+    name = from_torch(result.dtype).name
+    given = as_numpy(result)
+    if name not in TOLERANCE:
+        np.testing.assert_array_equal(given, expected.astype(given.dtype), err_msg=str(what))
+        return
+    limit = TOLERANCE[name]
+    np.testing.assert_allclose(given, expected, rtol=limit, atol=limit, err_msg=str(what))
+
+
+@st.composite
+def placements(
+    draw: st.DrawFn, tensor: torch.Tensor, engine: Engine, *, partial: bool = True
+) -> Layout:
+    """Any layout that an array of the tensor's shape and type can have on the engine's pool."""
+    mesh = draw(meshes(engine.pool.workers))
+    layout = draw(layouts(tuple(tensor.shape), mesh))
+    if layout.shared and not engine.environment.shares_memory:
+        layout = replace(layout, shared=False)
+    kind = from_torch(tensor.dtype).kind
+    numeric = kind in ("int", "uint", "float")
+    fits = numeric or (kind == "complex" and layout.reduction in ("sum", "prod"))
+    return layout if partial and fits else layout.without_partial()
+
+
+def check_any_layout(engine: Engine, name: str, case: Case, data: st.DataObject) -> None:
+    """The result does not depend on where the operands and the result lie."""
+    expected = reference(name, case)
+    at = [data.draw(placements(x, engine)) for x in case.operands]
+    shape, dtype = tuple(np.shape(expected)), torch.float32
+    result_like = torch.empty(shape, dtype=dtype)
+    target = data.draw(st.none() | placements(result_like, engine, partial=False))
+    result = computed(engine, name, case, at, target)
+    check_close(result, expected, (name, case, at, target))
+
+
+# gradients --------------------------------------------------------------------------------------------
+
+
+def weighted(engine: Engine, node: Node, seed: int) -> Node:
+    """A 0-d sum of the node's elements, each with a weight of its own."""
+    weights = np.random.default_rng(seed).uniform(0.5, 1.5, node.shape)
+    return sum_(multiply(node, leaf(engine, torch.from_numpy(np.asarray(weights)))))
+
+
+def slopes_of(
+    engine: Engine, name: str, case: Case, by: Sequence[int], placed: Sequence[Layout | None] = ()
+) -> list[Node]:
+    """The gradient of the weighted result with respect to the operands at positions `by`."""
+    at = placed or [None] * len(case.operands)
+    operands = [leaf(engine, x, layout) for x, layout in zip(case.operands, at, strict=True)]
+    node = apply(OPERATIONS[name], *operands, **case.attributes)
+    return gradients(weighted(engine, node, 1), [operands[i] for i in by])
+
+
+STEP = 1e-6
+
+
+def shifted(case: Case, position: int, direction: Any, by: float) -> Case:
+    """The case with one operand moved along a direction."""
+    operands = list(case.operands)
+    operands[position] = operands[position] + by * torch.from_numpy(np.asarray(direction))
+    return Case(tuple(operands), case.attributes)
+
+
+def check_first_gradient(engine: Engine, name: str, case: Case, by: Sequence[int]) -> None:
+    """The gradient is what central differences of the NumPy reference are."""
+    found = values(engine, *slopes_of(engine, name, case, by))
+    for position, slope in zip(by, found, strict=True):
+        x = case.operands[position]
+        differences = np.zeros(tuple(x.shape))
+        for index in np.ndindex(*x.shape):
+            unit = np.zeros(tuple(x.shape))
+            unit[index] = 1.0
+            ends = [_total(name, shifted(case, position, unit, h)) for h in (STEP, -STEP)]
+            differences[index] = (ends[0] - ends[1]) / (2 * STEP)
+        np.testing.assert_allclose(
+            slope.numpy(), differences, rtol=1e-6, atol=1e-6, err_msg=f"{name} by {position}"
+        )
+
+
+def _total(name: str, case: Case) -> float:
+    result = np.asarray(reference(name, case))
+    weights = np.random.default_rng(1).uniform(0.5, 1.5, result.shape)
+    return float(np.sum(result * weights))
+
+
+def check_second_gradient(engine: Engine, name: str, case: Case, by: Sequence[int]) -> None:
+    """The gradient's gradient is what central differences of the gradient are."""
+    random = np.random.default_rng(2)
+    operands = [leaf(engine, x) for x in case.operands]
+    sources = [operands[i] for i in by]
+    node = apply(OPERATIONS[name], *operands, **case.attributes)
+    first = gradients(weighted(engine, node, 1), sources)
+    total = _sum_of([weighted(engine, slope, 3 + i) for i, slope in enumerate(first)])
+    second = values(engine, *gradients(total, sources))
+    for position, slope in zip(by, second, strict=True):
+        direction = random.uniform(-1, 1, tuple(case.operands[position].shape))
+        ends = [
+            _slope_total(engine, name, shifted(case, position, direction, h), by)
+            for h in (STEP, -STEP)
+        ]
+        difference = (ends[0] - ends[1]) / (2 * STEP)
+        found = float(np.sum(slope.numpy() * direction))
+        np.testing.assert_allclose(
+            found, difference, rtol=1e-5, atol=1e-5, err_msg=f"{name} by {position}, twice"
+        )
+
+
+def _slope_total(engine: Engine, name: str, case: Case, by: Sequence[int]) -> float:
+    first = slopes_of(engine, name, case, by)
+    parts = [weighted(engine, slope, 3 + i) for i, slope in enumerate(first)]
+    return sum(float(part) for part in values(engine, *parts))
+
+
+def _sum_of(nodes: Sequence[Node]) -> Node:
+    total = nodes[0]
+    for node in nodes[1:]:
+        total = apply(OPERATIONS["add"], total, node)
+    return total
+
+
+def check_gradient_any_layout(
+    engine: Engine, one: Engine, name: str, case: Case, by: Sequence[int], data: st.DataObject
+) -> None:
+    """The gradient does not depend on where the operands lie."""
+    at = [data.draw(placements(x, engine)) for x in case.operands]
+    expected = values(one, *slopes_of(one, name, case, by))
+    for found, known in zip(
+        values(engine, *slopes_of(engine, name, case, by, at)), expected, strict=True
+    ):
+        assert from_torch(found.dtype) == float64
+        check_close(found, known, (name, case, at))
+
+
+def accepted(name: str, dtype: str, case: Case) -> bool:
+    """Whether the operation takes its first operand in this type."""
+    from magmath.errors import DTypeError
+
+    element = DTYPES[dtype]
+    whole = [
+        Node(OPERATIONS["input"], (), {}, tuple(x.shape), from_torch(x.dtype))
+        for x in case.operands
+    ]
+    operands = [
+        Node(x.operation, (), {}, x.shape, element) if _is_of_case(x, case) else x for x in whole
+    ]
+    try:
+        apply(OPERATIONS[name], *operands, **case.attributes)
+    except DTypeError:
+        return False
+    return True
+
+
+def _is_of_case(node: Node, case: Case) -> bool:
+    return node.dtype == from_torch(case.operands[0].dtype)

@@ -1,0 +1,267 @@
+"""The benchmark runner on contestants that take the time they are told, and the problem itself."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from magmath.bench import BENCHES
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.layers import training_case
+from magmath.bench.peers.problem import Problem
+from magmath.bench.processes import SystemFailed, SystemProcesses
+from magmath.bench.report import plot_result, print_result, save_result
+from magmath.bench.result import BenchResult, SystemResult, figures_of
+from magmath.bench.runner import choose, run_bench
+from magmath.errors import MagmathError, OptionError
+
+CASE = Case("case", {}, work=10.0, unit="images/s", group="g", x=1)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Makes systems of told contestants, whose module the services have to find."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setattr("magmath.bench.runner.PAUSE_SECONDS", 0.0)
+
+    def make(name: str, seconds: float = 1.0, processes: int = 1, **settings: Any) -> System:
+        settings |= {"seconds": seconds, "letter": name[0], "log": str(tmp_path / "log")}
+        return System(name, "bench_contestants:told", "", processes, settings=settings)
+
+    return make
+
+
+def run(*systems: System, comparisons: tuple[Comparison, ...] = (), cases: int = 1) -> BenchResult:
+    bench = Bench(
+        "test",
+        "a test",
+        "number",
+        lambda options: [CASE] * cases,
+        lambda options: list(systems),
+        lambda options: list(comparisons),
+    )
+    return run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
+
+
+def test_systems_take_turns_and_ratios_are_made_in_each_round(told: Any, tmp_path: Path) -> None:
+    against = Comparison("best", "A own", ("B slow", "C fast"), always(1.2))
+    result = run(
+        told("A own", 2.0), told("B slow", 5.0), told("C fast", 3.0), comparisons=(against,)
+    )
+    assert (tmp_path / "log").read_text() == "ABC" * 4  # the warm-up and three rounds
+    (case,) = result.cases
+    assert case.systems["B slow"].seconds == [5.0] * 3
+    assert case.rate("A own") == 5.0
+    (figure,) = case.figures
+    assert figure.rounds == [1.5] * 3
+    assert figure.reached
+    assert result.versions == {"told": "1"}
+    result.raise_if_incomplete()
+
+
+def test_slowest_process_counts(told: Any) -> None:
+    (case,) = run(told("A two", 2.0, processes=2)).cases
+    assert case.systems["A two"].seconds == [4.0] * 3
+    assert case.systems["A two"].record["rank"] == 0
+
+
+def test_what_is_not_installed_is_named(told: Any, tmp_path: Path) -> None:
+    missing = System("missing", "bench_contestants:absent")
+    result = run(told("A own"), missing)
+    assert list(result.cases[0].systems) == ["A own"]
+    assert "a_library_that_is_not_installed" in result.absent["missing"]
+    out = StringIO()
+    print_result(result, Console(file=out, width=200))
+    assert "missing: absent" in out.getvalue()
+    save_result(result, tmp_path / "results" / "r.json")
+    data = json.loads((tmp_path / "results" / "r.json").read_text())
+    assert data["absent"].keys() == {"missing"}
+    assert data["cases"][0]["systems"]["A own"]["rate"] == 10.0
+    assert {"machine", "versions", "commit", "command", "date"} <= data.keys()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [("prepare", "cannot prepare"), ("round", "cannot go round"), ("death", "died")],
+)
+def test_a_failing_system_takes_no_further_part(told: Any, where: str, message: str) -> None:
+    against = Comparison("bad", "A own", ("B bad",), always(1.0))
+    result = run(told("A own"), told("B bad", fails_in=where), comparisons=(against,), cases=2)
+    for case in result.cases:
+        assert case.systems["A own"].seconds == [1.0] * 3
+        assert case.systems["B bad"].state == "failed"
+        assert case.figures == []
+    assert message in result.cases[0].systems["B bad"].reason
+    with pytest.raises(MagmathError, match="B bad failed in 'case'"):
+        result.raise_if_incomplete()
+
+
+def test_one_failing_process_ends_the_system(told: Any) -> None:
+    result = run(told("A two", processes=2, fails_in="round", fails_on=1), cases=2)
+    reasons = [case.systems["A two"].reason for case in result.cases]
+    assert "cannot go round" in reasons[0]
+    assert "was stopped after an error" in reasons[1]
+
+
+def test_a_system_that_cannot_start(told: Any) -> None:
+    with pytest.raises(SystemFailed, match="broken from the start"):
+        run(System("broken", "bench_contestants:broken"))
+
+
+def test_stopping_ends_the_processes_and_leaves_nothing(told: Any) -> None:
+    import sys
+
+    processes = SystemProcesses(told("A two", processes=2), sys.executable)
+    children, folder = list(processes._children), Path(processes._folder.name)
+    assert folder.is_dir()
+    processes.stop()
+    processes.stop()
+    assert all(child.poll() is not None for child in children)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("losses", "agree"), [((2.0, 2.001), True), ((2.0, 2.1), False)])
+def test_losses_are_compared(told: Any, losses: tuple[float, float], agree: bool) -> None:
+    result = run(told("A own", loss=losses[0]), told("B peer", loss=losses[1]), told("C none"))
+    assert (result.cases[0].disagreement() == {}) == agree
+    if not agree:
+        with pytest.raises(MagmathError, match="results differ"):
+            result.raise_if_incomplete()
+    out = StringIO()
+    print_result(result, Console(file=out, width=200))
+    assert ("results differ" in out.getvalue()) != agree
+
+
+def test_nan_loss_is_a_disagreement(told: Any) -> None:
+    assert run(told("A own", loss=float("nan"))).cases[0].disagreement()
+
+
+def test_excess_is_a_difference_in_seconds() -> None:
+    systems = {
+        "own": SystemResult("measured", seconds=[1.0, 1.5, 2.0]),
+        "base": SystemResult("measured", seconds=[0.75, 1.0, 1.0]),
+        "gone": SystemResult("failed"),
+    }
+    asked = [
+        Comparison("over", "own", ("base", "gone"), always(0.4), "excess"),
+        Comparison("nothing", "own", ("gone",), always(0.4)),
+    ]
+    (figure,) = figures_of(CASE, systems, asked)
+    assert figure.rounds == [0.25, 0.5, 1.0]
+    assert figure.reached is False
+
+
+def test_peers_are_chosen_by_name() -> None:
+    systems = BENCHES["layers"].systems(RunOptions())
+    assert choose(systems, ("all",)) == systems
+    assert [s.name for s in choose(systems, ("none",))] == ["magmath", "bare GEMMs"]
+    assert {s.peer for s in choose(systems, ("torch",))} == {"", "torch"}
+    with pytest.raises(OptionError, match=r"unknown peers keras.*jax, tensorflow, torch"):
+        choose(systems, ("keras", "jax"))
+
+
+@pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_benchmark_is_consistent(name: str, quick: bool) -> None:
+    bench, options = BENCHES[name], RunOptions(quick=quick)
+    cases, systems = bench.cases(options), {s.name for s in bench.systems(options)}
+    assert len({case.name for case in cases}) == len(cases)
+    json.dumps([case.parameters for case in cases])
+    for comparison in bench.comparisons(options):
+        assert {comparison.own, *comparison.others} <= systems
+        assert all(comparison.mark(case) for case in cases)
+
+
+def test_plot_is_drawn(told: Any, tmp_path: Path) -> None:
+    result = run(told("A own", 2.0), told("B peer", 5.0), cases=2)
+    plot_result(result, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+# The problem, and that a peer solves it
+
+
+def test_problem_is_the_same_for_everyone() -> None:
+    case = training_case(100, 32, 2, 600)
+    problem = Problem.of(case.parameters | {"workers": 2})
+    assert problem.sizes == [784, 32, 32, 10]
+    assert problem.flops_per_epoch == 2 * 600 * (3 * (784 * 32 + 32 * 32 + 320) - 784 * 32)
+    images, labels = problem.data()
+    assert images.shape == (600, 784)
+    assert labels.max() == 9
+    np.testing.assert_array_equal(images, problem.data()[0])
+    for (matrix, bias), (again, _) in zip(problem.weights(), problem.weights(), strict=True):
+        np.testing.assert_array_equal(matrix, again)
+        assert not bias.any()
+
+
+def loss_after(problem: Problem, steps: int) -> float:
+    """The problem's loss after some steps of SGD, from the definition, in float64."""
+    images, labels = problem.data()
+    weights = [(w.astype(np.float64), b.astype(np.float64)) for w, b in problem.weights()]
+
+    def forward(x: Any) -> tuple[list[Any], Any]:
+        inputs = [x.astype(np.float64)]
+        for w, b in weights[:-1]:
+            inputs.append(np.maximum(inputs[-1] @ w + b, 0))
+        logits = inputs[-1] @ weights[-1][0] + weights[-1][1]
+        exponentials = np.exp(logits - logits.max(1, keepdims=True))
+        return inputs, exponentials / exponentials.sum(1, keepdims=True)
+
+    for step in range(steps):
+        part = slice(step * problem.batch, (step + 1) * problem.batch)
+        inputs, slope = forward(images[part])
+        slope[np.arange(problem.batch), labels[part]] -= 1
+        slope /= problem.batch
+        for layer in reversed(range(len(weights))):
+            (w, b), x = weights[layer], inputs[layer]
+            weights[layer] = (
+                w - problem.learning_rate * x.T @ slope,
+                b - problem.learning_rate * slope.sum(0),
+            )
+            slope = (slope @ w.T) * (x > 0)
+    shares = forward(images)[1]
+    return float(-np.log(shares[np.arange(len(labels)), labels]).mean())
+
+
+def test_torch_solves_the_problem() -> None:
+    from magmath.bench.peers.torch import LoopTrainer
+
+    problem = Problem(batch=50, width=16, layers=2, images=300, epochs=1)
+    trainer = LoopTrainer(problem)
+    trainer.train(1)
+    assert trainer.loss() == pytest.approx(loss_after(problem, 6), rel=1e-5)
+    trainer.reset()
+    assert trainer.loss() == pytest.approx(loss_after(problem, 0), rel=1e-5)
+
+
+def test_jax_solves_the_problem() -> None:
+    pytest.importorskip("jax", reason="JAX comes with the extra 'bench'")
+    from magmath.bench.peers.jax import JaxTrainer
+
+    problem = Problem(batch=50, width=16, layers=2, images=300, epochs=1)
+    for unroll in (0, 1, 4):
+        trainer = JaxTrainer(problem, unroll)
+        trainer.train(1)
+        assert trainer.loss() == pytest.approx(loss_after(problem, 6), rel=1e-5)
+
+
+def test_roof_computes_the_products_of_the_step() -> None:
+    import torch
+
+    from magmath.bench.roof import _candidates
+
+    random = np.random.default_rng(0)
+    a, b = (torch.from_numpy(random.standard_normal((5, 7), dtype=np.float32)) for _ in range(2))
+    for left, right in ((a, b.T), (a.T, b), (a.contiguous(), b.T.contiguous())):
+        out = torch.zeros(left.shape[0], right.shape[1])
+        for call in _candidates(left, right, out).values():
+            out.zero_()
+            call()
+            np.testing.assert_allclose(out, left.numpy() @ right.numpy(), rtol=1e-5, atol=1e-5)

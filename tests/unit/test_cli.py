@@ -1,0 +1,198 @@
+"""The command `magmath`: what it prints, its exit codes, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import magmath
+from magmath.cli.progress import ProgressReporter
+from magmath.train import EpochRecord
+
+COMMAND = [sys.executable, "-m", "magmath.cli"]
+
+
+def magmath_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "COLUMNS": "100", **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("train",), ("train", "mlp"), ("info",), ("bench",)], ids=" ".join
+)
+def test_help(arguments: tuple[str, ...]) -> None:
+    done = magmath_command(*arguments, "--help")
+    assert done.returncode == 0
+    assert "Usage: magmath" in done.stdout
+    if arguments not in ((), ("train",)):
+        assert "For example:" in done.stdout
+        assert f"magmath {' '.join(arguments)}" in done.stdout
+
+
+def test_help_loads_no_heavy_library() -> None:
+    code = (
+        "import sys; from magmath.cli.main import main; main(['--help']); "
+        "print([m for m in ('torch', 'numpy', 'numba', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_version() -> None:
+    assert magmath_command("--version").stdout.strip() == magmath.__version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bench", "nonsense"), "known are layers, parallel, scaling, collectives, start"),
+        (("bench", "layers", "--peers", "keras"), "unknown peers keras"),
+        (("train", "mlp", "--data", "imagenet"), "known are digits"),
+        (("train", "mlp", "--data", "mnist"), "MAGMATH_DATA is not set"),
+        (("train", "mlp", "--layers", "3", "--width", "10", "20"), "each of the 3 hidden layers"),
+    ],
+)
+def test_errors_are_one_message(arguments: tuple[str, ...], message: str) -> None:
+    environment = {"MAGMATH_DATA": ""}
+    done = magmath_command(*arguments, **environment)
+    assert done.returncode == 1
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    traced = magmath_command("--traceback", *arguments, **environment)
+    assert traced.returncode == 1
+    assert "Traceback" in traced.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("frobnicate",), ("train", "mlp", "--epochs", "0"), ("train", "mlp", "--optimizer", "magic")],
+)
+def test_wrong_command_lines(arguments: tuple[str, ...]) -> None:
+    done = magmath_command(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_info() -> None:
+    done = magmath_command("info", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["versions"]["magmath"] == magmath.__version__
+    assert found["machine"]["cores"] >= 1
+    assert "MPI" in json.dumps(found["MPI"]).upper()
+    assert any("openblas" in name for name in found["BLAS and threads"])
+    text = magmath_command("info")
+    assert text.returncode == 0
+    for title in found:
+        assert title in text.stdout
+
+
+def test_info_counts_the_caches(tmp_path: Path) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "one").write_bytes(b"x" * 1000)
+    done = magmath_command("info", "--json", MAGMATH_CACHE=str(tmp_path))
+    assert json.loads(done.stdout)["caches"]["programs"] == 1000
+
+
+# Progress
+
+
+def record(epoch: int, validated: bool = True) -> EpochRecord:
+    validation = (0.25, 0.9) if validated else (None, None)
+    return EpochRecord(epoch, 0.5, 0.875, *validation, 1.5, 1000.0)
+
+
+def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:
+    out = StringIO()
+    reporter = ProgressReporter(Console(file=out, width=100))
+    reporter.begin(10, 4)
+    for epoch in (1, 2):
+        for step in range(1, 5):
+            reporter.step(step, 0.5, 1000.0)
+        reporter.epoch(record(epoch, validated=epoch == 1))
+    reporter.end()
+    reporter.end()
+    assert out.getvalue().splitlines() == [
+        "epoch  1/10  loss 0.5000 (87.50%)  validation 0.2500 (90.00%)  1.50 s",
+        "epoch  2/10  loss 0.5000 (87.50%)  1.50 s",
+    ]
+    assert [r.epoch for r in reporter.records] == [1, 2]
+
+
+def test_progress_in_a_terminal_shows_speed_and_time_left() -> None:
+    out = StringIO()
+    reporter = ProgressReporter(Console(file=out, width=120, force_terminal=True))
+    reporter.begin(2, 4)
+    reporter.step(3, 0.75, 12345.0)
+    reporter.epoch(record(1))
+    reporter.step(1, 0.5, 12345.0)
+    reporter.end()
+    drawn = out.getvalue()
+    assert "12,345 images/s" in drawn
+    assert "left" in drawn
+    assert "epoch 1/2" in drawn
+
+
+# Training
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_train_leaves_history_plot_and_weights(tmp_path: Path, workers: str) -> None:
+    folder = tmp_path / "run"
+    done = magmath_command(
+        "train", "mlp", "--epochs", "3", "--workers", workers, "--output", str(folder), "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["test_accuracy"] > 0.8
+    assert result["options"]["width"] == [128, 128]
+    assert sorted(Path(file).name for file in result["files"]) == [
+        "history.json",
+        "history.png",
+        "weights.safetensors",
+    ]
+    assert len(json.loads((folder / "history.json").read_text())["epochs"]) == 3
+    assert (folder / "history.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "weights.safetensors").stat().st_size > 4 * (64 * 128 + 128 * 128)
+
+
+def test_train_says_what_came_out_and_what_to_try(tmp_path: Path) -> None:
+    done = magmath_command("train", "mlp", "--epochs", "1", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "Test accuracy" in done.stdout
+    assert "What to try next" in done.stdout
+
+
+def test_ctrl_c_saves_what_there_is(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "train", "mlp", "--epochs", "100000", "--output", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "100"},
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("epoch"):
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "Saved:" in out
+    assert (tmp_path / "weights.safetensors").is_file()
+    assert len(json.loads((tmp_path / "history.json").read_text())["epochs"]) >= 1
