@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/magmath train mlp --data digits --workers 2 --width 256 --output runs/digits
+	$(BIN)/magmath train mlp --data digits --workers 2 --width 512 --batch 32 --output runs/digits
 
 test: lint types layers $(STAMP)
 	$(BIN)/python -m pytest

@@ -81,12 +81,12 @@ class Dice:
     def numbers(self, shape: Shape, domain: str = "any") -> torch.Tensor:
         """Numbers of the case's type from a domain."""
         if self.smooth:
-            return torch.from_numpy(self._lattice(shape, domain))
+            return torch.from_numpy(np.asarray(self._lattice(shape, domain)))
         if self.dtype.kind == "complex" and domain not in EXACT:
             values = self._real(shape, domain) + 1j * self._real(shape, "nonzero")
         else:
             values = self._real(shape, domain)
-        return torch.from_numpy(values).to(to_torch(self.dtype))
+        return torch.from_numpy(np.asarray(values)).to(to_torch(self.dtype))
 
     def _real(self, shape: Shape, domain: str) -> Any:
         low, high, nonzero = DOMAINS[domain]
@@ -139,7 +139,7 @@ class Dice:
 Draw = Callable[[Dice], Case]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Row:
     """How one operation is tried: cases, the element types it takes, the operands with a gradient."""
 
@@ -288,7 +288,8 @@ def _gemm(dice: Dice) -> Case:
         dice.numbers((k, m) if flip_a else (m, k), "count"),
         dice.numbers((n, k) if flip_b else (k, n), "count"),
     ]
-    form = dice.draw(st.sampled_from(["plain", "bias", "relu", "both", "accumulate"]))
+    forms = ["plain", "bias", "accumulate", "relu", "both"]
+    form = dice.draw(st.sampled_from(forms[:3] if dice.dtype.kind == "complex" else forms))
     if form in ("bias", "both"):
         operands.append(dice.numbers((n,), "count"))
     if form == "accumulate":

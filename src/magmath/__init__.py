@@ -45,8 +45,13 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("Layout", "Mesh"), "magmath.layout"),
     **dict.fromkeys(("MemoryManager", "MemoryKind"), "magmath.memory.manager"),
 }
-_MODULES = {"random": "magmath.array.random", "nn": "magmath.nn", "optim": "magmath.optim",
-            "data": "magmath.data", "errors": "magmath.errors"}  # fmt: skip
+_MODULES = {
+    "random": "magmath.array.random",
+    "nn": "magmath.nn",
+    "optim": "magmath.optim",
+    "data": "magmath.data",
+    "errors": "magmath.errors",
+}
 _ALIASES = {"bool": ("magmath.core.dtypes", "bool_"), "DType": ("magmath.core.dtypes", "DType")}
 
 pi = 3.141592653589793

@@ -9,31 +9,34 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from magmath.array import session
 from magmath.array.engine import Cell, Data, data_of
 from magmath.core.dtypes import DType, promote, scalar_dtype
 from magmath.core.shapes import size_of
 from magmath.errors import LayoutError, ShapeError
-from magmath.graph import Node, Shape
+from magmath.graph import Node, Shape, apply
 from magmath.graph.node import NO_ATTRIBUTES, Line
 from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
-from magmath.ops.movement import REDISTRIBUTE
+from magmath.ops.movement import REDISTRIBUTE, redistribute
 
 Number = bool | int | float | complex
+Operand: TypeAlias = "Array | Number | np.ndarray[Any, Any] | np.generic"
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def user_line() -> Line:
     """The innermost line outside magmath: where the user wrote the operation."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
@@ -105,7 +108,7 @@ class Array:
         return tuple(sorted(v.value.version for v in variables)) if variables else ()
 
     def set_known(self, leaf: Node) -> None:
-        """Take `leaf` as this array's value; what depends on no variable forgets how it was made."""
+        """Take `leaf` as this array's value; without variables, forget how it was made."""
         self._leaf = leaf
         if self._node.variables or self._node.name == "variable":
             self._stamp = self._versions()
@@ -121,7 +124,9 @@ class Array:
         tensor = data.pool.get(data.handle)
         return (tensor.float() if data.dtype.name == "bfloat16" else tensor).numpy()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
         values = self.numpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
@@ -182,9 +187,14 @@ class Array:
         bound = bind_layout("redistribute", layout, self.shape)
         source = self if dtype is None else astype(self, dtype)
         node = Node(
-            REDISTRIBUTE, (source.node,), NO_ATTRIBUTES, self.shape, source.dtype,
-            layout=bound, line=user_line(),
-        )  # fmt: skip
+            REDISTRIBUTE,
+            (source.node,),
+            NO_ATTRIBUTES,
+            self.shape,
+            source.dtype,
+            layout=bound,
+            line=user_line(),
+        )
         return Array(node)
 
     def replicate(self, wait: bool = True) -> Array:
@@ -243,88 +253,88 @@ class Array:
     def __invert__(self) -> Array:
         return unary("bitwise_invert", self)
 
-    def __add__(self, other: Any) -> Array:
+    def __add__(self, other: Operand) -> Array:
         return _operator("add", self, other)
 
-    def __radd__(self, other: Any) -> Array:
+    def __radd__(self, other: Operand) -> Array:
         return _operator("add", other, self)
 
-    def __sub__(self, other: Any) -> Array:
+    def __sub__(self, other: Operand) -> Array:
         return _operator("subtract", self, other)
 
-    def __rsub__(self, other: Any) -> Array:
+    def __rsub__(self, other: Operand) -> Array:
         return _operator("subtract", other, self)
 
-    def __mul__(self, other: Any) -> Array:
+    def __mul__(self, other: Operand) -> Array:
         return _operator("multiply", self, other)
 
-    def __rmul__(self, other: Any) -> Array:
+    def __rmul__(self, other: Operand) -> Array:
         return _operator("multiply", other, self)
 
-    def __truediv__(self, other: Any) -> Array:
+    def __truediv__(self, other: Operand) -> Array:
         return _operator("divide", self, other)
 
-    def __rtruediv__(self, other: Any) -> Array:
+    def __rtruediv__(self, other: Operand) -> Array:
         return _operator("divide", other, self)
 
-    def __floordiv__(self, other: Any) -> Array:
+    def __floordiv__(self, other: Operand) -> Array:
         return _operator("floor_divide", self, other)
 
-    def __rfloordiv__(self, other: Any) -> Array:
+    def __rfloordiv__(self, other: Operand) -> Array:
         return _operator("floor_divide", other, self)
 
-    def __mod__(self, other: Any) -> Array:
+    def __mod__(self, other: Operand) -> Array:
         return _operator("remainder", self, other)
 
-    def __rmod__(self, other: Any) -> Array:
+    def __rmod__(self, other: Operand) -> Array:
         return _operator("remainder", other, self)
 
-    def __pow__(self, other: Any) -> Array:
+    def __pow__(self, other: Operand) -> Array:
         return _operator("power", self, other)
 
-    def __rpow__(self, other: Any) -> Array:
+    def __rpow__(self, other: Operand) -> Array:
         return _operator("power", other, self)
 
-    def __and__(self, other: Any) -> Array:
+    def __and__(self, other: Operand) -> Array:
         return _operator("bitwise_and", self, other)
 
-    def __rand__(self, other: Any) -> Array:
+    def __rand__(self, other: Operand) -> Array:
         return _operator("bitwise_and", other, self)
 
-    def __or__(self, other: Any) -> Array:
+    def __or__(self, other: Operand) -> Array:
         return _operator("bitwise_or", self, other)
 
-    def __ror__(self, other: Any) -> Array:
+    def __ror__(self, other: Operand) -> Array:
         return _operator("bitwise_or", other, self)
 
-    def __xor__(self, other: Any) -> Array:
+    def __xor__(self, other: Operand) -> Array:
         return _operator("bitwise_xor", self, other)
 
-    def __rxor__(self, other: Any) -> Array:
+    def __rxor__(self, other: Operand) -> Array:
         return _operator("bitwise_xor", other, self)
 
-    def __lshift__(self, other: Any) -> Array:
+    def __lshift__(self, other: Operand) -> Array:
         return _operator("bitwise_left_shift", self, other)
 
-    def __rlshift__(self, other: Any) -> Array:
+    def __rlshift__(self, other: Operand) -> Array:
         return _operator("bitwise_left_shift", other, self)
 
-    def __rshift__(self, other: Any) -> Array:
+    def __rshift__(self, other: Operand) -> Array:
         return _operator("bitwise_right_shift", self, other)
 
-    def __rrshift__(self, other: Any) -> Array:
+    def __rrshift__(self, other: Operand) -> Array:
         return _operator("bitwise_right_shift", other, self)
 
-    def __lt__(self, other: Any) -> Array:
+    def __lt__(self, other: Operand) -> Array:
         return _operator("less", self, other)
 
-    def __le__(self, other: Any) -> Array:
+    def __le__(self, other: Operand) -> Array:
         return _operator("less_equal", self, other)
 
-    def __gt__(self, other: Any) -> Array:
+    def __gt__(self, other: Operand) -> Array:
         return _operator("greater", self, other)
 
-    def __ge__(self, other: Any) -> Array:
+    def __ge__(self, other: Operand) -> Array:
         return _operator("greater_equal", self, other)
 
     def __eq__(self, other: Any) -> Array:  # type: ignore[override]
@@ -362,18 +372,19 @@ class Variable(Array):
         array = asarray(value, dtype=self.dtype, layout=self.node.layout)
         if array.shape != self.shape:
             raise ShapeError(f"set: variable {self.name} has shape {self.shape}, not {array.shape}")
-        self._cell.set(data_of(copy_of(array).evaluated()))
+        self._cell.set(data_of(copy_of(array, self.node.layout).evaluated()))
 
 
 # building expressions ---------------------------------------------------------------------------
 
 
-def copy_of(array: Array) -> Array:
-    """A new array with the same values, sharing nothing."""
-    return Array(e.apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line()))
+def copy_of(array: Array, layout: Layout | None = None) -> Array:
+    """A new array with the same values, sharing nothing; in `layout` if one is given."""
+    copied = apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())
+    return Array(copied if layout is None else redistribute(copied, layout))
 
 
-def _operator(operation: str, x: Any, y: Any) -> Any:
+def _operator(operation: str, x: Operand, y: Operand) -> Array:
     if not (isinstance(x, OPERANDS) and isinstance(y, OPERANDS)):
         return NotImplemented
     return binary(operation, x, y)
@@ -384,12 +395,12 @@ OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic)
 
 def binary(operation: str, x: Any, y: Any) -> Array:
     """An element-wise operation of two operands, promoted and broadcast; one may be a number."""
-    return Array(e.apply(e.OPERATIONS[operation], *operands(operation, x, y), line=user_line()))
+    return Array(apply(e.OPERATIONS[operation], *operands(operation, x, y), line=user_line()))
 
 
 def unary(operation: str, x: Array) -> Array:
     """An element-wise operation of one array."""
-    return Array(e.apply(e.OPERATIONS[operation], x.node, line=user_line()))
+    return Array(apply(e.OPERATIONS[operation], x.node, line=user_line()))
 
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:

@@ -12,7 +12,7 @@ from magmath.array.array import Array, Number, Variable, bind_layout, copy_of, u
 from magmath.array.engine import Data, data_of
 from magmath.core.dtypes import DEFAULT_FLOAT, DType, as_dtype, bool_, default_dtype, int64
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import Node, Shape
+from magmath.graph import Node, Shape, apply
 from magmath.layout import Layout, Rule, Split
 from magmath.memory.tensors import from_torch, to_torch
 from magmath.ops import creation
@@ -35,8 +35,15 @@ def default_layout(shape: Shape, nbytes: int) -> Layout:
     return Layout.whole(shape, mesh)
 
 
-def asarray(obj: Any, /, *, dtype: DTypeLike = None, layout: LayoutLike = None,
-            copy: bool | None = None, device: object = None) -> Array:  # fmt: skip
+def asarray(
+    obj: Any,
+    /,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    copy: bool | None = None,
+    device: object = None,
+) -> Array:
     """An array from nested sequences, Python numbers, NumPy arrays, torch tensors or an Array.
 
     layout: a Layout or a rule such as `Layout.split(0)`; by default small arrays are replicated
@@ -59,7 +66,7 @@ def asarray(obj: Any, /, *, dtype: DTypeLike = None, layout: LayoutLike = None,
 def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool) -> Array:
     result = array
     if dtype is not None and as_dtype(dtype) != array.dtype:
-        result = Array(e.apply(e.ASTYPE, array.node, dtype=as_dtype(dtype), line=user_line()))
+        result = Array(apply(e.ASTYPE, array.node, dtype=as_dtype(dtype), line=user_line()))
     if layout is not None:
         result = result.redistribute(layout)
     return copy_of(array) if copy and result is array else result
@@ -97,10 +104,13 @@ def _numpy(obj: Any) -> np.ndarray[Any, Any]:
 def variable(
     name: str, value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None
 ) -> Variable:
-    """A variable with this first value: what optimizers change, and `grad` differentiates by."""
+    """A variable with this first value: what optimizers change, and `grad` differentiates by.
+
+    It lies in `layout`, or where none is given as the value lies (see `asarray`).
+    """
     element = DEFAULT_FLOAT if dtype is None and isinstance(value, (int, float)) else dtype
     array = asarray(value, dtype=element, layout=layout)
-    return Variable(name, data_of(copy_of(array).evaluated()))
+    return Variable(name, data_of(copy_of(array, array.node.layout).evaluated()))
 
 
 def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:
@@ -123,8 +133,14 @@ def normal_shape(shape: int | tuple[int, ...]) -> Shape:
     return extents
 
 
-def full(shape: int | tuple[int, ...], fill_value: Number | Array, *, dtype: DTypeLike = None,
-         layout: LayoutLike = None, device: object = None) -> Array:  # fmt: skip
+def full(
+    shape: int | tuple[int, ...],
+    fill_value: Number | Array,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
     """An array filled with one number, or with the value of a 0-d array."""
     if isinstance(fill_value, Array):
         if fill_value.shape != ():
@@ -140,20 +156,35 @@ def full(shape: int | tuple[int, ...], fill_value: Number | Array, *, dtype: DTy
     return _made(creation.full(normal_shape(shape), value), layout)
 
 
-def zeros(shape: int | tuple[int, ...], *, dtype: DTypeLike = None, layout: LayoutLike = None,
-          device: object = None) -> Array:  # fmt: skip
+def zeros(
+    shape: int | tuple[int, ...],
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
     """An array of zeros, float32 by default."""
     return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, layout=layout)
 
 
-def ones(shape: int | tuple[int, ...], *, dtype: DTypeLike = None, layout: LayoutLike = None,
-         device: object = None) -> Array:  # fmt: skip
+def ones(
+    shape: int | tuple[int, ...],
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
     """An array of ones, float32 by default."""
     return full(shape, 1, dtype=dtype or DEFAULT_FLOAT, layout=layout)
 
 
-def empty(shape: int | tuple[int, ...], *, dtype: DTypeLike = None, layout: LayoutLike = None,
-          device: object = None) -> Array:  # fmt: skip
+def empty(
+    shape: int | tuple[int, ...],
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
     """An array whose values do not matter (zeros)."""
     return zeros(shape, dtype=dtype, layout=layout)
 
@@ -173,8 +204,16 @@ def ones_like(x: Array, /, *, dtype: DTypeLike = None) -> Array:
     return full_like(x, 1, dtype=dtype)
 
 
-def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: DTypeLike = None,
-           layout: LayoutLike = None, device: object = None) -> Array:  # fmt: skip
+def arange(
+    start: float,
+    /,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
     """start, start + step, … up to but not including stop (or 0 … start)."""
     if step == 0:
         raise ShapeError("arange: step must not be 0")
@@ -187,9 +226,17 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     return _made(e.add(scaled, parameter(first, element)), layout)
 
 
-def linspace(start: float, stop: float, /, num: int, *, dtype: DTypeLike = None,
-             endpoint: bool = True, layout: LayoutLike = None,
-             device: object = None) -> Array:  # fmt: skip
+def linspace(
+    start: float,
+    stop: float,
+    /,
+    num: int,
+    *,
+    dtype: DTypeLike = None,
+    endpoint: bool = True,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
     """`num` evenly spaced numbers from start to stop."""
     element = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
     step = (stop - start) / max(num - 1 if endpoint else num, 1)
@@ -198,8 +245,16 @@ def linspace(start: float, stop: float, /, num: int, *, dtype: DTypeLike = None,
     return _made(e.add(scaled, parameter(start, element)), layout)
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DTypeLike = None,
-        layout: LayoutLike = None, device: object = None) -> Array:  # fmt: skip
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
     """Ones on the k-th diagonal, zeros elsewhere."""
     shape = (n_rows, n_rows if n_cols is None else n_cols)
     rows, columns = creation.iota(shape, 0), creation.iota(shape, 1)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from magmath.core.dtypes import DType
 from magmath.graph import Graph, Node, Shape, topological
-from magmath.layout import Layout
+from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
 from magmath.ops.leaves import input_leaf
 from magmath.passes import pipeline
@@ -23,7 +25,8 @@ from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
 if TYPE_CHECKING:
-    from magmath.runtime.pool import Pool, Run
+    from magmath.runtime.pending import Run
+    from magmath.runtime.pool import Pool
 
 KEPT_PROGRAMS = 512
 Progress = Callable[[int, list[float]], None]
@@ -95,22 +98,31 @@ class Engine:
         return compiled
 
     def _build(self, graph: Graph) -> Compiled:
-        planned = pipeline.run(graph, self.environment)
-        used = [leaf for leaf in planned.graph.leaves if leaf.name != "constant"]
-        position = {leaf: i for i, leaf in enumerate(graph.leaves)}
-        inputs = [leaf for leaf in used if leaf.name != "parameter"]
-        donated = {
-            i: inputs.index(target)
-            for i, target in enumerate(planned.graph.targets)
-            if target is not None
+        lowered = _lowered(graph, self.environment)
+        team = self._team(graph, lowered)
+        program = msgspec.structs.replace(lowered.program, team=team)
+        return replace(lowered, identifier=self.pool.define(program), program=program)
+
+    def _team(self, graph: Graph, single: Compiled) -> Program | None:
+        """The same for the threads of a single worker, where a loop will run it."""
+        topology = self.pool.topology
+        updates = bool(graph.targets) and all(t is not None for t in graph.targets)
+        alone = self.environment.workers == 1 and topology.device == "cpu"
+        if not (alone and updates and topology.threads > 1) or self.environment.deterministic:
+            return None
+        environment = team_environment(topology.threads)
+        lanes = {
+            leaf: leaf.replace((), environment.whole(leaf.shape, shared=leaf.name != "parameter"))
+            for leaf in graph.leaves
         }
-        program = lower(planned.graph, planned.schedule, planned.storage, self.environment, donated)
-        return Compiled(
-            self.pool.define(program),
-            program,
-            tuple(position[leaf] for leaf in inputs),
-            tuple(position[leaf] for leaf in used if leaf.name == "parameter"),
+        shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
+        team = _lowered(shared, environment)
+        same = (team.inputs, team.parameters, team.program.donated) == (
+            single.inputs,
+            single.parameters,
+            single.program.donated,
         )
+        return team.program if same else None
 
     def run(
         self,
@@ -119,7 +131,7 @@ class Engine:
         *,
         steps: int = 1,
         progress: Progress | None = None,
-    ) -> tuple[list[Data], Any]:
+    ) -> tuple[list[Data], Run]:
         """Run a program on the data of `leaves`; the outputs' data, and the run itself.
 
         Variables among the targets must be given their new data by the caller.
@@ -183,6 +195,33 @@ def _unevaluated(graph: Graph) -> list[Node]:
             stack.extend(node.inputs)
     order = {node: i for i, node in enumerate(topological(graph.roots))}
     return sorted(wanted, key=order.__getitem__)
+
+
+def _lowered(graph: Graph, environment: Environment) -> Compiled:
+    """The program of a graph for certain workers, not yet sent anywhere."""
+    planned = pipeline.run(graph, environment)
+    position = {leaf: i for i, leaf in enumerate(graph.leaves)}
+    used = sorted(planned.graph.leaves, key=position.__getitem__)
+    inputs = [leaf for leaf in used if leaf.name != "parameter"]
+    parameters = [leaf for leaf in used if leaf.name == "parameter"]
+    donated = {
+        i: inputs.index(target)
+        for i, target in enumerate(planned.graph.targets)
+        if target is not None
+    }
+    program = lower(planned, inputs, parameters, environment, donated)
+    return Compiled(
+        -1,
+        program,
+        tuple(position[leaf] for leaf in inputs),
+        tuple(position[leaf] for leaf in parameters),
+    )
+
+
+def team_environment(threads: int) -> Environment:
+    """The planner's view of the threads of one worker: a barrier is cheap, memory is common."""
+    link = Link(latency=1e-6, bandwidth=3e10, shared_memory=True, barrier=1e-6)
+    return Environment(Mesh.line(threads), link, shares_memory=True)
 
 
 def data_of(leaf: Node) -> Data:

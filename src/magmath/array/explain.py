@@ -19,7 +19,10 @@ def explain(array: Array) -> str:
     engine = session.engine()
     node = array.node
     if node.is_leaf:
-        return f"{node.name} of shape {node.shape}, {node.dtype}, layout {node.layout}: nothing to compute"
+        return (
+            f"{node.name} of shape {node.shape}, {node.dtype}, layout {node.layout}: "
+            f"nothing to compute"
+        )
     graph = engine.cut(Graph((node,)))
     return describe(engine.compile(graph).program)
 

@@ -236,8 +236,9 @@ def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
     return _arg("argmin", x, axis, keepdims)
 
 
-def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None,
-                   include_initial: bool = False) -> Array:  # fmt: skip
+def cumulative_sum(
+    x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
     """Running sums along `axis`, from the first element (or from 0 with `include_initial`)."""
     x = as_array("cumulative_sum", x)
     if axis is None and x.ndim != 1:

@@ -55,24 +55,42 @@ def _placed(node: Node, layout: LayoutLike) -> Array:
     return Array(redistribute(node, bind_layout("random", layout, node.shape)))
 
 
-def uniform(low: float = 0.0, high: float = 1.0, shape: int | tuple[int, ...] = (), *,
-            dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:  # fmt: skip
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: int | tuple[int, ...] = (),
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Array:
     """Numbers drawn evenly from [low, high)."""
     node = _drawn(creation.UNIFORM, normal_shape(shape), dtype)
     scaled = e.multiply(node, parameter(high - low, node.dtype))
     return _placed(e.add(scaled, parameter(low, node.dtype)), layout)
 
 
-def normal(mean: float = 0.0, std: float = 1.0, shape: int | tuple[int, ...] = (), *,
-           dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:  # fmt: skip
+def normal(
+    mean: float = 0.0,
+    std: float = 1.0,
+    shape: int | tuple[int, ...] = (),
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Array:
     """Numbers from the normal distribution (Box–Muller)."""
     node = _drawn(creation.NORMAL, normal_shape(shape), dtype)
     scaled = e.multiply(node, parameter(std, node.dtype))
     return _placed(e.add(scaled, parameter(mean, node.dtype)), layout)
 
 
-def integers(low: int, high: int | None = None, shape: int | tuple[int, ...] = (), *,
-             dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:  # fmt: skip
+def integers(
+    low: int,
+    high: int | None = None,
+    shape: int | tuple[int, ...] = (),
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Array:
     """Integers from low up to but not including high (or from 0 up to low)."""
     first, last = (0, low) if high is None else (low, high)
     if last <= first:

@@ -1,4 +1,4 @@
-"""The current pool: made by `init`, or by the first operation, and ended by `shutdown` or at exit."""
+"""The current pool: made by `init` or the first operation, ended by `shutdown` or at exit."""
 
 from __future__ import annotations
 
@@ -63,9 +63,14 @@ def init(
 
     shutdown()
     pool = start_pool(
-        workers, device=device, threads=threads, launcher=launcher, deterministic=deterministic,
-        memory_limit=memory_limit, seed=seed,
-    )  # fmt: skip
+        workers,
+        device=device,
+        threads=threads,
+        launcher=launcher,
+        deterministic=deterministic,
+        memory_limit=memory_limit,
+        seed=seed,
+    )
     use(pool)
     return Session(pool)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import update_wrapper
 from typing import Any, overload
 
@@ -56,8 +56,9 @@ class _Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         engine = session.engine()
         leaves, tree = _flatten((args, kwargs))
-        values = [as_array("compile", v) if isinstance(v, (np.ndarray, np.generic)) else v
-                  for v in leaves]  # fmt: skip
+        values = [
+            as_array("compile", v) if isinstance(v, (np.ndarray, np.generic)) else v for v in leaves
+        ]
         key = (id(engine), tree, tuple([_signature(v) for v in values]))
         trace = self._traces.get(key)
         if trace is None:
@@ -73,8 +74,10 @@ class _Trace:
     ) -> None:
         self.engine = engine
         self.places = [self._placeholder(v) for v in values]
-        args, kwargs = _unflatten(tree, [Array(p) if p is not None else v
-                                         for p, v in zip(self.places, values, strict=True)])  # fmt: skip
+        args, kwargs = _unflatten(
+            tree,
+            [Array(p) if p is not None else v for p, v in zip(self.places, values, strict=True)],
+        )
         outputs, self.tree = _flatten(function(*args, **kwargs))
         for output in outputs:
             if not isinstance(output, Array):
@@ -110,28 +113,32 @@ def _signature(value: Any) -> Hashable:
     if isinstance(value, Array):
         return value.shape, value.dtype, value.layout
     if isinstance(value, (bool, int, float, complex)):
-        return type(value)
+        return "number", type(value).__name__
+    hashable: Hashable = value
     try:
-        hash(value)
+        hash(hashable)
     except TypeError:
         raise MagmathError(
             f"compile: an argument of type {type(value).__name__} is neither an array, a number, "
             f"nor hashable"
         ) from None
-    return value
+    return hashable
 
 
 def _flatten(value: Any) -> tuple[list[Any], Hashable]:
     """The leaves of nested lists, tuples and dictionaries, and their structure."""
-    if isinstance(value, (list, tuple)):
-        parts = [_flatten(v) for v in value]
-        kind = "list" if isinstance(value, list) else "tuple"
-        return [leaf for leaves, _ in parts for leaf in leaves], (kind, tuple(t for _, t in parts))
     if isinstance(value, dict):
-        keys = tuple(value)
-        leaves, (_, trees) = _flatten(tuple(value.values()))  # type: ignore[misc]
-        return leaves, ("dict", keys, trees)
+        leaves, trees = _flatten_all(value.values())
+        return leaves, ("dict", tuple(value), trees)
+    if isinstance(value, (list, tuple)):
+        leaves, trees = _flatten_all(value)
+        return leaves, ("list" if isinstance(value, list) else "tuple", trees)
     return [value], None
+
+
+def _flatten_all(values: Iterable[Any]) -> tuple[list[Any], tuple[Hashable, ...]]:
+    parts = [_flatten(value) for value in values]
+    return [leaf for leaves, _ in parts for leaf in leaves], tuple(tree for _, tree in parts)
 
 
 def _unflatten(tree: Any, leaves: Sequence[Any]) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -23,6 +24,7 @@ from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
 
 TRIALS = 7
+PAUSE_SECONDS = 0.05
 Call = Callable[[], object]
 
 
@@ -45,22 +47,23 @@ class GemmContestant(Contestant):
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         self._problem = Problem.of(case)
-        chosen = [fastest(candidates) for candidates in _products(self._problem)]
-        self._calls = [call for _, call in chosen]
+        products = _products(self._problem)
+        mixed = [fastest(candidates) for candidates in products]
+        steps = {name: [product[name] for product in products] for name in products[0]}
+        # The threads of several libraries get in each other's way: one for all may be faster.
+        steps["each its fastest"] = [
+            product[name] for product, name in zip(products, mixed, strict=True)
+        ]
+        chosen = fastest({name: partial(_run, calls) for name, calls in steps.items()})
+        self._calls = steps[chosen]
         seconds = self.round()
         flops = self._problem.flops_per_epoch * self._problem.epochs
-        return {
-            "variant": ", ".join(
-                f"{n} {name}" for name, n in Counter(n for n, _ in chosen).items()
-            ),
-            "gflops": flops / seconds / 1e9,
-        }
+        return {"variant": chosen, "products": Counter(mixed), "gflops": flops / seconds / 1e9}
 
     def round(self) -> float:
         start = time.perf_counter()
         for _ in range(self._problem.steps * self._problem.epochs):
-            for call in self._calls:
-                call()
+            _run(self._calls)
         return time.perf_counter() - start
 
     def finish(self) -> dict[str, Any]:
@@ -110,14 +113,22 @@ def _fortran(matrix: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
     return (matrix, False) if matrix.flags.f_contiguous else (matrix.T, True)
 
 
-def fastest(candidates: dict[str, Call]) -> tuple[str, Call]:
-    """The candidate with the least median time, measured in turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+def _run(calls: list[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def fastest(candidates: Mapping[str, Call]) -> str:
+    """The candidate with the least median time, each measured by itself."""
+    return min(candidates, key=lambda name: _seconds(candidates[name]))
+
+
+def _seconds(call: Call) -> float:
+    time.sleep(PAUSE_SECONDS)  # until the threads of another library have gone to sleep
+    call()
+    seconds = []
     for _ in range(TRIALS):
-        for name, call in candidates.items():
-            call()
-            start = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - start)
-    name = min(seconds, key=lambda name: median(seconds[name]))
-    return name, candidates[name]
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)

@@ -42,11 +42,14 @@ def flags_length(size: int) -> int:
     return LINE * (1 + size)
 
 
-def prepare_flags(flags: Flags, size: int) -> None:
-    """Write the initial state into barrier memory; for one rank, before any other uses it."""
+def prepare_flags(flags: Flags, size: int, cores: int) -> None:
+    """Write the initial state into barrier memory; for one rank, before any other uses it.
+
+    `cores`: the processor cores that the ranks have together; where they are fewer than `size`,
+    a rank that waits soon yields to others.
+    """
     flags[:] = 0
-    crowded = size > len(os.sched_getaffinity(0))
-    flags[SPIN] = _SPIN_CROWDED if crowded else _SPIN
+    flags[SPIN] = _SPIN if size <= cores else _SPIN_CROWDED
 
 
 def new_flags(size: int) -> Flags:
@@ -55,7 +58,7 @@ def new_flags(size: int) -> Flags:
     memory = np.zeros(words + LINE, np.uint64)
     skip = -memory.ctypes.data % (LINE * 8) // 8
     flags = memory[skip : skip + words]
-    prepare_flags(flags, size)
+    prepare_flags(flags, size, len(os.sched_getaffinity(0)))
     return flags
 
 

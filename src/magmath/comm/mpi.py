@@ -72,6 +72,10 @@ _NOWHERE = (0, 0)
 _LOOKS = 200  # looks at MPI before the processor is yielded at each
 _ALARM_EVERY = 16  # looks at MPI for one look at the alarm of other hosts
 
+_abandoned: list[object] = []
+"""Requests of aborted communicators and their tensors: MPI may still read and write there, so none
+of it may be given back before the process ends."""
+
 
 def world(shares_memory: bool = True) -> MPICommunicator:
     """The communicator of all processes that mpiexec (or srun) started. Collective; call it once.
@@ -87,11 +91,6 @@ def world(shares_memory: bool = True) -> MPICommunicator:
     return communicator
 
 
-def library() -> str:
-    """The name and version of the MPI library."""
-    return " ".join(MPI.Get_library_version().rstrip("\0").splitlines()[0].split())
-
-
 @final
 class MPICommunicator(Communicator):
     """The processes of an MPI communicator, seen from one of them. Making it is collective."""
@@ -102,7 +101,6 @@ class MPICommunicator(Communicator):
         self._flags = new_flags(1) if memory is None else memory
         self._comm = comm.Dup()
         self._alarm = comm.Dup()
-        self._abandoned: list[object] = []
         self._windows: WeakValueDictionary[int, Bytes] = WeakValueDictionary()
         self._calls = 0
         self._turn = 0
@@ -153,7 +151,7 @@ class MPICommunicator(Communicator):
         self._flags[ABORT] = 1
         if not self.shares_memory:
             others = [rank for rank in range(self.size) if rank != self.rank]
-            self._abandoned.extend([self._alarm.Isend([_EMPTY, MPI.BYTE], r) for r in others])
+            _abandoned.extend([self._alarm.Isend([_EMPTY, MPI.BYTE], r) for r in others])
 
     def close(self) -> None:
         if self.closed:
@@ -230,8 +228,7 @@ class MPICommunicator(Communicator):
             if looks % _ALARM_EVERY == 0 and not self.shares_memory and self._alarm.Iprobe():
                 self._flags[ABORT] = 1
             if self.aborted:
-                # MPI may still write there: nothing of it may be given back.
-                self._abandoned.extend([requests, buffers])
+                _abandoned.extend([requests, buffers])
                 raise lost()
             if looks > _LOOKS:
                 os.sched_yield()
@@ -297,8 +294,9 @@ def _common_flags(comm: MPI.Intracomm) -> Flags | None:
         return None
     nbytes = flags_length(comm.size) * np.dtype(np.uint64).itemsize
     memory = HostMemory.create(nbytes) if comm.rank == 0 else None
+    cores = _count_cores(comm)
     if memory:
-        prepare_flags(memory.array.view(np.uint64), comm.size)
+        prepare_flags(memory.array.view(np.uint64), comm.size, cores)
     place = np.array(memory.place if memory else _NOWHERE)
     comm.Bcast(place)
     array = memory.array if memory else attach((int(place[0]), int(place[1])), nbytes)
@@ -307,6 +305,14 @@ def _common_flags(comm: MPI.Intracomm) -> Flags | None:
     if memory:
         memory.seal()
     return array.view(np.uint64) if array is not None and attached[0] else None
+
+
+def _count_cores(comm: MPI.Intracomm) -> int:
+    """The processor cores on which the ranks, all on one host, may run: each may have its own."""
+    cores = np.zeros(os.sysconf("SC_NPROCESSORS_CONF"), np.uint8)
+    cores[list(os.sched_getaffinity(0))] = 1
+    comm.Allreduce(MPI.IN_PLACE, cores, MPI.MAX)
+    return int(cores.sum())
 
 
 def _remove_files(comm: MPI.Intracomm) -> None:

@@ -15,7 +15,7 @@ from magmath.errors import DTypeError
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type: its name, its kind ("bool", "int", "uint", "float", "complex"), its bytes."""
+    """An element type: name, kind ("bool", "int", "uint", "float", "complex"), bytes."""
 
     name: str
     kind: str
@@ -70,7 +70,6 @@ DTYPES: dict[str, DType] = {
 DEFAULT_FLOAT = float32
 DEFAULT_INT = int64
 
-_FLOAT_OF_WIDTH = {4: float32, 8: float64}
 _COMPLEX_PART = {complex64: float32, complex128: float64}
 
 

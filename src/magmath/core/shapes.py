@@ -24,8 +24,8 @@ def broadcast(operation: str, *shapes: Shape) -> Shape:
         if len(wide) > 1:
             raise ShapeError(
                 f"{operation}: shapes {', '.join(map(str, shapes))} do not broadcast: dimension "
-                f"-{from_right} is {' and '.join(map(str, sorted(wide)))}; dimensions must be equal "
-                f"or 1, counted from the right"
+                f"-{from_right} is {' and '.join(map(str, sorted(wide)))}; dimensions must be "
+                f"equal or 1, counted from the right"
             )
         result.append(wide.pop() if wide else 1)
     return tuple(reversed(result))

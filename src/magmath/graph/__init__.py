@@ -1,10 +1,17 @@
 """Nodes, graphs and operation records: what a user's lines become before anything is computed."""
 
 from magmath.graph.graph import Graph, rewrite, topological, users_of
-from magmath.graph.node import Node, Shape, where_built
+from magmath.graph.node import Node, Shape
 from magmath.graph.operation import LocalCall, Operation, apply
 
 __all__ = [
-    "Graph", "LocalCall", "Node", "Operation", "Shape", "apply", "rewrite", "topological",
-    "users_of", "where_built",
-]  # fmt: skip
+    "Graph",
+    "LocalCall",
+    "Node",
+    "Operation",
+    "Shape",
+    "apply",
+    "rewrite",
+    "topological",
+    "users_of",
+]

@@ -51,6 +51,15 @@ class Graph:
             tuple(new[node] for node in self.emitted),
         )
 
+    def substituted(self, new: Mapping[Node, Node]) -> Graph:
+        """The graph with some nodes replaced by others of the same shape and type."""
+        made: dict[Node, Node] = {}
+        for node in self.nodes:
+            inputs = tuple(made[source] for source in node.inputs)
+            same = inputs == node.inputs
+            made[node] = new.get(node) or (node if same else node.replace(inputs))
+        return self.mapped(made)
+
     @cached_property
     def nodes(self) -> list[Node]:
         """All nodes, in topological order."""
@@ -80,9 +89,8 @@ class Graph:
             arguments = [f"%{number[source]}" for source in node.inputs]
             arguments += [f"{k}={v}" for k, v in node.attributes.items()]
             layout = f" {node.layout}" if node.layout is not None else ""
-            lines.append(
-                f"%{i} = {node.name}({', '.join(arguments)}) {list(node.shape)}:{node.dtype}{layout}"
-            )
+            call = f"{node.name}({', '.join(arguments)})"
+            lines.append(f"%{i} = {call} {list(node.shape)}:{node.dtype}{layout}")
         lines.append("return " + ", ".join(f"%{number[node]}" for node in self.outputs))
         if self.emitted:
             lines.append("emit " + ", ".join(f"%{number[node]}" for node in self.emitted))

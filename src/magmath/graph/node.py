@@ -40,7 +40,7 @@ class Node:
         "shape",
         "value",
         "variables",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -87,17 +87,18 @@ class Node:
             size *= extent
         return size
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the whole array, wherever they lie."""
-        return self.size * self.dtype.itemsize
-
     def replace(self, inputs: tuple[Node, ...], layout: Layout | None = None) -> Node:
         """The same operation on other inputs, in a layout."""
         return Node(
-            self.operation, inputs, self.attributes, self.shape, self.dtype,
-            layout=layout if layout is not None else self.layout, line=self.line, value=self.value,
-        )  # fmt: skip
+            self.operation,
+            inputs,
+            self.attributes,
+            self.shape,
+            self.dtype,
+            layout=layout if layout is not None else self.layout,
+            line=self.line,
+            value=self.value,
+        )
 
     def __repr__(self) -> str:
         layout = f" {self.layout}" if self.layout is not None else ""
@@ -112,8 +113,3 @@ def _variables_of(inputs: Iterable[Node]) -> frozenset[Node]:
         elif node.variables:
             found = node.variables if not found else found | node.variables
     return found
-
-
-def where_built(line: Line) -> str:
-    """`file:line` of the user's code that built a node, for messages."""
-    return f"{line[0]}:{line[1]}" if line else "an internal line"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.core.dtypes import DType
 from magmath.core.index import Tile
@@ -21,13 +21,29 @@ if TYPE_CHECKING:
     import torch
 
 
+class KernelContext(Protocol):
+    """What a kernel may ask of the executor that binds it."""
+
+    def gemm(
+        self,
+        out: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        *,
+        bias: torch.Tensor | None = None,
+        activation: str = "none",
+        alpha: torch.Tensor | None = None,
+        accumulate: bool = False,
+    ) -> Callable[[], object]:
+        """A ready product: out = activation(a·b + bias), or out += alpha·a·b."""
+
+
 @dataclass(slots=True)
 class LocalCall:
     """One operation on one worker's tensors, to be bound to a ready call.
 
     `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers); `tile` and `shape`
     say which elements of the whole array `out` holds, for operations that count elements.
-    `context` is the executor's: device, tuner, seed.
     """
 
     out: torch.Tensor
@@ -35,7 +51,7 @@ class LocalCall:
     attributes: Mapping[str, Any]
     tile: Tile
     shape: Shape
-    context: Any
+    context: KernelContext
 
 
 Inference = tuple[Shape, DType]

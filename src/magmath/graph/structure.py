@@ -1,4 +1,4 @@
-"""Index structures: `"mk,kn->mn"` taken apart, and the parts that deterministic mode computes by."""
+"""Index structures: `"mk,kn->mn"` taken apart, and the parts that deterministic mode uses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def structure_of(node: Node) -> Structure:
 
 
 def logical_letter(structure: Structure, node: Node) -> str | None:
-    """The letter of the result by whose parts deterministic mode computes: the first that can be."""
+    """The letter of the result that deterministic mode computes in parts: the first it can."""
     for letter, extent in zip(structure.output, node.shape, strict=True):
         if letter != "." and extent > 1:
             return letter

@@ -1,23 +1,22 @@
-"""The local matrix product, bound once and called many times.
+"""The local matrix product of the replayed path: chosen once by the tuner, then called.
 
-out = activation(a·b + bias), or out += alpha·a·b, for matrices or stacks of them. Several libraries
-compute it, each the fastest on some shapes: the candidates are a table, and the tuner picks one
-when the call is bound. A bound call checks nothing and allocates nothing where the library allows.
+`bind_gemm` looks at the operands' form, has the tuner measure the candidates of that form where it
+does not know them yet, and returns a call without arguments or checks. Binding costs a few
+milliseconds the first time a form is seen on a machine, and tens of microseconds from then on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache, partial
 
 import torch
 
-Alpha = float | Callable[[], float]
+from magmath.kernels.gemm_candidates import Candidate, candidates_for, sequence
+from magmath.kernels.product import Number, Product, check, key, reduced, stand_in
+from magmath.kernels.tuner import Call, Tuner, tuner_for
 
-
-def tuner_for(deterministic: bool) -> None:
-    """The process's tuner; None where results must not depend on timings."""
-    return None
+__all__ = ["bind_gemm", "tuner_for"]
 
 
 def bind_gemm(
@@ -25,39 +24,60 @@ def bind_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
     *,
+    alpha: Number | Callable[[], Number] = 1.0,
+    beta: Number = 0.0,
     bias: torch.Tensor | None = None,
     activation: str = "none",
-    alpha: Alpha = 1.0,
-    beta: float = 0.0,
-    tuner: Any,
-) -> Callable[[], object]:
-    """A ready call for out = activation(a·b + bias) (beta 0) or out += alpha·a·b (beta 1)."""
-    unsigned = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-    if out.dtype in unsigned:
-        out, a, b = (t.view(unsigned[out.dtype]) for t in (out, a, b))
-        bias = None if bias is None else bias.view(out.dtype)
-    value = alpha if callable(alpha) else lambda: alpha
-    if out.ndim == 2 and beta == 0.0 and alpha == 1.0:
-        product = (
-            (lambda: torch.mm(a, b, out=out))
-            if bias is None
-            else (lambda: torch.addmm(bias, a, b, out=out))
-        )
-    elif out.ndim == 2:
-        product = lambda: torch.addmm(out, a, b, beta=beta, alpha=value(), out=out)
-    else:
+    tuner: Tuner,
+) -> Call:
+    """A ready call for out = activation(alpha · a·b + beta · out + bias).
 
-        def product() -> torch.Tensor:
-            c = torch.matmul(a, b)
-            if beta:
-                return out.add_(c, alpha=value())
-            return out.copy_(c if bias is None else c + bias)
+    a is (…, m, k), b (…, k, n), out (…, m, n) with the batch dimensions of a and b broadcast, bias
+    a row (n,); all of one type on one device, in any strides (transposed views are how a transposed
+    product is asked for). out must not overlap a or b. `alpha` may be a function that is asked
+    before every call; `activation` is "none" or "relu". With beta = 0 what out held is not read.
 
-    if activation == "none":
-        return product
+    float16 and bfloat16 accumulate in float32; integers are exact modulo 2 to their width; bool is
+    the product over "or" and "and". The call reads and writes the tensors' memory as it is then;
+    one such call is not for several threads at once.
 
-    def activated() -> object:
-        product()
-        return out.clamp_(min=0)
+    Raises ShapeError or DTypeError for operands that do not fit, ValueError for an unknown
+    activation.
+    """
+    if activation not in ("none", "relu"):
+        raise ValueError(f"gemm: activation must be 'none' or 'relu', was given {activation!r}")
+    product = Product(out, a, b, alpha, beta, bias, activation == "relu")
+    check(product)
+    if out.numel() == 0:
+        return _nothing
+    return sequence(*[_bind(part, tuner) for part in reduced(product)])
 
-    return activated
+
+def _bind(product: Product, tuner: Tuner) -> Call:
+    """The tuner's choice for a product of two or three dimensions."""
+    if product.out.is_cuda and product.dtype in (torch.float16, torch.bfloat16):
+        _accumulate_in_float32()
+    inner = partial(_bind, tuner=tuner)
+    offered = {c.name: c for c in candidates_for(product, tuner.workspace_limit)}
+    name = next(iter(offered))
+    if product.extents[2] > 0:
+        operands = cache(partial(stand_in, product))
+
+        def trial(candidate: Candidate) -> Call:
+            return candidate.bind(operands(), inner)
+
+        wait = torch.cuda.synchronize if product.out.is_cuda else None
+        trials = {name: partial(trial, candidate) for name, candidate in offered.items()}
+        name = tuner.choose(key(product), trials, wait)
+    return offered[name].bind(product, inner)
+
+
+def _nothing() -> None:
+    """The product without elements."""
+
+
+@cache
+def _accumulate_in_float32() -> None:
+    """Forbid cuBLAS to add partial sums of half types in half precision."""
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False

@@ -329,7 +329,8 @@ def _tensor_log(x: torch.Tensor) -> torch.Tensor:
     mantissa = (pattern & 0xFFFFFFFFFFFFF | 0x3FF0000000000000).view(torch.float64)
     large = mantissa > 1.4142135623730951
     mantissa = torch.where(large, mantissa * 0.5, mantissa)
-    return log_series(mantissa, (exponent + large.long()).double())
+    logarithm: torch.Tensor = log_series(mantissa, (exponent + large.long()).double())
+    return logarithm
 
 
 def _tensor_sqrt(x: torch.Tensor) -> torch.Tensor:

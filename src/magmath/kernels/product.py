@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from magmath.errors import DTypeError, ShapeError
@@ -59,11 +60,6 @@ class Product:
         """The type of all operands."""
         return self.out.dtype
 
-    @property
-    def operands(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """out, a and b."""
-        return self.out, self.a, self.b
-
     def current_alpha(self) -> Number:
         """alpha's value now."""
         return self.alpha() if callable(self.alpha) else self.alpha
@@ -74,11 +70,8 @@ def check(product: Product) -> None:
     out, a, b, bias = product.out, product.a, product.b, product.bias
     m, n, k = product.extents
     fits = a.ndim >= 2 and b.ndim >= 2 and a.shape[-2:] == (m, k) and b.shape[-2:] == (k, n)
-    try:
-        fits = fits and torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) == out.shape[:-2]
-    except RuntimeError:
-        fits = False
-    if not fits or (bias is not None and bias.shape != (n,)):
+    batch = _broadcast(a.shape[:-2], b.shape[:-2])
+    if not fits or batch != out.shape[:-2] or (bias is not None and bias.shape != (n,)):
         row = f" + {tuple(bias.shape)}" if bias is not None else ""
         raise ShapeError(
             f"gemm: needs (…, m, k) @ (…, k, n) + (n,) into (…, m, n), was given "
@@ -90,9 +83,29 @@ def check(product: Product) -> None:
             f"gemm: all operands need one type, was given {', '.join(sorted(map(str, types)))}; "
             "convert them first"
         )
-    whole = not (out.is_floating_point() or out.is_complex())
-    if whole and not callable(product.alpha) and (product.alpha % 1 or product.beta % 1):
-        raise DTypeError(f"gemm: alpha and beta must be whole numbers for {out.dtype}")
+    if not (out.is_floating_point() or out.is_complex()):
+        _check_whole(product)
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The common batch dimensions; None where there are none."""
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        return None
+
+
+def _check_whole(product: Product) -> None:
+    """DTypeError where a factor would leave the integers, or the two truth values."""
+    factors = [product.beta] if callable(product.alpha) else [product.alpha, product.beta]
+    if product.dtype == torch.bool:
+        if callable(product.alpha) or product.alpha != 1 or product.beta not in (0, 1):
+            raise DTypeError("gemm: for bool, alpha must be 1 and beta 0 or 1")
+    elif any(isinstance(factor, complex) or factor % 1 for factor in factors):
+        raise DTypeError(
+            f"gemm: alpha and beta must be whole numbers for {product.dtype}, were given "
+            f"{' and '.join(map(str, factors))}"
+        )
 
 
 def reduced(product: Product) -> list[Product]:
@@ -122,7 +135,7 @@ def _signed(product: Product) -> Product:
     if signed is None:
         return replace(product, relu=product.relu and product.dtype not in _NEVER_NEGATIVE)
     bias = product.bias.view(signed) if product.bias is not None else None
-    out, a, b = (x.view(signed) for x in product.operands)
+    out, a, b = (x.view(signed) for x in (product.out, product.a, product.b))
     return replace(product, out=out, a=a, b=b, bias=bias, relu=False)
 
 
@@ -131,7 +144,7 @@ _NEVER_NEGATIVE = (torch.bool, torch.uint8)
 
 def _flat_rows(product: Product) -> Product | None:
     """All rows of a batch against one matrix: a single product, if the rows lie evenly."""
-    out, a, b = product.operands
+    out, a, b = product.out, product.a, product.b
     try:
         return replace(
             product,
@@ -143,30 +156,81 @@ def _flat_rows(product: Product) -> Product | None:
         return None
 
 
-def stand_in(product: Product) -> Product:
-    """A product of the same form on operands of its own, no longer than what is measured."""
-    m, n, k = _measured_extents(product)
-    batch = _measured_batch(product)
-    bias = product.bias
-    if bias is not None:
-        bias = _like(bias, (n,), batch=())
-    return replace(
-        product,
-        out=_like(product.out, (m, n), batch),
-        a=_like(product.a, (m, k), batch),
-        b=_like(product.b, (k, n), batch),
-        bias=bias,
-        alpha=_constant(product),
-    )
+def leading(x: torch.Tensor) -> tuple[bool, int] | None:
+    """How BLAS sees a matrix: as the transpose of what lies in memory row by row, and how many
+    elements apart the rows are; None where neither rows nor columns are contiguous."""
+    rows, columns = x.shape[-2:]
+    down, across = x.stride()[-2:]
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        return False, max(columns, 1) if rows == 1 else down
+    if (down == 1 or rows == 1) and (across >= rows or columns == 1):
+        return True, max(rows, 1) if columns == 1 else across
+    return None
 
 
 def key(product: Product) -> str:
-    """The form of a product: sizes, types, memory orders, what is added."""
+    """The form of a product: sizes, type, memory orders, device, and what is added."""
     m, n, k = _measured_extents(product)
-    batch = "".join(f"{extent}x" for extent in _measured_batch(product))
-    orders = "".join(_order(x) for x in (product.a, product.b, product.out))
-    scale = "" if product.is_plain else f" beta={product.beta:g}" if _real(product.beta) else " …"
-    bias = " bias" if product.bias is not None else ""
-    relu = " relu" if product.relu else ""
+    batch = f"{_measured_batch(product)}x" if product.out.ndim == 3 else ""
+    orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
     dtype = str(product.dtype).removeprefix("torch.")
-    return f"gemm {batch}{m}x{n}x{k} {dtype} {orders} {product.out.device.type}{scale}{bias}{relu}"
+    words = ["gemm", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
+    if not product.is_plain:
+        words.append("accumulated" if product.beta else "scaled")
+    words += ["bias"] * (product.bias is not None) + ["relu"] * product.relu
+    return " ".join(words)
+
+
+def stand_in(product: Product) -> Product:
+    """A product of the same form on operands of its own, no longer than what is measured."""
+    m, n, k = _measured_extents(product)
+    return replace(
+        product,
+        out=_like(product.out, m, n, _measured_batch(product)),
+        a=_like(product.a, m, k, _measured_batch(product)),
+        b=_like(product.b, k, n, _measured_batch(product)),
+        bias=_values(product.bias, n) if product.bias is not None else None,
+        alpha=product.current_alpha(),
+    )
+
+
+_ORDERS = {False: "n", True: "t", None: "s"}
+
+
+def _order(x: torch.Tensor) -> bool | None:
+    form = leading(x)
+    return None if form is None else form[0]
+
+
+def _measured_extents(product: Product) -> tuple[int, int, int]:
+    m, n, k = product.extents
+    if m * n * k <= TINY:
+        m, n, k = (1 << (extent - 1).bit_length() for extent in (m, n, k))
+    return min(m, TUNED_EXTENT), min(n, TUNED_EXTENT), min(k, TUNED_EXTENT)
+
+
+def _measured_batch(product: Product) -> int:
+    if product.out.ndim == 2:
+        return 1
+    m, n, k = _measured_extents(product)
+    return min(product.out.shape[0], max(1, TUNED_EXTENT**2 // (m * n + n * k + k * m)))
+
+
+def _like(x: torch.Tensor, rows: int, columns: int, batch: int) -> torch.Tensor:
+    """A matrix, or a batch, that lies in memory as `x` does."""
+    shared = x.ndim == 3 and x.stride(0) == 0
+    count = 1 if shared else batch
+    match _order(x):
+        case False:
+            made = _values(x, count * rows * columns).view(count, rows, columns)
+        case True:
+            made = _values(x, count * rows * columns).view(count, columns, rows).mT
+        case None:
+            made = _values(x, count * rows * columns * 4).view(count, 2 * rows, 2 * columns)
+            made = made[:, ::2, ::2]
+    return made.expand(batch, -1, -1) if x.ndim == 3 else made[0]
+
+
+def _values(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Small numbers of the type and on the device of `x`; no random state is touched."""
+    return torch.arange(count, device=x.device).remainder_(7).sub_(3).to(x.dtype)

@@ -6,8 +6,12 @@ that `magmath.kernels.blas` can set it for the library that it loads.
 
 from __future__ import annotations
 
-import threadpoolctl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
 import torch
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 _limit: int | None = None
 
@@ -25,4 +29,18 @@ def set_threads(count: int) -> None:
 def limit_loaded() -> None:
     """Set the limit for the libraries that are loaded by now, if there is one."""
     if _limit is not None:
-        threadpoolctl.threadpool_limits(_limit, "blas")
+        threadpool_limits(_limit, "blas")
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Every BLAS uses one thread within: for threads that compute side by side."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    import scipy.linalg.cython_blas  # noqa: F401  its library must be loaded to be found
+
+    return ThreadpoolController()

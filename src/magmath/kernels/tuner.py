@@ -30,17 +30,17 @@ from magmath.core.cpu import cpu_name
 Call = Callable[[], object]
 
 ROUNDS = 5
-LONG_ROUNDS = 3
 ROUND_SECONDS = 100e-6
-LONG_SECONDS = 5e-3  # an operation that takes longer gets fewer rounds
+BUDGET_SECONDS = 15e-3  # no further round is begun after it
 HOPELESS = 3.0  # times slower than another candidate at first: not measured further
 ADVANTAGE = 0.95  # what a candidate must do against the default one to replace it
+DISTURBED = 1.5  # median over minimum: something else was running
 WORKSPACE_LIMIT = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A decision: the median seconds of a call of every candidate, the default one first."""
+    """A decision: the seconds of a call of every candidate, the default one first."""
 
     key: str
     chosen: str
@@ -86,9 +86,10 @@ class Tuner:
         with self._lock:
             known = self._decisions().get(full)
             if known is None or known.seconds.keys() != candidates.keys():
-                known = self._measure(full, candidates, synchronize or (lambda: None))
+                known, calm = self._measure(full, candidates, synchronize or (lambda: None))
                 self._decisions()[full] = known
-                self._append(known)
+                if calm:
+                    self._append(known)
         return known.chosen
 
     def table(self) -> list[Timing]:
@@ -98,13 +99,16 @@ class Tuner:
 
     def _measure(
         self, key: str, candidates: Mapping[str, Callable[[], Call]], synchronize: Call
-    ) -> Timing:
-        calls = {name: bind() for name, bind in candidates.items()}
-        seconds = _measured(calls, synchronize)
+    ) -> tuple[Timing, bool]:
+        """The decision, and whether the machine was calm enough to keep it for other processes."""
+        rounds = _rounds({name: bind() for name, bind in candidates.items()}, synchronize)
+        # What else runs on the machine only adds to a timing, so the least one counts.
+        seconds = {name: min(taken) for name, taken in rounds.items()}
         default = next(iter(seconds))
         best = min(seconds, key=seconds.__getitem__)
         chosen = best if seconds[best] < ADVANTAGE * seconds[default] else default
-        return Timing(key, chosen, seconds)
+        calm = median(rounds[chosen]) < DISTURBED * seconds[chosen]
+        return Timing(key, chosen, seconds), calm
 
     # the file ------------------------------------------------------------------------------------
 
@@ -175,8 +179,8 @@ def tuner_for(deterministic: bool) -> Tuner:
         return Tuner()
 
 
-def _measured(calls: Mapping[str, Call], synchronize: Call) -> dict[str, float]:
-    """Median seconds of a call of each, measured in turns; of the hopeless ones, of two."""
+def _rounds(calls: Mapping[str, Call], synchronize: Call) -> dict[str, list[float]]:
+    """Seconds of a call of each, several times, in turns; of the hopeless ones, only twice."""
 
     def seconds(call: Call, times: int) -> float:
         start = time.perf_counter()
@@ -187,15 +191,17 @@ def _measured(calls: Mapping[str, Call], synchronize: Call) -> dict[str, float]:
 
     for call in calls.values():
         seconds(call, 1)  # loads and compiles
-    found = {name: min(seconds(call, 1), seconds(call, 1)) for name, call in calls.items()}
-    fastest = min(found.values())
-    left = [name for name in calls if found[name] <= HOPELESS * fastest]
-    repeats = {name: max(1, int(ROUND_SECONDS / max(found[name], 1e-7))) for name in left}
-    rounds = range(ROUNDS if fastest < LONG_SECONDS else LONG_ROUNDS)
-    taken = [{name: seconds(calls[name], repeats[name]) for name in left} for _ in rounds]
-    for name in left:
-        found[name] = median(one[name] for one in taken)
-    return found
+    start = time.perf_counter()
+    taken = {name: [seconds(call, 1), seconds(call, 1)] for name, call in calls.items()}
+    fastest = min(map(min, taken.values()))
+    left = [name for name in calls if min(taken[name]) <= HOPELESS * fastest]
+    repeats = {name: int(ROUND_SECONDS / max(min(taken[name]), 1e-7)) for name in left}
+    for _ in range(ROUNDS):
+        for name in left:
+            taken[name].append(seconds(calls[name], max(1, repeats[name])))
+        if time.perf_counter() - start > BUDGET_SECONDS:
+            break
+    return taken
 
 
 def _encoded(timing: Timing) -> bytes:

@@ -5,6 +5,12 @@ from magmath.nn.losses import cross_entropy, mean_squared_error
 from magmath.train.network import NeuralNetwork
 
 __all__ = [
-    "Activation", "Dense", "Dropout", "Flatten", "Layer", "NeuralNetwork", "cross_entropy",
+    "Activation",
+    "Dense",
+    "Dropout",
+    "Flatten",
+    "Layer",
+    "NeuralNetwork",
+    "cross_entropy",
     "mean_squared_error",
-]  # fmt: skip
+]

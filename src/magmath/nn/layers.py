@@ -7,6 +7,7 @@ tensors are (N, C, H, W) in meaning; `Dense` takes (N, features).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -29,7 +30,7 @@ ACTIVATIONS = {
 }
 
 
-def activation_function(name: str) -> object:
+def activation_function(name: str) -> Callable[[Array], Array]:
     """The function of this name; MagmathError listing the names."""
     if name not in ACTIVATIONS:
         raise MagmathError(f"activation {name!r} is not known; there are {', '.join(ACTIVATIONS)}")
@@ -108,7 +109,7 @@ class Dense(Layer):
         y = x @ parameters["weight"]
         if self.bias:
             y = y + parameters["bias"]
-        return ACTIVATIONS[self.activation](y)
+        return activation_function(self.activation)(y)
 
 
 @final
@@ -127,7 +128,7 @@ class Activation(Layer):
     def __call__(
         self, x: Array, parameters: dict[str, Array], noise: Noise | None, index: int
     ) -> Array:
-        return ACTIVATIONS[self.name](x)
+        return activation_function(self.name)(x)
 
 
 @final

@@ -14,7 +14,7 @@ from magmath.core.dtypes import DType, int64
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Kernel
 from magmath.ops.native_emit import NativeCall, Writer
-from magmath.ops.rules import LETTERS, no_gradient
+from magmath.ops.rules import LETTERS, no_gradient, numpy_name
 
 
 def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
@@ -41,10 +41,16 @@ def _emit_full(w: Writer, call: NativeCall) -> None:
 
 
 FULL = Operation(
-    name="full", infer=_created, axes=_created_axes, reduction=None,
-    vjp=lambda node, g: (_sum_all(g),), kernel=_full_kernel, native=_emit_full,
-    reference=lambda value, *, shape, dtype: np.full(shape, value), flops=_element_flops,
-)  # fmt: skip
+    name="full",
+    infer=_created,
+    axes=_created_axes,
+    reduction=None,
+    vjp=lambda node, g: (_sum_all(g),),
+    kernel=_full_kernel,
+    native=_emit_full,
+    reference=lambda value, *, shape, dtype: np.full(shape, value),
+    flops=_element_flops,
+)
 
 
 def _sum_all(g: Node) -> Node:
@@ -75,16 +81,23 @@ def _emit_iota(w: Writer, call: NativeCall) -> None:
 
 
 def _iota_reference(*, shape: Shape, dtype: DType, axis: int) -> Any:
-    index = np.arange(shape[axis], dtype=dtype.name)
+    index = np.arange(shape[axis], dtype=numpy_name(dtype))
     return np.broadcast_to(
         index.reshape([-1 if d == axis else 1 for d in range(len(shape))]), shape
     )
 
 
 IOTA = Operation(
-    name="iota", infer=_created, axes=_created_axes, reduction=None, vjp=no_gradient,
-    kernel=_iota_kernel, native=_emit_iota, reference=_iota_reference, flops=_element_flops,
-)  # fmt: skip
+    name="iota",
+    infer=_created,
+    axes=_created_axes,
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_iota_kernel,
+    native=_emit_iota,
+    reference=_iota_reference,
+    flops=_element_flops,
+)
 
 
 def iota(shape: Shape, axis: int, dtype: DType = int64) -> Node:
@@ -119,7 +132,7 @@ def _random_reference(fill: str) -> Callable[..., Any]:
         out = torch.empty(shape, dtype=to_torch(dtype))
         tile = tuple(IndexSet.range(0, extent) for extent in shape)
         getattr(philox, fill)(out, tile, shape, int(seed), int(stream))
-        return out.numpy()
+        return (out.float() if dtype.name == "bfloat16" else out).numpy()
 
     return reference
 
@@ -139,10 +152,16 @@ def _emit_uniform(w: Writer, call: NativeCall) -> bool:
 
 def _random(name: str, fill: str, native: Any, flops: float) -> Operation:
     return Operation(
-        name=name, infer=_created, axes=_created_axes, reduction=None, vjp=no_gradient,
-        kernel=_random_kernel(fill), native=native, reference=_random_reference(fill),
+        name=name,
+        infer=_created,
+        axes=_created_axes,
+        reduction=None,
+        vjp=no_gradient,
+        kernel=_random_kernel(fill),
+        native=native,
+        reference=_random_reference(fill),
         flops=lambda node: flops * node.size,
-    )  # fmt: skip
+    )
 
 
 UNIFORM = _random("random_uniform", "fill_uniform", _emit_uniform, 20)
@@ -165,10 +184,16 @@ def _permutation_reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType
 
 
 PERMUTATION = Operation(
-    name="random_permutation", infer=_created, axes=lambda node: ",->.", reduction=None,
-    vjp=no_gradient, kernel=_permutation_kernel, native=None,
-    reference=_permutation_reference, flops=lambda node: 40.0 * node.size,
-)  # fmt: skip
+    name="random_permutation",
+    infer=_created,
+    axes=lambda node: ",->.",
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_permutation_kernel,
+    native=None,
+    reference=_permutation_reference,
+    flops=lambda node: 40.0 * node.size,
+)
 
 OPERATIONS = {
     operation.name: operation for operation in (FULL, IOTA, UNIFORM, NORMAL, BITS, PERMUTATION)

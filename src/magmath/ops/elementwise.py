@@ -12,15 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, bool_
+from magmath.core.dtypes import DType, bool_, real_dtype
 from magmath.core.shapes import broadcast
+from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients, Vjp
+from magmath.graph.operation import Gradients, Kernel, Vjp
 from magmath.ops.leaves import constant
 from magmath.ops.rules import (
+    Result,
     check_kind,
     flops_per_element,
+    is_numpy_only,
     no_gradient,
+    numpy_call,
+    numpy_name,
     pointwise_axes,
     pointwise_infer,
     torch_kernel,
@@ -35,7 +40,8 @@ def _row(
     *,
     torch: str | None = None,
     numpy: Callable[..., Any] | None = None,
-    result: DType | None = None,
+    result: Result = None,
+    kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
 ) -> Operation:
     reference = numpy or getattr(np, torch or name)
@@ -45,12 +51,26 @@ def _row(
         axes=pointwise_axes,
         reduction=None,
         vjp=vjp,
-        kernel=torch_kernel(torch or name, reference),
+        kernel=kernel(torch or name, reference),
         native=native,
         reference=reference,
         flops=flops_per_element(flops),
         elementwise=True,
     )
+
+
+def _test_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch's tests of single numbers take no `out`."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        if is_numpy_only(*call.inputs):
+            return numpy_call(call, reference)
+        function, (x,), out = getattr(torch, name), call.inputs, call.out
+        return lambda: out.copy_(function(x))
+
+    return bind
 
 
 def _c(value: float, like: Node) -> Node:
@@ -119,7 +139,7 @@ def _power_vjp(node: Node, g: Node) -> Gradients:
     one, zero = _c(1, x), _c(0, x)
     by_x = multiply(g, multiply(y, call("power", x, subtract(y, one))))
     by_x = where(call("equal", y, zero), zero, by_x)  # x**0 is 1 even at x = 0
-    if y.operation.leaf or y.name == "constant":
+    if y.name in ("parameter", "constant"):
         return by_x, None
     safe = where(call("greater", x, zero), x, one)  # d/dy needs log x, defined for x > 0
     return by_x, multiply(g, multiply(node, call("log", safe)))
@@ -165,8 +185,8 @@ _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
 
 UNARY = (
     _row("negative", "numeric", "(-{0})", lambda n, g: (negative(g),)),
-    _row("abs", "numeric", "abs({0})", _scaled(lambda n: call("sign", _x(n)))),
-    _row("sign", "numeric", "np.sign({0})", no_gradient, flops=2),
+    _row("abs", "numeric", "abs({0})", _scaled(lambda n: call("sign", _x(n))), result=real_dtype),
+    _row("sign", "numeric", "np.sign({0})", no_gradient, torch="sgn", numpy=np.sign, flops=2),
     _row("square", "numeric", "({0} * {0})", _scaled(lambda n: add(_x(n), _x(n)))),
     _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: negative(_square(n)))),
     _row("sqrt", "floating", "np.sqrt({0})",
@@ -207,9 +227,9 @@ UNARY = (
     _row("ceil", "real", "np.ceil({0})", no_gradient),
     _row("round", "real", "np.rint({0})", no_gradient, numpy=np.round),
     _row("trunc", "real", "np.trunc({0})", no_gradient),
-    _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_),
-    _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_),
-    _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_),
+    _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_, kernel=_test_kernel),
+    _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_, kernel=_test_kernel),
+    _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_, kernel=_test_kernel),
     _row("logical_not", "bool", "(not {0})", no_gradient),
     _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
          torch="bitwise_not", numpy=np.invert),
@@ -281,6 +301,11 @@ WHERE = Operation(
 
 
 def _astype_infer(x: Node, *, dtype: DType) -> tuple[Shape, DType]:
+    if x.dtype.kind == "complex" and dtype.kind not in ("complex", "bool"):
+        raise DTypeError(
+            f"astype: {x.dtype} has an imaginary part, {dtype} has none; convert to complex64 or "
+            f"complex128, or take the absolute value with mm.abs(x)"
+        )
     return x.shape, dtype
 
 
@@ -289,8 +314,12 @@ def _astype_kernel(call: LocalCall) -> Callable[[], object]:
     return lambda: out.copy_(source)
 
 
+def _astype_vjp(node: Node, g: Node) -> Gradients:
+    return (apply(ASTYPE, g, dtype=node.inputs[0].dtype),)
+
+
 def _astype_reference(x: Any, *, dtype: DType) -> Any:
-    return np.asarray(x).astype("float32" if dtype.name == "bfloat16" else dtype.name)
+    return np.asarray(x).astype(numpy_name(dtype))
 
 
 ASTYPE = Operation(
@@ -298,7 +327,7 @@ ASTYPE = Operation(
     infer=_astype_infer,
     axes=pointwise_axes,
     reduction=None,
-    vjp=lambda node, g: (apply(ASTYPE, g, dtype=node.inputs[0].dtype),),
+    vjp=_astype_vjp,
     kernel=_astype_kernel,
     native="{cast}({0})",
     reference=_astype_reference,
@@ -320,7 +349,7 @@ STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass takes it ou
     vjp=no_gradient,
     kernel=_astype_kernel,
     native="{0}",
-    reference=np.positive,
+    reference=np.asarray,
     flops=flops_per_element(0),
     elementwise=True,
 )

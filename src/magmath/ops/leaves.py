@@ -13,7 +13,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
-from magmath.graph.node import NO_ATTRIBUTES, Line
+from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.rules import LETTERS, no_gradient
 
@@ -26,10 +26,17 @@ def _unreachable(*_: Any, **__: Any) -> Any:
 
 def _leaf(name: str) -> Operation:
     return Operation(
-        name=name, infer=_unreachable, axes=lambda node: f"->{LETTERS[: node.ndim]}",
-        reduction=None, vjp=no_gradient, kernel=_unreachable, native=None,
-        reference=_unreachable, flops=lambda node: 0.0, leaf=True,
-    )  # fmt: skip
+        name=name,
+        infer=_unreachable,
+        axes=lambda node: f"->{LETTERS[: node.ndim]}",
+        reduction=None,
+        vjp=no_gradient,
+        kernel=_unreachable,
+        native=None,
+        reference=_unreachable,
+        flops=lambda node: 0.0,
+        leaf=True,
+    )
 
 
 INPUT = _leaf("input")
@@ -65,9 +72,9 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, cell: Any) -> Node
     return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=cell)
 
 
-def parameter(value: Number, dtype: DType, line: Line = None) -> Node:
+def parameter(value: Number, dtype: DType) -> Node:
     """A Python number of the user's, as a 0-d array of `dtype`."""
-    return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, value=value, line=line)
+    return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, value=value)
 
 
 def constant(value: Number, dtype: DType) -> Node:

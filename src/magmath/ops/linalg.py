@@ -72,9 +72,16 @@ def _matmul_kernel(call: LocalCall) -> Callable[[], object]:
 
 
 MATMUL = Operation(
-    name="matmul", infer=_matmul_infer, axes=_matmul_axes, reduction="sum", vjp=_matmul_vjp,
-    kernel=_matmul_kernel, native=None, reference=np.matmul, flops=_product_flops,
-)  # fmt: skip
+    name="matmul",
+    infer=_matmul_infer,
+    axes=_matmul_axes,
+    reduction="sum",
+    vjp=_matmul_vjp,
+    kernel=_matmul_kernel,
+    native=None,
+    reference=np.matmul,
+    flops=_product_flops,
+)
 
 
 def matmul(a: Node, b: Node) -> Node:
@@ -87,9 +94,15 @@ def matmul(a: Node, b: Node) -> Node:
 
 
 def _gemm_infer(
-    a: Node, b: Node, *rest: Node, transpose_a: bool, transpose_b: bool, bias: bool,
-    activation: str, accumulate: bool,
-) -> tuple[Shape, DType]:  # fmt: skip
+    a: Node,
+    b: Node,
+    *rest: Node,
+    transpose_a: bool,
+    transpose_b: bool,
+    bias: bool,
+    activation: str,
+    accumulate: bool,
+) -> tuple[Shape, DType]:
     m, k = a.shape[::-1] if transpose_a else a.shape
     k2, n = b.shape[::-1] if transpose_b else b.shape
     if k != k2 or a.dtype != b.dtype or len(rest) != bias + 2 * accumulate:
@@ -133,9 +146,15 @@ def _gemm_kernel(call: LocalCall) -> Callable[[], object]:
 
 
 def _gemm_reference(
-    a: Any, b: Any, *rest: Any, transpose_a: bool, transpose_b: bool, bias: bool,
-    activation: str, accumulate: bool,
-) -> Any:  # fmt: skip
+    a: Any,
+    b: Any,
+    *rest: Any,
+    transpose_a: bool,
+    transpose_b: bool,
+    bias: bool,
+    activation: str,
+    accumulate: bool,
+) -> Any:
     product = (a.T if transpose_a else a) @ (b.T if transpose_b else b)
     if bias:
         product = product + rest[0]
@@ -193,20 +212,40 @@ def _emit_epilogue(w: Writer, out: Operand, bias: Operand | None, attributes: An
 
 
 GEMM = Operation(
-    name="gemm", infer=_gemm_infer, axes=_gemm_axes, reduction="sum", vjp=_no_vjp,
-    kernel=_gemm_kernel, native=emit_gemm, reference=_gemm_reference, flops=_product_flops,
-)  # fmt: skip
+    name="gemm",
+    infer=_gemm_infer,
+    axes=_gemm_axes,
+    reduction="sum",
+    vjp=_no_vjp,
+    kernel=_gemm_kernel,
+    native=emit_gemm,
+    reference=_gemm_reference,
+    flops=_product_flops,
+)
 
 
 def gemm(
-    a: Node, b: Node, *rest: Node, transpose_a: bool = False, transpose_b: bool = False,
-    bias: bool = False, activation: str = "none", accumulate: bool = False,
-) -> Node:  # fmt: skip
+    a: Node,
+    b: Node,
+    *rest: Node,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    bias: bool = False,
+    activation: str = "none",
+    accumulate: bool = False,
+) -> Node:
     """A 2-D product with transposes, bias row, activation or accumulation folded in."""
     return apply(
-        GEMM, a, b, *rest, transpose_a=transpose_a, transpose_b=transpose_b, bias=bias,
-        activation=activation, accumulate=accumulate,
-    )  # fmt: skip
+        GEMM,
+        a,
+        b,
+        *rest,
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        bias=bias,
+        activation=activation,
+        accumulate=accumulate,
+    )
 
 
 OPERATIONS = {"matmul": MATMUL, "gemm": GEMM}

@@ -1,4 +1,4 @@
-"""Shape-changing operations: reshape, permutation, stretching, joining, slicing, padding, taking."""
+"""Operations that change shapes: reshape, permute, stretch, join, slice, pad, take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.native_emit import emit_batch, emit_copy, emit_permute, emit_reshape, emit_take
-from magmath.ops.rules import LETTERS, letters_except, no_gradient, pointwise_axes, whole
+from magmath.ops.rules import (
+    LETTERS,
+    as_signed,
+    is_numpy_only,
+    letters_except,
+    no_gradient,
+    numpy_call,
+    pointwise_axes,
+    whole,
+)
 
 
 def _no_flops(node: Node) -> float:
@@ -41,7 +50,7 @@ def _common_prefix(a: Shape, b: Shape) -> int:
 
 
 def _reshape_axes(node: Node) -> str:
-    """Leading and trailing dimensions that stay may be split; those that merge or part are whole."""
+    """Leading and trailing dimensions that stay may be split; those that change are whole."""
     old, new = node.inputs[0].shape, node.shape
     front = _common_prefix(old, new)
     back = min(_common_prefix(old[::-1], new[::-1]), len(old) - front, len(new) - front)
@@ -59,11 +68,16 @@ def _reshape_kernel(call: LocalCall) -> Callable[[], object]:
 
 
 RESHAPE = Operation(
-    name="reshape", infer=_reshape_infer, axes=_reshape_axes, reduction=None,
+    name="reshape",
+    infer=_reshape_infer,
+    axes=_reshape_axes,
+    reduction=None,
     vjp=lambda node, g: (reshape(g, node.inputs[0].shape),),
-    kernel=_reshape_kernel, native=emit_reshape,
-    reference=lambda x, *, shape: np.reshape(x, shape), flops=_no_flops,
-)  # fmt: skip
+    kernel=_reshape_kernel,
+    native=emit_reshape,
+    reference=lambda x, *, shape: np.reshape(x, shape),
+    flops=_no_flops,
+)
 
 
 def reshape(x: Node, shape: Shape) -> Node:
@@ -96,10 +110,16 @@ def _permute_vjp(node: Node, g: Node) -> Gradients:
 
 
 PERMUTE = Operation(
-    name="permute_dims", infer=_permute_infer, axes=_permute_axes, reduction=None,
-    vjp=_permute_vjp, kernel=_permute_kernel, native=emit_permute,
-    reference=lambda x, *, axes: np.transpose(x, axes), flops=_no_flops,
-)  # fmt: skip
+    name="permute_dims",
+    infer=_permute_infer,
+    axes=_permute_axes,
+    reduction=None,
+    vjp=_permute_vjp,
+    kernel=_permute_kernel,
+    native=emit_permute,
+    reference=lambda x, *, axes: np.transpose(x, axes),
+    flops=_no_flops,
+)
 
 
 def permute(x: Node, axes: tuple[int, ...]) -> Node:
@@ -133,10 +153,16 @@ def _broadcast_vjp(node: Node, g: Node) -> Gradients:
 
 
 BROADCAST = Operation(
-    name="broadcast_to", infer=_broadcast_infer, axes=pointwise_axes, reduction=None,
-    vjp=_broadcast_vjp, kernel=_broadcast_kernel, native=emit_copy,
-    reference=lambda x, *, shape: np.broadcast_to(x, shape), flops=_no_flops,
-)  # fmt: skip
+    name="broadcast_to",
+    infer=_broadcast_infer,
+    axes=pointwise_axes,
+    reduction=None,
+    vjp=_broadcast_vjp,
+    kernel=_broadcast_kernel,
+    native=emit_copy,
+    reference=lambda x, *, shape: np.broadcast_to(x, shape),
+    flops=_no_flops,
+)
 
 
 def broadcast_to(x: Node, shape: Shape) -> Node:
@@ -190,10 +216,16 @@ def _concat_vjp(node: Node, g: Node) -> Gradients:
 
 
 CONCAT = Operation(
-    name="concat", infer=_concat_infer, axes=_concat_axes, reduction=None, vjp=_concat_vjp,
-    kernel=_concat_kernel, native=None,
-    reference=lambda *arrays, axis: np.concatenate(arrays, axis), flops=_no_flops,
-)  # fmt: skip
+    name="concat",
+    infer=_concat_infer,
+    axes=_concat_axes,
+    reduction=None,
+    vjp=_concat_vjp,
+    kernel=_concat_kernel,
+    native=None,
+    reference=lambda *arrays, axis: np.concatenate(arrays, axis),
+    flops=_no_flops,
+)
 
 
 # slicing: (start, stop, step) for every dimension, step never 0 ------------------------------
@@ -240,7 +272,7 @@ def _strided_view(x: Any, bounds: list[tuple[int, int, int]]) -> tuple[Any, list
 
 
 def _slice_kernel(call: LocalCall) -> Callable[[], object]:
-    (x,), out = call.inputs, call.out
+    x, out = as_signed(call.inputs[0]), as_signed(call.out)
     view, flips = _strided_view(x, _local_bounds(call.attributes["bounds"], x))
     if flips:
         return lambda: out.copy_(view.flip(flips))
@@ -248,7 +280,7 @@ def _slice_kernel(call: LocalCall) -> Callable[[], object]:
 
 
 def _slice_reference(x: Any, *, bounds: Bounds) -> Any:
-    return x[tuple(slice(a, None if b < 0 else b, s) for a, b, s in bounds)]
+    return x[np.ix_(*[np.arange(*bound) for bound in bounds])]
 
 
 def _slice_vjp(node: Node, g: Node) -> Gradients:
@@ -256,9 +288,16 @@ def _slice_vjp(node: Node, g: Node) -> Gradients:
 
 
 SLICE = Operation(
-    name="slice", infer=_slice_infer, axes=_slice_axes, reduction=None, vjp=_slice_vjp,
-    kernel=_slice_kernel, native=None, reference=_slice_reference, flops=_no_flops,
-)  # fmt: skip
+    name="slice",
+    infer=_slice_infer,
+    axes=_slice_axes,
+    reduction=None,
+    vjp=_slice_vjp,
+    kernel=_slice_kernel,
+    native=None,
+    reference=_slice_reference,
+    flops=_no_flops,
+)
 
 
 def slice_along(x: Node, axis: int, start: int, stop: int) -> Node:
@@ -278,7 +317,7 @@ def _unslice_axes(node: Node) -> str:
 
 
 def _unslice_kernel(call: LocalCall) -> Callable[[], object]:
-    (x,), out = call.inputs, call.out
+    x, out = as_signed(call.inputs[0]), as_signed(call.out)
     view, flips = _strided_view(out, _local_bounds(call.attributes["bounds"], out))
 
     def run() -> None:
@@ -290,15 +329,21 @@ def _unslice_kernel(call: LocalCall) -> Callable[[], object]:
 
 def _unslice_reference(x: Any, *, bounds: Bounds, shape: Shape) -> Any:
     out = np.zeros(shape, np.asarray(x).dtype)
-    out[tuple(slice(a, None if b < 0 else b, s) for a, b, s in bounds)] = x
+    out[np.ix_(*[np.arange(*bound) for bound in bounds])] = x
     return out
 
 
 UNSLICE = Operation(  # zeros with x where a slice of these bounds would have read
-    name="unslice", infer=_unslice_infer, axes=_unslice_axes, reduction=None,
+    name="unslice",
+    infer=_unslice_infer,
+    axes=_unslice_axes,
+    reduction=None,
     vjp=lambda node, g: (apply(SLICE, g, bounds=node.attributes["bounds"]),),
-    kernel=_unslice_kernel, native=None, reference=_unslice_reference, flops=_no_flops,
-)  # fmt: skip
+    kernel=_unslice_kernel,
+    native=None,
+    reference=_unslice_reference,
+    flops=_no_flops,
+)
 
 
 # take: rows (or any axis) by a 1-D integer array ----------------------------------------------
@@ -324,6 +369,7 @@ def _take_kernel(call: LocalCall) -> Callable[[], object]:
     import torch
 
     (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
+    x, out = as_signed(x), as_signed(out)
     if indices.dtype not in (torch.int32, torch.int64):
         return lambda: torch.index_select(x, axis, indices.long(), out=out)
     return lambda: torch.index_select(x, axis, indices, out=out)
@@ -336,10 +382,16 @@ def _take_vjp(node: Node, g: Node) -> Gradients:
 
 
 TAKE = Operation(
-    name="take", infer=_take_infer, axes=_take_axes, reduction=None, vjp=_take_vjp,
-    kernel=_take_kernel, native=emit_take,
-    reference=lambda x, indices, *, axis: np.take(x, indices, axis), flops=_no_flops,
-)  # fmt: skip
+    name="take",
+    infer=_take_infer,
+    axes=_take_axes,
+    reduction=None,
+    vjp=_take_vjp,
+    kernel=_take_kernel,
+    native=emit_take,
+    reference=lambda x, indices, *, axis: np.take(x, indices, axis),
+    flops=_no_flops,
+)
 
 
 def _scatter_infer(x: Node, indices: Node, *, axis: int, extent: int) -> tuple[Shape, DType]:
@@ -356,10 +408,12 @@ def _scatter_axes(node: Node) -> str:
 
 def _scatter_kernel(call: LocalCall) -> Callable[[], object]:
     (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
+    if is_numpy_only(x):
+        return numpy_call(call, _scatter_reference)
 
     def run() -> None:
         out.zero_()
-        out.index_add_(axis, indices, x)
+        out.index_add_(axis, indices.long(), x)
 
     return run
 
@@ -372,10 +426,16 @@ def _scatter_reference(x: Any, indices: Any, *, axis: int, extent: int) -> Any:
 
 
 SCATTER_ADD = Operation(  # workers that hold different indices hold addends of one result
-    name="scatter_add", infer=_scatter_infer, axes=_scatter_axes, reduction="sum",
+    name="scatter_add",
+    infer=_scatter_infer,
+    axes=_scatter_axes,
+    reduction="sum",
     vjp=lambda node, g: (take(g, node.inputs[1], node.attributes["axis"]), None),
-    kernel=_scatter_kernel, native=None, reference=_scatter_reference, flops=_no_flops,
-)  # fmt: skip
+    kernel=_scatter_kernel,
+    native=None,
+    reference=_scatter_reference,
+    flops=_no_flops,
+)
 
 
 def take(x: Node, indices: Node, axis: int) -> Node:
@@ -396,6 +456,7 @@ def _batch_kernel(call: LocalCall) -> Callable[[], object]:
     import torch
 
     (x, position), out = call.inputs, call.out
+    x, out = as_signed(x), as_signed(out)
     offset = torch.as_tensor(call.tile[0].indices(), device=x.device)
     index = torch.empty_like(offset)
 
@@ -411,14 +472,28 @@ def _batch_reference(x: Any, position: Any, *, extent: int) -> Any:
 
 
 BATCH = Operation(
-    name="batch", infer=_batch_infer, axes=lambda node: ".,->a", reduction=None,
-    vjp=no_gradient, kernel=_batch_kernel, native=emit_batch, reference=_batch_reference,
+    name="batch",
+    infer=_batch_infer,
+    axes=lambda node: ".,->a",
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_batch_kernel,
+    native=emit_batch,
+    reference=_batch_reference,
     flops=_no_flops,
-)  # fmt: skip
+)
 
 OPERATIONS = {
     operation.name: operation
     for operation in (
-        RESHAPE, PERMUTE, BROADCAST, CONCAT, SLICE, UNSLICE, TAKE, SCATTER_ADD, BATCH,
+        RESHAPE,
+        PERMUTE,
+        BROADCAST,
+        CONCAT,
+        SLICE,
+        UNSLICE,
+        TAKE,
+        SCATTER_ADD,
+        BATCH,
     )
-}  # fmt: skip
+}

@@ -14,7 +14,7 @@ from magmath.core.dtypes import DType
 from magmath.graph import Node, Operation, Shape
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout
-from magmath.ops.rules import LETTERS, same_infer
+from magmath.ops.rules import LETTERS
 
 
 def _no_kernel(*_: Any) -> Any:
@@ -34,13 +34,19 @@ def redistribute(x: Node, layout: Layout) -> Node:
 
 
 def _infer(x: Node) -> tuple[Shape, DType]:
-    return same_infer(x)
+    return x.shape, x.dtype
 
 
 REDISTRIBUTE = Operation(
-    name="redistribute", infer=_infer, axes=_axes, reduction=None,
-    vjp=lambda node, g: (g,), kernel=_no_kernel, native=None, reference=np.asarray,
+    name="redistribute",
+    infer=_infer,
+    axes=_axes,
+    reduction=None,
+    vjp=lambda node, g: (g,),
+    kernel=_no_kernel,
+    native=None,
+    reference=np.asarray,
     flops=lambda node: 0.0,
-)  # fmt: skip
+)
 
 OPERATIONS = {"redistribute": REDISTRIBUTE}

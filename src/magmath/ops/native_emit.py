@@ -34,7 +34,8 @@ class Operand:
         if not self.shape:
             return f"{self.name}[()]"
         own = indices[len(indices) - len(self.shape) :]
-        return f"{self.name}[{', '.join('0' if n == 1 else i for i, n in zip(own, self.shape, strict=True))}]"
+        places = ("0" if n == 1 else i for i, n in zip(own, self.shape, strict=True))
+        return f"{self.name}[{', '.join(places)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,6 @@ class Writer:
         """A name not used before."""
         self.counter += 1
         return f"{prefix}{self.counter}"
-
-    @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        """An indented block under `head`."""
-        self.line(head)
-        self.depth += 1
-        yield
-        self.depth -= 1
 
     @contextmanager
     def loops(self, shape: Shape) -> Iterator[list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from magmath.ops.elementwise import divide, multiply, where
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import broadcast_to, reshape
 from magmath.ops.native_emit import emit_reduction
-from magmath.ops.rules import LETTERS, check_kind, no_gradient, numpy_call
+from magmath.ops.rules import LETTERS, check_kind, is_numpy_only, no_gradient, numpy_call
+
+if TYPE_CHECKING:
+    import torch
 
 Axis = tuple[int, ...]
 
@@ -78,10 +81,10 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
             return lambda: out.fill_(value)
         if not axis:
             return lambda: out.copy_(x)
-        if x.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        if is_numpy_only(x, out):
             return numpy_call(call, reference)
         if name == "prod":
-            return _prod_call(x, out, axis, keepdims)
+            return _prod_call(x, out, axis)
         function = getattr(torch, torch_name)
         extra = {"dtype": out.dtype} if name == "sum" else {}
         return lambda: function(x, axis, keepdim=keepdims, out=out, **extra)
@@ -89,7 +92,7 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
     return bind
 
 
-def _prod_call(x: Any, out: Any, axis: Axis, keepdims: bool) -> Callable[[], object]:
+def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: Axis) -> Callable[[], object]:
     """torch multiplies along one dimension only: the reduced ones are moved last and joined."""
 
     def run() -> None:
@@ -142,10 +145,16 @@ def _row(
     torch_name: str,
 ) -> Operation:
     return Operation(
-        name=name, infer=_infer(name, domain, result), axes=reduction_axes, reduction=name,
-        vjp=vjp, kernel=_kernel(name, torch_name, reference), native=partial(emit_reduction, name=name, start=IDENTITY[name]),
-        reference=reference, flops=lambda node: float(node.inputs[0].size),
-    )  # fmt: skip
+        name=name,
+        infer=_infer(name, domain, result),
+        axes=reduction_axes,
+        reduction=name,
+        vjp=vjp,
+        kernel=_kernel(name, torch_name, reference),
+        native=partial(emit_reduction, name=name, start=IDENTITY[name]),
+        reference=reference,
+        flops=lambda node: float(node.inputs[0].size),
+    )
 
 
 def _same(dtype: DType) -> DType:
@@ -180,11 +189,13 @@ def _arg_axes(node: Node) -> str:
     return f"{operand}->{result}"
 
 
-def _arg_kernel(name: str) -> Kernel:
+def _arg_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     def bind(call: LocalCall) -> Callable[[], object]:
         import torch
 
         (x,), out = call.inputs, call.out
+        if is_numpy_only(x):
+            return numpy_call(call, reference)
         axis, keepdims = call.attributes["axis"], call.attributes["keepdims"]
         function = getattr(torch, name)
         return lambda: function(x, axis, keepdim=keepdims, out=out)
@@ -194,12 +205,18 @@ def _arg_kernel(name: str) -> Kernel:
 
 ARG = tuple(
     Operation(
-        name=name, infer=_arg_infer, axes=_arg_axes, reduction=None, vjp=no_gradient,
-        kernel=_arg_kernel(name), native=None, reference=reference,
+        name=name,
+        infer=_arg_infer,
+        axes=_arg_axes,
+        reduction=None,
+        vjp=no_gradient,
+        kernel=_arg_kernel(name, reference),
+        native=None,
+        reference=reference,
         flops=lambda node: float(node.inputs[0].size),
     )
     for name, reference in (("argmax", np.argmax), ("argmin", np.argmin))
-)  # fmt: skip
+)
 
 
 def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
@@ -211,6 +228,8 @@ def _cumulative_kernel(call: LocalCall) -> Callable[[], object]:
     import torch
 
     (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
+    if is_numpy_only(x, out):
+        return numpy_call(call, np.cumsum)
     return lambda: torch.cumsum(x, axis, dtype=out.dtype, out=out)
 
 
@@ -220,7 +239,7 @@ def _cumulative_axes(node: Node) -> str:
 
 
 def _cumulative_vjp(node: Node, g: Node) -> Gradients:
-    """The sum of the cotangents from each position on: total minus what came before, plus itself."""
+    """The sum of the cotangents from each position on: total minus those before, plus itself."""
     axis = node.attributes["axis"]
     total = sum_(g, (axis,), True)
     before = apply(CUMULATIVE_SUM, g, axis=axis)
@@ -228,10 +247,16 @@ def _cumulative_vjp(node: Node, g: Node) -> Gradients:
 
 
 CUMULATIVE_SUM = Operation(
-    name="cumulative_sum", infer=_cumulative_infer, axes=_cumulative_axes, reduction=None,
-    vjp=_cumulative_vjp, kernel=_cumulative_kernel, native=None, reference=np.cumsum,
+    name="cumulative_sum",
+    infer=_cumulative_infer,
+    axes=_cumulative_axes,
+    reduction=None,
+    vjp=_cumulative_vjp,
+    kernel=_cumulative_kernel,
+    native=None,
+    reference=np.cumsum,
     flops=lambda node: float(node.size),
-)  # fmt: skip
+)
 
 BY_NAME = {operation.name: operation for operation in REDUCTIONS}
 OPERATIONS = {operation.name: operation for operation in (*REDUCTIONS, *ARG, CUMULATIVE_SUM)}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magmath.core.dtypes import DType, bool_
+from magmath.core.dtypes import DType
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Shape
@@ -33,6 +33,9 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 
+Result = DType | Callable[[DType], DType] | None  # the type of a result, given that of the operands
+
+
 def check_kind(operation: str, domain: str, dtype: DType) -> None:
     """DTypeError unless `dtype` belongs to the operation's domain."""
     if dtype.kind not in KINDS[domain]:
@@ -41,7 +44,7 @@ def check_kind(operation: str, domain: str, dtype: DType) -> None:
         )
 
 
-def pointwise_infer(name: str, domain: str, result: DType | None = None) -> Infer:
+def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:
     """Broadcast the operands, which share one type; the result has it too unless given."""
 
     def infer(*inputs: Node) -> tuple[Shape, DType]:
@@ -50,13 +53,14 @@ def pointwise_infer(name: str, domain: str, result: DType | None = None) -> Infe
             check_kind(name, domain, node.dtype)
             if node.dtype != dtype:
                 raise DTypeError(f"{name}: operands have types {dtype} and {node.dtype}")
-        return broadcast(name, *(node.shape for node in inputs)), result or dtype
+        shape = broadcast(name, *(node.shape for node in inputs))
+        return shape, result(dtype) if callable(result) else result or dtype
 
     return infer
 
 
 def pointwise_axes(node: Node) -> str:
-    """Letters aligned from the right; an operand's dimension of extent 1 that is stretched is whole."""
+    """Letters aligned from the right; an operand's dimension that is stretched is whole."""
     ndim = node.ndim
     letters = LETTERS[:ndim]
     operands = []
@@ -86,17 +90,31 @@ def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     def bind(call: LocalCall) -> Callable[[], object]:
         import torch
 
-        if any(_numpy_only(t) for t in (call.out, *call.inputs)):
+        if is_numpy_only(call.out, *call.inputs):
             return numpy_call(call, reference)
         return partial(getattr(torch, name), *call.inputs, out=call.out)
 
     return bind
 
 
-def _numpy_only(tensor: torch.Tensor) -> bool:
+def is_numpy_only(*tensors: torch.Tensor) -> bool:
+    """True if one is of a type that torch stores but hardly computes with."""
     import torch
 
-    return tensor.dtype in (torch.uint16, torch.uint32, torch.uint64)
+    return any(t.dtype in (torch.uint16, torch.uint32, torch.uint64) for t in tensors)
+
+
+def as_signed(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bits as a type that torch can index."""
+    import torch
+
+    signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+    return tensor.view(signed[tensor.dtype]) if tensor.dtype in signed else tensor
+
+
+def numpy_name(dtype: DType) -> str:
+    """The NumPy type that stands for `dtype`: NumPy has no bfloat16."""
+    return "float32" if dtype.name == "bfloat16" else dtype.name
 
 
 def numpy_call(call: LocalCall, reference: Callable[..., Any]) -> Callable[[], object]:
@@ -118,19 +136,11 @@ def no_gradient(node: Node, cotangent: Node) -> Gradients:
     return (None,) * len(node.inputs)
 
 
-def same_infer(*inputs: Node, **_: Any) -> tuple[Shape, DType]:
-    """Shape and type of the first operand."""
-    return inputs[0].shape, inputs[0].dtype
-
-
 def whole(ndim: int) -> str:
     """An operand of `ndim` dimensions that every worker needs whole."""
     return "." * ndim
 
 
-def letters_except(ndim: int, axes: Sequence[int], start: int = 0) -> str:
+def letters_except(ndim: int, axes: Sequence[int]) -> str:
     """A letter for every dimension but those in `axes`, which are whole."""
-    return "".join("." if d in axes else LETTERS[start + d] for d in range(ndim))
-
-
-BOOL = bool_
+    return "".join("." if d in axes else LETTERS[d] for d in range(ndim))

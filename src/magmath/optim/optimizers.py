@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import final
 
 from magmath.array import session
 from magmath.array.array import Array, Variable
 from magmath.array.creation import variable, zeros
-from magmath.array.engine import Compiled
+from magmath.array.engine import Compiled, Engine, Progress
 from magmath.autodiff import gradients
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
@@ -57,7 +57,7 @@ class Optimizer(ABC):
     def update(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
-        """The parameter's and the states' next values. `rate` is 0-d; `count` is the step's number."""
+        """The parameter's and the states' next values; `rate` and `count`, the step, are 0-d."""
 
     def minimize(self, expression: Array, variables: Sequence[Variable], steps: int = 1) -> float:
         """Take `steps` steps that lower a 0-d expression; returns its value before the last one.
@@ -89,9 +89,14 @@ class _Minimizing:
         states = make_states(optimizer, self.variables)
         count = variable("count", 0.0) if optimizer.counts else None
         graph = update_graph(
-            optimizer, expression.node, self.variables, states, self.rate, count,
+            optimizer,
+            expression.node,
+            self.variables,
+            states,
+            self.rate,
+            count,
             emitted=(expression.node,),
-        )  # fmt: skip
+        )
         self.graph = self.engine.cut(graph)
         self.compiled: Compiled = self.engine.compile(self.graph)
 
@@ -109,27 +114,29 @@ class _Minimizing:
 
 
 def run_updates(
-    engine: Any, compiled: Compiled, graph: Graph, steps: int, progress: Any = None
+    engine: Engine, compiled: Compiled, graph: Graph, steps: int, progress: Progress | None = None
 ) -> list[float]:
     """Run a program whose outputs have variables as targets; gives these their new data."""
     outputs, run = engine.run(compiled, graph.leaves, steps=steps, progress=progress)
     for target, data in zip(graph.targets, outputs, strict=True):
         assert target is not None
         target.value.set(data)
-    values: list[float] = run.values()
-    return values
+    return run.values()
 
 
 def make_states(optimizer: Optimizer, variables: Sequence[Variable]) -> list[dict[str, Variable]]:
     """Zero states for every variable, in the variable's layout."""
     return [
         {
-            name: variable(f"{v.name}.{name}", zeros(v.shape, dtype=v.dtype, layout=v.node.layout),
-                           layout=v.node.layout)
+            name: variable(
+                f"{v.name}.{name}",
+                zeros(v.shape, dtype=v.dtype, layout=v.node.layout),
+                layout=v.node.layout,
+            )
             for name in optimizer.states
         }
         for v in variables
-    ]  # fmt: skip
+    ]
 
 
 def update_graph(
@@ -251,7 +258,7 @@ class Adam(Optimizer):
         return e.subtract(value, step), {"first": first, "second": second}
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {
     "sgd": GradientDescent,
     "momentum": Momentum,
     "adam": Adam,

@@ -1,4 +1,4 @@
-"""What the passes know of the workers: how many, what they share, what moving and computing cost."""
+"""What the passes know of the workers: how many, what they share, what their work costs."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class _Placing:
         return seconds + touched * node.dtype.itemsize / self.environment.bandwidth + 1e-9 * workers
 
     def _afterwards(self, node: Node, candidate: Candidate) -> float:
-        """What the result must still go through: its reduction, or its way to where it is wanted."""
+        """What the result must still go through: its reduction, its way to where it is wanted."""
         output, itemsize = candidate.output, node.dtype.itemsize
         cost = 0.0
         if output.is_partial:
@@ -241,9 +241,13 @@ def _meshes(operands: tuple[Layout, ...], environment: Environment) -> list[Mesh
 
 
 def _choices(
-    node: Node, structure: Structure, operands: tuple[Layout, ...], mesh: Mesh, axis: int,
+    node: Node,
+    structure: Structure,
+    operands: tuple[Layout, ...],
+    mesh: Mesh,
+    axis: int,
     environment: Environment,
-) -> Iterator[Choice]:  # fmt: skip
+) -> Iterator[Choice]:
     """On one mesh axis: each letter with each reasonable way to cut it, or no split at all."""
     if mesh.shape[axis] > 1:
         letters = _letters(node, structure, environment)
@@ -266,9 +270,14 @@ def _letters(node: Node, structure: Structure, environment: Environment) -> dict
 
 
 def _splits(
-    letter: str, extent: int, structure: Structure, operands: tuple[Layout, ...], mesh: Mesh,
-    axis: int, environment: Environment,
-) -> list[Split]:  # fmt: skip
+    letter: str,
+    extent: int,
+    structure: Structure,
+    operands: tuple[Layout, ...],
+    mesh: Mesh,
+    axis: int,
+    environment: Environment,
+) -> list[Split]:
     if environment.deterministic:
         return [logical_split(axis, extent, mesh.shape[axis])]
     found = [Split.even(axis, extent, mesh.shape[axis])]
@@ -283,7 +292,7 @@ def _splits(
 
 @lru_cache(maxsize=4096)
 def logical_split(axis: int, extent: int, workers: int) -> Split:
-    """A split whose cuts fall between logical parts, so that every worker count has the same parts."""
+    """A split that cuts between logical parts, so that every worker count has the same parts."""
     parts = even_cuts(extent, LOGICAL_PARTS)
     shares = even_cuts(LOGICAL_PARTS, workers)
     return Split(axis, Blocks(tuple(parts[share] for share in shares), tuple(range(workers))))
@@ -305,7 +314,10 @@ def _candidate(
 
 
 def _bound(
-    shape: tuple[int, ...], letters: str, mesh: Mesh, splits: Mapping[str, Split],
+    shape: tuple[int, ...],
+    letters: str,
+    mesh: Mesh,
+    splits: Mapping[str, Split],
     partial: tuple[str | None, ...] = (),
-) -> Layout:  # fmt: skip
+) -> Layout:
     return Layout(shape, mesh, tuple(splits.get(c) for c in letters), partial)

@@ -125,7 +125,8 @@ def _crosses(node: Node) -> bool:
     if node.name != "redistribute":
         return False
     have, want = node.inputs[0].layout, node.layout
-    assert have is not None and want is not None
+    assert have is not None
+    assert want is not None
     return crosses(have, want)
 
 
@@ -135,9 +136,11 @@ def _any_order(nodes: list[Node], after: Mapping[Node, set[Node]]) -> list[Node]
 
 
 def _ordered(
-    nodes: list[Node], after: Mapping[Node, set[Node]], position: Mapping[Node, int],
+    nodes: list[Node],
+    after: Mapping[Node, set[Node]],
+    position: Mapping[Node, int],
     level: Mapping[Node, int],
-) -> list[Node]:  # fmt: skip
+) -> list[Node]:
     """Kahn's algorithm, taking the ready node of lowest level, then earliest position."""
     waiting = {node: len(after[node]) for node in nodes}
     followers: dict[Node, list[Node]] = {node: [] for node in nodes}

@@ -7,7 +7,7 @@ ReLU is taken from its result, so that its argument need not be kept.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from magmath.core.shapes import broadcast
 from magmath.graph import Graph, Node, apply, rewrite, topological
@@ -85,17 +85,20 @@ def _simpler_elementwise(node: Node) -> Node | None:
         return call("subtract", x[0], x[1].inputs[0])
     if node.name == "stop_gradient":
         return x[0]
-    inputs = tuple(_unstretched(source, node, i) for i, source in enumerate(x))
-    return None if inputs == x else node.replace(inputs)
+    inputs = list(x)
+    for i in range(len(inputs)):
+        inputs[i] = _unstretched(inputs, i, node)
+    return None if inputs == list(x) else node.replace(tuple(inputs))
 
 
-def _unstretched(source: Node, consumer: Node, position: int) -> Node:
-    """What was stretched or filled into `source`, if the consumer's broadcasting does the same."""
-    for inner in _stretched_from(source):
-        shapes = [inner.shape if i == position else s.shape for i, s in enumerate(consumer.inputs)]
+def _unstretched(inputs: Sequence[Node], position: int, consumer: Node) -> Node:
+    """What was stretched or filled into one of the inputs, if the consumer's broadcasting does the
+    same."""
+    for inner in _stretched_from(inputs[position]):
+        shapes = [inner.shape if i == position else x.shape for i, x in enumerate(inputs)]
         if broadcast(consumer.name, *shapes) == consumer.shape:
             return inner
-    return source
+    return inputs[position]
 
 
 def _stretched_from(node: Node) -> list[Node]:

@@ -1,4 +1,4 @@
-"""What a redistribution amounts to on workers that share memory, or do not: view, publication, move."""
+"""What a redistribution amounts to for workers that share memory: a view, a publication, a move."""
 
 from __future__ import annotations
 

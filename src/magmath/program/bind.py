@@ -30,13 +30,31 @@ Ready = Callable[[], object]
 
 @dataclass
 class Binding:
-    """Ready calls in order: those of the prologue, those of every step, and where emitted scalars
-    are found."""
+    """Ready calls in order, made when they are first wanted: those of the prologue, those of every
+    step, and where emitted scalars are found."""
 
-    prologue: list[Ready]
-    calls: list[Ready]
-    emitted: list[torch.Tensor]
     tensors: Tensors
+
+    @cached_property
+    def prologue(self) -> list[Ready]:
+        """The calls that a run of many steps makes once."""
+        program = self.tensors.program
+        return self._ready(program.instructions[: program.prologue])
+
+    @cached_property
+    def calls(self) -> list[Ready]:
+        """The calls of every step."""
+        program = self.tensors.program
+        return self._ready(program.instructions[program.prologue :])
+
+    @cached_property
+    def emitted(self) -> list[torch.Tensor]:
+        """The scalars that a step reports."""
+        instructions = self.tensors.program.instructions
+        return [self.tensors.own(i.slot) for i in instructions if isinstance(i, Emit)]
+
+    def _ready(self, instructions: Sequence[Instruction]) -> list[Ready]:
+        return list(chain.from_iterable(_ready(i, self.tensors) for i in instructions))
 
     def start(self) -> None:
         """Do what the steps of a run have in common."""
@@ -137,10 +155,7 @@ def bind(
     stored.update(zip(program.inputs, inputs, strict=True))
     scalars = {**parameters, **_constants(program)}
     tensors = Tensors(program, context, stored, scalars, block, offsets)
-    ready = [_ready(instruction, tensors) for instruction in program.instructions]
-    once, loop = ready[: program.prologue], ready[program.prologue :]
-    emitted = [tensors.own(i.slot) for i in program.instructions if isinstance(i, Emit)]
-    return Binding(list(chain(*once)), list(chain(*loop)), emitted, tensors)
+    return Binding(tensors)
 
 
 def _constants(program: Program) -> dict[int, torch.Tensor]:

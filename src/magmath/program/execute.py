@@ -21,7 +21,7 @@ from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind
-from magmath.program.choose import Chooser
+from magmath.program.choose import Chooser, Executor, choices
 from magmath.program.instructions import Program
 
 Poll = Callable[[int, list[float]], bool]
@@ -68,13 +68,13 @@ class Executable:
         self.program = program
         self.context = context
         self._arena = arrange(program)
-        self._block = context.heap.allocate(self._arena.nbytes) if self._arena.nbytes else None
+        self._block = context.heap.allocate(self._arena.nbytes, "a program's temporaries")
         self._parameters = {
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
             for slot in program.parameters
         }
         self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
-        self._choosers: dict[int, Chooser] = {}
+        self._chosen: tuple[Binding, Chooser] | None = None
 
     def run(
         self,
@@ -91,8 +91,11 @@ class Executable:
         fenced = self.program.reads_peers
         if fenced:
             self.context.comm.barrier()
-        binding.start()
-        values = binding.replay(1) if steps == 1 else self._loop(binding, steps, poll)
+        if steps == 1:
+            binding.start()
+            values = binding.replay(1)
+        else:
+            values = self._loop(self._chooser(binding, inputs, outputs), steps, poll)
         if fenced:
             self.context.comm.barrier()
         return values
@@ -112,12 +115,12 @@ class Executable:
             self._bindings.move_to_end(key)
         return binding
 
-    def _loop(self, binding: Binding, steps: int, poll: Poll | None) -> list[float]:
+    def _loop(self, chooser: Chooser, steps: int, poll: Poll | None) -> list[float]:
         """Many steps, in chunks whose length all workers agree on."""
         values: list[float] = []
         done, chunk = 0, 1
         comm = self.context.comm
-        chooser = self._chooser(binding)
+        chooser.start()
         while done < steps:
             chunk = min(chunk, steps - done)
             start = time.perf_counter()
@@ -131,18 +134,37 @@ class Executable:
             chooser.note(pace)
         return values
 
-    def _chooser(self, binding: Binding) -> Chooser:
-        """The two ways to execute a binding's steps, and which is faster; kept with the binding."""
-        key = id(binding)
-        if key not in self._choosers:
-            self._choosers = {key: Chooser(self.program, self.context, binding)}
-        return self._choosers[key]
+    def _chooser(
+        self, binding: Binding, inputs: Sequence[Stored], outputs: Sequence[Stored]
+    ) -> Chooser:
+        """The ways to execute a binding's steps, with what is known of their speed."""
+        if self._chosen is None or self._chosen[0] is not binding:
+            if self._chosen is not None:
+                self._chosen[1].close()
+            executors = choices(binding, self.context)
+            if self.program.team is not None and len(executors) > 1:
+                executors += self._team(self.program.team, inputs, outputs)
+            self._chosen = binding, Chooser(self.context, executors)
+        return self._chosen[1]
+
+    def _team(
+        self, program: Program, inputs: Sequence[Stored], outputs: Sequence[Stored]
+    ) -> list[Executor]:
+        from magmath.program.team import Team
+
+        parameters = dict(zip(program.parameters, self._parameters.values(), strict=True))
+        team = Team(program, self.context, inputs, outputs, parameters)
+        if team.possible:
+            return [team]
+        team.close()
+        return []
 
     def close(self) -> None:
         """Give the arena back."""
         self._bindings.clear()
-        for chooser in self._choosers.values():
-            chooser.close()
+        if self._chosen is not None:
+            self._chosen[1].close()
+            self._chosen = None
         if self._block is not None:
             self.context.heap.free(self._block)
             self._block = None

@@ -8,7 +8,7 @@ travel as msgpack; nothing in them is code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -76,6 +76,8 @@ class Program(msgspec.Struct, frozen=True):
     `inputs`, `outputs` and `parameters` are slots, in the order in which a run names them.
     `donated` maps an output's position to the input's whose storage it takes over.
     `reads_peers` tells that workers read one another's memory, so that runs must be fenced.
+    `team`, of a program for one worker: the same for the threads of that worker, in the same order
+    of inputs, outputs and parameters.
     The first `prologue` instructions depend on nothing that a step changes: a run of many steps
     executes them once.
     """
@@ -89,6 +91,7 @@ class Program(msgspec.Struct, frozen=True):
     workers: int
     reads_peers: bool = False
     prologue: int = 0
+    team: Program | None = None
 
     def __str__(self) -> str:
         return "\n".join(self._describe(i) for i in self.instructions)
@@ -111,9 +114,12 @@ class Program(msgspec.Struct, frozen=True):
                 return "barrier"
 
 
-_TAGS: dict[str, type[Call] | type[Move] | type[Barrier] | type[Emit]] = {
-    "call": Call, "move": Move, "barrier": Barrier, "emit": Emit,
-}  # fmt: skip
+_TAGS: dict[str, Callable[..., Instruction]] = {
+    "call": Call,
+    "move": Move,
+    "barrier": Barrier,
+    "emit": Emit,
+}
 _TAG_OF = {kind: tag for tag, kind in _TAGS.items()}
 
 
@@ -140,19 +146,41 @@ def _rich(value: Any) -> Any:
 
 def encode(program: Program) -> bytes:
     """The program as msgpack bytes."""
+    return msgspec.msgpack.encode(_encoded(program))
+
+
+def _encoded(program: Program) -> list[Any]:
     slots = [
-        [list(s.shape), s.dtype.name, s.layout.encode(), s.kind, s.alias, s.window,
-         _plain(s.value), s.first, s.last]
+        [
+            list(s.shape),
+            s.dtype.name,
+            s.layout.encode(),
+            s.kind,
+            s.alias,
+            s.window,
+            _plain(s.value),
+            s.first,
+            s.last,
+        ]
         for s in program.slots
-    ]  # fmt: skip
+    ]
     instructions = [
         [_TAG_OF[type(i)], [_field(getattr(i, f)) for f in i.__struct_fields__]]
         for i in program.instructions
     ]
-    return msgspec.msgpack.encode(
-        [slots, instructions, program.inputs, program.outputs, program.parameters,
-         program.donated, program.workers, program.reads_peers, program.prologue]
-    )  # fmt: skip
+    team = None if program.team is None else _encoded(program.team)
+    return [
+        slots,
+        instructions,
+        program.inputs,
+        program.outputs,
+        program.parameters,
+        program.donated,
+        program.workers,
+        program.reads_peers,
+        program.prologue,
+        team,
+    ]
 
 
 def _field(value: Any) -> Any:
@@ -164,16 +192,29 @@ def _field(value: Any) -> Any:
 def decode(data: bytes) -> Program:
     """The program in `data`; ProtocolError for anything that is not one."""
     try:
-        fields = msgspec.msgpack.decode(data)
-        slots = [
-            Slot(tuple(shape), DTYPES[dtype], Layout.decode(layout), kind, alias, window,
-                 _rich(value), first, last)
-            for shape, dtype, layout, kind, alias, window, value, first, last in fields[0]
-        ]  # fmt: skip
-        instructions = [_instruction(tag, values) for tag, values in fields[1]]
-        return Program(slots, instructions, *fields[2:])
+        return _decoded(msgspec.msgpack.decode(data))
     except (ValueError, TypeError, KeyError, IndexError, msgspec.MsgspecError) as error:
         raise ProtocolError(f"not a program: {error}") from error
+
+
+def _decoded(fields: list[Any]) -> Program:
+    slots = [
+        Slot(
+            tuple(shape),
+            DTYPES[dtype],
+            Layout.decode(layout),
+            kind,
+            alias,
+            window,
+            _rich(value),
+            first,
+            last,
+        )
+        for shape, dtype, layout, kind, alias, window, value, first, last in fields[0]
+    ]
+    instructions = [_instruction(tag, values) for tag, values in fields[1]]
+    *plain, team = fields[2:]
+    return Program(slots, instructions, *plain, team=None if team is None else _decoded(team))
 
 
 def _instruction(tag: str, values: list[Any]) -> Instruction:

@@ -8,6 +8,7 @@ whoever holds it: bit for bit the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from magmath.core.index import IndexSet
 from magmath.graph import LocalCall, Node
@@ -51,8 +52,7 @@ def logical_calls(
 
 def _parts(extent: int, held: IndexSet) -> list[tuple[int, int]]:
     cuts = even_cuts(extent, LOGICAL_PARTS)
-    pairs = zip(cuts[:-1], cuts[1:], strict=True)
-    return [(a, b) for a, b in pairs if a < b and held.start <= a and b <= held.stop]
+    return [(a, b) for a, b in pairwise(cuts) if a < b and held.start <= a and b <= held.stop]
 
 
 def _narrowed(local: LocalCall, dim: int, extent: int) -> dict[str, object]:

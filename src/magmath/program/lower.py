@@ -7,7 +7,7 @@ through the instruction list, twice, because a program may be run in a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from magmath.graph import Graph, Node
@@ -15,19 +15,20 @@ from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.passes.environment import Environment
 from magmath.passes.memory import Storage
-from magmath.passes.schedule import Schedule
+from magmath.passes.pipeline import Planned
 from magmath.passes.transfer import crosses
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program, Slot
 
 
 def lower(
-    graph: Graph,
-    schedule: Schedule,
-    storage: Storage,
+    planned: Planned,
+    inputs: Sequence[Node],
+    parameters: Sequence[Node],
     environment: Environment,
     donated: dict[int, int],
 ) -> Program:
-    """The program that computes a planned graph."""
+    """The program that computes a planned graph from these leaves, taken in this order."""
+    graph, schedule, storage = planned.graph, planned.schedule, planned.storage
     lowering = _Lowering(graph, storage, environment.shares_memory)
     for node in schedule.order:
         if node not in schedule.invariant and lowering.prologue is None:
@@ -43,9 +44,9 @@ def lower(
     return Program(
         slots=_with_lifetimes(lowering.slots, instructions, prologue),
         instructions=instructions,
-        inputs=[lowering.slot[n] for n in graph.leaves if n.name in ("input", "variable")],
+        inputs=[lowering.slot[leaf] for leaf in inputs],
         outputs=lowering.output_slots,
-        parameters=[lowering.slot[n] for n in graph.leaves if n.name == "parameter"],
+        parameters=[lowering.slot[leaf] for leaf in parameters],
         donated=donated,
         workers=environment.workers,
         reads_peers=reads_peers,
@@ -147,7 +148,7 @@ class _Lowering:
 
 @dataclass
 class _Access:
-    """An instruction's use of one storage: in which layout, and whether peers' parts are touched."""
+    """An instruction's use of one storage: in which layout, and whether it writes."""
 
     root: int
     layout: Layout | None  # None: everything, or what others hold
@@ -277,12 +278,12 @@ def _with_lifetimes(
                     last[slot] = end - 1
                     slot = slots[slot].alias
     result = []
-    for i, slot in enumerate(slots):
-        if slot.window or first.get(i, prologue) < prologue:
+    for i, own in enumerate(slots):
+        if own.window or first.get(i, prologue) < prologue:
             lifetime = (0, len(instructions))
         else:
             lifetime = (first.get(i, 0), last.get(i, 0))
-        result.append(_replaced(slot, *lifetime))
+        result.append(_replaced(own, *lifetime))
     return result
 
 
@@ -302,9 +303,16 @@ def _is_elementwise(instruction: Instruction) -> bool:
 
 def _replaced(slot: Slot, first: int, last: int) -> Slot:
     return Slot(
-        slot.shape, slot.dtype, slot.layout, slot.kind, slot.alias, slot.window, slot.value,
-        first, last,
-    )  # fmt: skip
+        slot.shape,
+        slot.dtype,
+        slot.layout,
+        slot.kind,
+        slot.alias,
+        slot.window,
+        slot.value,
+        first,
+        last,
+    )
 
 
 def _touched(instruction: Instruction) -> Iterable[int]:

@@ -1,4 +1,4 @@
-"""Binding a redistribution: copies from peers' memory where it is shared, messages where it is not."""
+"""Binding a redistribution: copies from peers' memory where it is shared, else messages."""
 
 from __future__ import annotations
 
@@ -64,10 +64,13 @@ def _pull(move: Move, tensors: Tensors, stage: Stage) -> list[Ready]:
         held = pieces(tensors.of(move.source, part.source), stage.source, part.source)
         ready.append(
             _transfer(
-                held[part.source_tile], part.source_select,
-                targets[part.target_tile], part.target_select, _combination(stage, part),
+                held[part.source_tile],
+                part.source_select,
+                targets[part.target_tile],
+                part.target_select,
+                _combination(stage, part),
             )
-        )  # fmt: skip
+        )
     return ready
 
 

@@ -115,9 +115,10 @@ class _Lowering:
         )
         imports = "from magmath.kernels.philox import uniform32" if "uniform32(" in parts else ""
         loop = LOOP.format(
-            signature=", ".join([*types, *self.types]), names=", ".join(names),
+            signature=", ".join([*types, *self.types]),
+            names=", ".join(names),
             body="\n".join(self.lines or ["        pass"]),
-        )  # fmt: skip
+        )
         source = HEADER.format(imports=imports) + parts + loop
         return NativeSource(source, self.arrays, self._offsets(), self.emits)
 
@@ -128,7 +129,7 @@ class _Lowering:
         self.lines.append("        " + text)
 
     def _part(self, writer: Writer) -> None:
-        """Call what a writer holds as a function, the same one for the same code on the same types."""
+        """Call what a writer holds as a function, one for all equal code on the same types."""
         text = "\n".join(writer.lines)
         if not text:
             return
@@ -267,7 +268,8 @@ class _Lowering:
         kind = self.program.slots[slot].kind
         if kind == "constant":
             value, dtype = self.program.slots[slot].value, self.program.slots[slot].dtype
-            assert value is not None and not isinstance(value, complex)
+            assert value is not None
+            assert not isinstance(value, complex)
             return Operand(literal(value, dtype), (), dtype, scalar=True)
         return self._array(self.tensors.own(slot))
 
@@ -308,15 +310,15 @@ def _readers(program: Program) -> list[list[int]]:
     readers: list[list[int]] = [[] for _ in program.slots]
     written = set[int]()
     for position, instruction in enumerate(program.instructions):
-        for slot in _read(instruction):
-            readers[slot].append(position)
+        for read in _read(instruction):
+            readers[read].append(position)
         if isinstance(instruction, (Call, Move)):
             written.add(instruction.out if isinstance(instruction, Call) else instruction.target)
     for i, slot in enumerate(program.slots):
         if slot.alias is not None and i not in written:
             base = slot.alias
-            while program.slots[base].alias is not None and base not in written:
-                base = program.slots[base].alias  # type: ignore[assignment]
+            while (below := program.slots[base].alias) is not None and base not in written:
+                base = below
             readers[base].append(-1)  # read through a view: it must be in memory
     for output in program.outputs:
         readers[output].append(len(program.instructions))

@@ -1,8 +1,9 @@
 """Building native functions: compiled by a process in the background, kept on disk, then loaded.
 
-The helper ends with this process: it waits for the end of its standard input. A source is written once under its hash in the cache directory. Importing it makes Numba compile it,
+A source is written once under its hash in the cache directory. Importing it makes Numba compile it,
 or load what another process compiled; so a helper process imports it first, at low priority, while
-the program is replayed, and afterwards this process loads the result in milliseconds.
+the program is replayed, and afterwards this process loads the result in milliseconds. The helper
+ends with this process: it waits for the end of its standard input.
 """
 
 from __future__ import annotations
@@ -57,13 +58,15 @@ class Build:
             return
         self._process = subprocess.Popen(
             [sys.executable, "-c", COMPILE, str(self._path)],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def function(self) -> Native | None:
         """The compiled function, as soon as it is on disk."""
         if self._process is not None and self._process.poll() is not None:
-            self._process = None
+            self._let_go(self._process)
         if self._function is None and marker(self._path).exists():
             self._function = load(self._path)
         return self._function
@@ -74,6 +77,14 @@ class Build:
             self._process.kill()
             self._process.wait()
             Path(f"{self._path}.lock").unlink(missing_ok=True)
+        if self._process is not None:
+            self._let_go(self._process)
+
+    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
+        """Close the pipe to a helper that has ended."""
+        assert process.stdin is not None
+        process.stdin.close()
+        self._process = None
 
 
 def marker(path: str | Path) -> Path:
@@ -99,7 +110,8 @@ def _locked(path: Path) -> bool:
 def load(path: str | Path) -> Native:
     """The function of a source file, compiled now if it is not on disk."""
     spec = importlib.util.spec_from_file_location(f"magmath_{Path(path).stem}", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Numba's cache looks the module up by name
     spec.loader.exec_module(module)

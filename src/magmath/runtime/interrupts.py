@@ -39,9 +39,9 @@ class Interrupts:
                 signal.signal(signal.SIGINT, self._previous)
 
     def deliver(self) -> None:
-        """Hand a held interrupt to the handler that was there before; usually it raises."""
+        """Hand one held interrupt to the handler that was there before; usually it raises."""
         if self.count and threading.current_thread() is threading.main_thread():
-            self.count = 0
+            self.count -= 1
             self._previous(signal.SIGINT, None)
 
     def _hold(self, signum: int, frame: FrameType | None) -> None:

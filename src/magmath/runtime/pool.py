@@ -279,6 +279,7 @@ class Pool:
                 if not self._failing and not self._waits_for(pending):
                     break
                 self._pump()
+        self._interrupts.deliver()
         if pending.failures:
             raise rebuild(pending.failures[0])
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from magmath.array import session
-from magmath.array.array import Array, Variable
+from magmath.array.array import Array, Variable, evaluate
 from magmath.array.creation import asarray, variable
 from magmath.array.engine import Compiled
+from magmath.array.explain import describe
 from magmath.array.functions import max as largest
 from magmath.array.functions import min as smallest
 from magmath.core.dtypes import int64
@@ -21,12 +22,14 @@ from magmath.nn.layers import Noise
 from magmath.nn.losses import correct
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, parameter, variable_leaf
 from magmath.ops.movement import redistribute
 from magmath.optim.optimizers import make_states, run_updates, update_graph
 from magmath.passes import pipeline
+from magmath.passes.environment import Environment
 from magmath.passes.price import predicted_seconds
 from magmath.train.history import EpochRecord, History
+from magmath.train.report import Reporter, Silent, printing
 from magmath.train.strategy import Choice, check_strategy, choose, parameter_layout
 
 if TYPE_CHECKING:
@@ -93,7 +96,7 @@ class Fit:
         x, y = self._batch(batch)
         names = dict(zip(self.network.parameters, parameters, strict=True))
         noise = Noise(self.seed, e.add(self.step.node, constant(NOISE_STREAM, int64)))
-        outputs = self.network.forward(x, dict(names), noise)
+        outputs = self.network.forward(x, names, noise)
         loss = self.network.loss(outputs, y).node
         emitted = (loss, correct(outputs, y).node) if self.measures else (loss,)
         graph = update_graph(
@@ -122,8 +125,8 @@ class Fit:
         if batch != self.batch_size:
             start = constant(self.count - batch, int64)
         index = apply(manipulation.BATCH, order, start, extent=batch)
-        x = manipulation.take(data_leaf(self.samples), index, 0)
-        y = manipulation.take(data_leaf(self.targets), index, 0)
+        x = manipulation.take(self.samples.evaluated(), index, 0)
+        y = manipulation.take(self.targets.evaluated(), index, 0)
         return Array(x), Array(y)
 
     # strategy -----------------------------------------------------------------------------------
@@ -138,10 +141,8 @@ class Fit:
 
     def _layout(self, name: str, v: Variable, choice: Choice) -> Layout:
         environment = self.engine.environment
-        layer, parameter_name = name.split(".", 1)
-        return parameter_layout(
-            choice[layer], parameter_name, v.shape, environment.mesh, environment.shares_memory
-        )
+        layer, _ = name.split(".", 1)
+        return parameter_layout(choice[layer], v.shape, environment.mesh, environment.shares_memory)
 
     def _cost(self, choice: Choice) -> float:
         """The predicted seconds of a step, with stand-ins for the parameters in their layouts."""
@@ -168,11 +169,9 @@ class Fit:
 
     # running ------------------------------------------------------------------------------------
 
-    def epochs(self, epochs: int, reporter: Any, verbose: bool) -> History:
+    def epochs(self, epochs: int, reporter: Reporter | None, verbose: bool) -> History:
         """Train for a number of epochs."""
-        from magmath.train.report import Silent, printing
-
-        report = reporter or (printing() if verbose else Silent())
+        report: Reporter = reporter or (printing() if verbose else Silent())
         steps = self.count // self.batch_size
         history = History(strategy=", ".join(f"{k}: {v}" for k, v in self.choice.items()))
         report.begin(epochs, steps)
@@ -185,7 +184,7 @@ class Fit:
             report.end()
         return history
 
-    def _epoch(self, epoch: int, steps: int, report: Any, history: History) -> EpochRecord:
+    def _epoch(self, epoch: int, steps: int, report: Reporter, history: History) -> EpochRecord:
         self.epoch.value = epoch
         self.rate.value = self.network.optimizer.rate(epoch)
         start = time.perf_counter()
@@ -218,29 +217,17 @@ class Fit:
 
     def explain(self) -> str:
         """The step's program, and what the strategies were predicted to cost."""
-        from magmath.array.explain import describe
-
         prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
         return f"layers {chosen}\npredicted\n{prices}\n{describe(self.full[1].program)}"
 
 
-def data_leaf(array: Array) -> Node:
-    """The evaluated leaf of an array."""
-    return array.evaluated()
-
-
 def _stand_in(v: Variable, layout: Layout | None) -> Variable:
     """A variable of the same shape in another layout, without data: for planning only."""
-    stand_in = object.__new__(Variable)
-    data = v.cell.data
-    from magmath.ops.leaves import variable_leaf
-
     assert layout is not None
-    node = variable_leaf(v.shape, v.dtype, layout, v.cell)
-    Array.__init__(stand_in, node)
+    stand_in = object.__new__(Variable)
     stand_in._cell = v.cell
-    assert data is v.cell.data
+    Array.__init__(stand_in, variable_leaf(v.shape, v.dtype, layout, v.cell))
     return stand_in
 
 
@@ -249,10 +236,8 @@ def _kept_states(
 ) -> list[dict[str, Variable]]:
     """The optimizer's states: those of an earlier `fit` of these very parameters go on."""
     last = network._trained
-    if last is not None and len(last.parameters) == len(parameters):
-        if all(a is b for a, b in zip(last.parameters, parameters, strict=True)):
-            states: list[dict[str, Variable]] = last.states
-            return states
+    if last is not None and list(map(id, last.parameters)) == list(map(id, parameters)):
+        return last.states
     return make_states(network.optimizer, parameters)
 
 
@@ -273,10 +258,10 @@ def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) ->
 
 def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[Array, Array]:
     """Samples and targets on the workers, checked, and the network built for them."""
-    from magmath.train.network import _float_type
+    from magmath.train.network import float_type
 
     engine = session.engine()
-    samples = _on_workers(asarray(x, dtype=_float_type(x)), engine.environment)
+    samples = _on_workers(asarray(x, dtype=float_type(x)), engine.environment)
     targets = _on_workers(asarray(y), engine.environment)
     if samples.ndim < 2 or samples.shape[0] == 0:
         raise DataError(
@@ -293,7 +278,7 @@ def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[A
     return samples, targets
 
 
-def _on_workers(array: Array, environment: Any) -> Array:
+def _on_workers(array: Array, environment: Environment) -> Array:
     """The array where every worker can take any sample: one copy a host, or one on each worker."""
     return array.redistribute(environment.whole(array.shape, shared=True))
 
@@ -331,13 +316,7 @@ def score(network: NeuralNetwork, x: Any, y: Any) -> dict[str, float]:
         figures = {"loss": network.loss(outputs, part)}
         if network.classifies:
             figures["accuracy"] = correct(outputs, part)
-        _evaluate_together(figures)
+        evaluate(*figures.values())
         for name, value in figures.items():
             totals[name] += float(value) * (stop - start)
     return {name: totals[name] / count for name in figures}
-
-
-def _evaluate_together(figures: dict[str, Array]) -> None:
-    from magmath.array.array import evaluate
-
-    evaluate(*figures.values())

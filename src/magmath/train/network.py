@@ -7,8 +7,8 @@ parameters, is one program, and an epoch is one message.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,19 @@ from magmath.array import functions as f
 from magmath.array import session
 from magmath.array.array import Array, Variable
 from magmath.array.creation import asarray, variable
-from magmath.core.dtypes import DEFAULT_FLOAT
+from magmath.core.dtypes import DEFAULT_FLOAT, DType, int64
 from magmath.errors import MagmathError, ShapeError
-from magmath.graph import Shape
+from magmath.graph import Shape, apply
 from magmath.nn.layers import Layer, Noise, ParameterSpec
 from magmath.nn.losses import loss_function
+from magmath.ops import creation
+from magmath.ops.leaves import parameter
 from magmath.optim import OPTIMIZERS, Optimizer
 from magmath.train.history import History
+
+if TYPE_CHECKING:
+    from magmath.train.fit import Fit
+    from magmath.train.report import Reporter
 
 SCORING_ROWS = 4096  # samples that evaluate and predict pass through the network at once
 
@@ -54,7 +60,7 @@ class NeuralNetwork:
         self.seed = seed
         self.input_shape: Shape | None = None
         self.parameters: dict[str, Variable] = {}
-        self._trained: Any = None
+        self._trained: Fit | None = None
 
     # building ---------------------------------------------------------------------------------
 
@@ -91,10 +97,10 @@ class NeuralNetwork:
         return specs
 
     def forward(
-        self, x: Array, parameters: dict[str, Any] | None = None, noise: Noise | None = None
+        self, x: Array, parameters: Mapping[str, Array] | None = None, noise: Noise | None = None
     ) -> Array:
         """The outputs for a batch, as an expression of the parameters."""
-        own = self.parameters if parameters is None else parameters
+        own: Mapping[str, Array] = self.parameters if parameters is None else parameters
         for i, layer in enumerate(self.layers):
             prefix = f"{i}."
             mine = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
@@ -114,7 +120,7 @@ class NeuralNetwork:
         validation: tuple[Any, Any] | None = None,
         shuffle: bool = True,
         metrics: Sequence[str] = ("accuracy",),
-        reporter: Any = None,
+        reporter: Reporter | None = None,
         verbose: bool = False,
     ) -> History:
         """Train on samples x (N, …) and targets y; returns the figures of every epoch.
@@ -135,7 +141,7 @@ class NeuralNetwork:
 
     def predict(self, x: Any) -> Array:
         """The outputs for samples x (N, …)."""
-        samples = asarray(x, dtype=_float_type(x))
+        samples = asarray(x, dtype=float_type(x))
         self.build(samples.shape[1:])
         rows = range(0, max(samples.shape[0], 1), SCORING_ROWS)
         parts = [self.forward(samples[i : i + SCORING_ROWS]) for i in rows]
@@ -154,11 +160,10 @@ class NeuralNetwork:
         return summary(self)
 
     def explain(self) -> str:
-        """The program of a training step: instructions, bytes and the strategy's predicted costs."""
+        """The program of a training step, its bytes, and what strategies were predicted to cost."""
         if self._trained is None:
             raise MagmathError("explain: call fit first; there is no training step yet")
-        text: str = self._trained.explain()
-        return text
+        return self._trained.explain()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parameters to a safetensors file, complete or not at all."""
@@ -182,31 +187,26 @@ def _named(name: str) -> Optimizer:
     return OPTIMIZERS[name]()
 
 
-def _float_type(x: Any) -> Any:
+def float_type(x: Any) -> DType | None:
     """Samples are float32 unless they are given in another floating point type."""
     dtype = getattr(x, "dtype", None)
     name = getattr(dtype, "name", str(dtype))
-    return (
-        None
-        if str(name).removeprefix("torch.") in ("float16", "bfloat16", "float64")
-        else DEFAULT_FLOAT
-    )
+    keeps = str(name).removeprefix("torch.") in ("float16", "bfloat16", "float64")
+    return None if keeps else DEFAULT_FLOAT
 
 
 def _initial(spec: ParameterSpec, seed: int, index: int) -> np.ndarray[Any, Any] | Array:
     """The first values of a parameter: the same for every pool, from the seed and its position."""
     if spec.limit == 0.0:
         return np.zeros(spec.shape, dtype=np.float32)
-    from magmath.core.dtypes import int64
-    from magmath.graph import apply
-    from magmath.ops import creation
-    from magmath.ops.leaves import parameter
-
     stream = (1 << 40) + index  # apart from the streams that users draw
     drawn = Array(
         apply(
-            creation.UNIFORM, parameter(seed, int64), parameter(stream, int64),
-            shape=spec.shape, dtype=DEFAULT_FLOAT,
+            creation.UNIFORM,
+            parameter(seed, int64),
+            parameter(stream, int64),
+            shape=spec.shape,
+            dtype=DEFAULT_FLOAT,
         )
-    )  # fmt: skip
+    )
     return drawn * (2 * spec.limit) - spec.limit

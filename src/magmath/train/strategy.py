@@ -1,8 +1,8 @@
 """Strategies: where the parameters of each layer lie, chosen by name or by predicted cost.
 
 `data`: every worker holds all parameters (one copy per host where memory is shared) and takes its
-share of each batch. `model`: dense layers are split by columns. `rows`: by rows. `auto` tries, layer
-by layer, what the planner predicts to be fastest, and keeps it.
+share of each batch. `model`: dense layers are split by columns. `rows`: by rows. `auto` tries,
+layer by layer, what the planner predicts to be fastest, and keeps it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_strategy(name: str) -> None:
         raise MagmathError(f"strategy {name!r} is not known; there are {', '.join(STRATEGIES)}")
 
 
-def parameter_layout(choice: str, parameter: str, shape: Shape, mesh: Mesh, shared: bool) -> Layout:
+def parameter_layout(choice: str, shape: Shape, mesh: Mesh, shared: bool) -> Layout:
     """The layout of one parameter of a layer under a choice.
 
     Columns of a weight go with its bias; rows leave the bias whole.

@@ -68,7 +68,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]
         raise WeightsError(f"load: there is no file {path}")
     try:
         with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise WeightsError(
             f"load: {path} is not a safetensors file, or is damaged: {error}"

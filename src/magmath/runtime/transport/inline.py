@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from magmath.comm.local import LocalGroup
+from magmath.kernels.threads import set_threads
 from magmath.runtime.failures import user_line
 from magmath.runtime.messages import Command, Hello, Interrupt, Progress, Run
 from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions
@@ -30,7 +29,7 @@ class InlineTransport(Transport):
 
     def start(self, deliver: Deliver) -> list[Hello]:
         if self._options.threads is not None:
-            torch.set_num_threads(self._options.threads)
+            set_threads(self._options.threads)
         self._deliver = deliver
         self._worker = Worker(LocalGroup(1).communicator(0), self._options, self._bind)
         self._worker.poll = self._poll

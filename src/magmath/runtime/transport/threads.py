@@ -16,6 +16,7 @@ import torch
 
 from magmath.comm.base import Communicator
 from magmath.comm.local import LocalGroup
+from magmath.kernels.threads import set_threads
 from magmath.runtime.failures import describe, rebuild
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
 from magmath.runtime.service import Port, Service
@@ -46,18 +47,19 @@ class ThreadTransport(Transport):
         self._inboxes: list[queue.SimpleQueue[list[bytes]]] = [
             queue.SimpleQueue() for _ in range(size)
         ]
-        self._outbox: queue.SimpleQueue[_Mail] = queue.SimpleQueue()
+        # Not a SimpleQueue: its `get` may wait for ever where a signal comes near its timeout.
+        self._outbox: queue.Queue[_Mail] = queue.Queue()
         self._threads: list[threading.Thread] = []
 
     def start(self, deliver: Deliver) -> list[Hello]:
         self._deliver = deliver
+        own_threads = torch.get_num_threads()
         for rank in range(self.size):
             thread = threading.Thread(
                 target=self._serve, args=(rank,), name=f"magmath-worker-{rank}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
-        own_threads = torch.get_num_threads()
         hellos: dict[int, Hello] = {}
         while len(hellos) < self.size:
             reply = decode_reply(self._outbox.get()[1][0])
@@ -100,7 +102,7 @@ class ThreadTransport(Transport):
     def _serve(self, rank: int) -> None:
         port = _QueuePort(rank, self._inboxes[rank], self._outbox)
         if self._options.threads is not None:
-            torch.set_num_threads(self._options.threads)
+            set_threads(self._options.threads)
         communicator: Communicator = self._communicators[rank]
         try:
             worker = Worker(communicator, self._options, self._bind)
@@ -113,7 +115,7 @@ class ThreadTransport(Transport):
 
 class _QueuePort(Port):
     def __init__(
-        self, rank: int, inbox: queue.SimpleQueue[list[bytes]], outbox: queue.SimpleQueue[_Mail]
+        self, rank: int, inbox: queue.SimpleQueue[list[bytes]], outbox: queue.Queue[_Mail]
     ) -> None:
         self._rank = rank
         self._inbox = inbox

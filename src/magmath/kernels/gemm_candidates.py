@@ -1,0 +1,334 @@
+"""The table of ways to compute a matrix product on one device, in order of preference.
+
+Each candidate says which products it takes, how much memory it needs beside the operands, and how
+to make a ready call that checks nothing any more. `magmath.kernels.gemm` chooses among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from magmath.kernels.product import Number, Product, leading
+from magmath.kernels.tuner import Call
+
+_BLAS_TYPES = (torch.float32, torch.float64)
+_NUMPY_TYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+_HALF_TYPES = (torch.float16, torch.bfloat16)
+_BLAS_MOST = 2**31 - 1
+LIMB_BITS = 16
+EXACT_SUMMANDS = 2 ** (53 - 2 * LIMB_BITS)
+"""How many products of two limbs a float64 adds up exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to compute a product.
+
+    `bind` is given the product, and a function that binds another product on the way (the best
+    way); it returns a ready call. `workspace` is in bytes.
+    """
+
+    name: str
+    takes: Callable[[Product], bool]
+    bind: Callable[[Product, Callable[[Product], Call]], Call]
+    workspace: Callable[[Product], int] = lambda product: 0
+
+
+def candidates_for(product: Product, workspace_limit: int) -> list[Candidate]:
+    """The candidates that take a product, the default first; never none."""
+    able = [candidate for candidate in CANDIDATES if candidate.takes(product)]
+    small = [candidate for candidate in able if candidate.workspace(product) <= workspace_limit]
+    return small or able[:1]
+
+
+def sequence(*calls: Call) -> Call:
+    """One call that makes all these calls."""
+    if len(calls) == 1:
+        return calls[0]
+    if len(calls) == 2:
+        first, second = calls
+
+        def both() -> None:
+            first()
+            second()
+
+        return both
+
+    def each() -> None:
+        for call in calls:
+            call()
+
+    return each
+
+
+def _on_cpu(product: Product) -> bool:
+    return product.out.device.type == "cpu"
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def _epilogue(product: Product, bias: bool = True) -> list[Call]:
+    """What is left to do when out = alpha · a·b + beta · out."""
+    out, calls = product.out, list[Call]()
+    if bias and product.bias is not None:
+        calls.append(partial(out.add_, product.bias))
+    if product.relu:
+        calls.append(out.relu_)
+    return calls
+
+
+# torch: MKL, oneDNN, cuBLAS -----------------------------------------------------------------------
+
+
+def _torch_takes(product: Product) -> bool:
+    if product.dtype == torch.bool:
+        return False
+    return _on_cpu(product) or not _is_whole(product.dtype)
+
+
+def _bind_torch(product: Product, inner: object) -> Call:
+    out, a, b = product.out, product.a, product.b
+    if product.is_plain:
+        if product.bias is not None and out.ndim == 2:
+            call: Call = partial(torch.addmm, product.bias, a, b, out=out)
+            return sequence(call, *_epilogue(product, bias=False))
+        multiply = torch.mm if out.ndim == 2 else torch.bmm
+        return sequence(partial(multiply, a, b, out=out), *_epilogue(product))
+    return sequence(_torch_scaled(product), *_epilogue(product))
+
+
+def _torch_scaled(product: Product) -> Call:
+    """out = alpha · a·b + beta · out in place."""
+    out, a, b, alpha = product.out, product.a, product.b, product.alpha
+    add = out.addmm_ if out.ndim == 2 else out.baddbmm_
+    number = _whole if _is_whole(out.dtype) else _unchanged
+    beta = number(product.beta)
+    if not callable(alpha):
+        return partial(add, a, b, alpha=number(alpha), beta=beta)
+    if number is _whole:
+        return lambda: add(a, b, alpha=_whole(alpha()), beta=beta)
+    return lambda: add(a, b, alpha=alpha(), beta=beta)
+
+
+def _whole(value: Number) -> int:
+    return int(value.real)
+
+
+def _unchanged(value: Number) -> Number:
+    return value
+
+
+# torch's product with bias and ReLU in one kernel (cuBLASLt) or at least in one call
+
+
+def _fused_takes(product: Product) -> bool:
+    fits = product.is_plain and product.bias is not None and product.relu
+    floating = product.dtype.is_floating_point
+    return fits and product.out.ndim == 2 and floating and product.out.is_contiguous()
+
+
+def _bind_fused(product: Product, inner: object) -> Call:
+    assert product.bias is not None
+    return partial(
+        torch._addmm_activation,
+        product.bias, product.a, product.b, out=product.out,
+    )  # fmt: skip
+
+
+# NumPy: its OpenBLAS, or whatever NumPy was built with --------------------------------------------
+
+
+def _numpy_takes(product: Product) -> bool:
+    if not _on_cpu(product) or product.dtype not in _NUMPY_TYPES or not product.is_plain:
+        return False
+    operands = (product.out, product.a, product.b)
+    return not any(x.is_conj() or x.is_neg() for x in operands)
+
+
+def _bind_numpy(product: Product, inner: object) -> Call:
+    out, a, b = (x.numpy() for x in (product.out, product.a, product.b))
+
+    @np.errstate(all="ignore")  # infinities and NaN are results like any other
+    def call() -> None:
+        np.matmul(a, b, out=out)
+
+    return sequence(call, *_epilogue(product))
+
+
+# SciPy's OpenBLAS by pointer, with the epilogue compiled ------------------------------------------
+
+
+def _blas_takes(product: Product) -> bool:
+    if not _on_cpu(product) or product.dtype not in _BLAS_TYPES:
+        return False
+    forms = [leading(x) for x in (product.out, product.a, product.b)]
+    if None in forms or max(*product.extents, *(form[1] for form in forms if form)) > _BLAS_MOST:
+        return False
+    turned = forms[0] is not None and forms[0][0]
+    return not (turned and product.bias is not None)
+
+
+def _bind_blas(product: Product, inner: object) -> Call:
+    from magmath.kernels import blas
+
+    record = np.zeros(1, blas.RECORD)
+    address = record.ctypes.data
+    for name, value in _blas_record(product).items():
+        record[name] = value
+    run = blas.run32 if product.dtype == torch.float32 else blas.run64
+    call: Call = partial(run, address)
+    alpha, alphas = product.alpha, record["alpha"]
+    if callable(alpha):
+
+        def call() -> None:
+            alphas[0] = alpha()
+            run(address)
+
+    call.__dict__["memory"] = record, product  # addresses keep nothing alive
+    return call
+
+
+def _blas_record(product: Product) -> dict[str, Number]:
+    m, n, k = product.extents
+    out, a, b, bias = product.out, product.a, product.b, product.bias
+    if _form(out)[0]:  # Cᵀ = Bᵀ·Aᵀ
+        out, a, b, m, n = out.mT, b.mT, a.mT, n, m
+    (transpose_a, lda), (transpose_b, ldb), (_, ldc) = _form(a), _form(b), _form(out)
+    steps = [x.stride(0) * x.itemsize if x.ndim == 3 else 0 for x in (a, b, out)]
+    record = {
+        "transpose_a": transpose_a, "transpose_b": transpose_b, "m": m, "n": n, "k": k,
+        "a": a.data_ptr(), "lda": lda, "b": b.data_ptr(), "ldb": ldb,
+        "c": out.data_ptr(), "ldc": ldc, "count": out.shape[0] if out.ndim == 3 else 1,
+        "step_a": steps[0], "step_b": steps[1], "step_c": steps[2], "relu": product.relu,
+        "alpha": product.current_alpha(), "beta": product.beta,
+    }  # fmt: skip
+    if bias is not None:
+        record |= {"bias": bias.data_ptr(), "bias_step": bias.stride(0)}
+    return record
+
+
+def _form(x: torch.Tensor) -> tuple[bool, int]:
+    form = leading(x)
+    assert form is not None
+    return form
+
+
+# in float32, for types that the processor is slow with: what is stored half is computed wider
+
+
+def _widened_takes(product: Product) -> bool:
+    half_on_cpu = product.dtype in _HALF_TYPES and _on_cpu(product)
+    return half_on_cpu or product.dtype == torch.bool
+
+
+def _bind_widened(product: Product, inner: Callable[[Product], Call]) -> Call:
+    wide = replace(
+        product,
+        out=_float32_like(product.out), a=_float32_like(product.a), b=_float32_like(product.b),
+        bias=_float32_like(product.bias) if product.bias is not None else None,
+    )  # fmt: skip
+    pairs = [(wide.a, product.a), (wide.b, product.b)]
+    if product.beta:
+        pairs.append((wide.out, product.out))
+    if product.bias is not None and wide.bias is not None:
+        pairs.append((wide.bias, product.bias))
+    calls: list[Call] = [partial(to.copy_, source) for to, source in pairs]
+    calls.append(inner(wide))
+    if product.dtype == torch.bool:  # a sum of ones and zeros: no rounding makes it 0
+        calls.append(partial(torch.ne, wide.out, 0, out=product.out))
+    else:
+        calls.append(partial(product.out.copy_, wide.out))
+    return sequence(*calls)
+
+
+def _float32_like(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, dtype=torch.float32)
+
+
+def _widened_workspace(product: Product) -> int:
+    return 4 * (product.out.numel() + product.a.numel() + product.b.numel())
+
+
+# integers exactly, by float64 products of their 16-bit limbs --------------------------------------
+
+
+def _limbs_take(product: Product) -> bool:
+    return _is_whole(product.dtype) and product.dtype != torch.bool
+
+
+def _limb_count(product: Product) -> int:
+    return max(1, 8 * product.out.itemsize // LIMB_BITS)
+
+
+def _bind_limbs(product: Product, inner: Callable[[Product], Call]) -> Call:
+    """a = Σ aᵢ·2¹⁶ⁱ and b alike: every aᵢ·bⱼ is exact in float64 over at most 2²¹ summands, and
+    limbs beyond the type's width vanish modulo 2 to that width, as sums of integers do."""
+    count, out = _limb_count(product), product.out
+    a_limbs, b_limbs = _limbs_like(product.a, count), _limbs_like(product.b, count)
+    part = torch.empty_like(out, dtype=torch.float64)
+    whole, total = (torch.empty_like(out, dtype=torch.int64) for _ in range(2))
+    calls: list[Call] = [
+        partial(_split, product.a, a_limbs, torch.empty_like(product.a)),
+        partial(_split, product.b, b_limbs, torch.empty_like(product.b)),
+        total.zero_,
+    ]
+    floating = replace(product, out=part, alpha=1.0, beta=0.0, bias=None, relu=False)
+    pairs = [(i, j) for i in range(count) for j in range(count - i)]
+    for low, high in pairs:
+        for start in range(0, max(product.extents[2], 1), EXACT_SUMMANDS):
+            columns = a_limbs[low][..., start : start + EXACT_SUMMANDS]
+            rows = b_limbs[high][..., start : start + EXACT_SUMMANDS, :]
+            calls.append(inner(replace(floating, a=columns, b=rows)))
+            calls.append(partial(_add_limb, total, whole, part, LIMB_BITS * (low + high)))
+    calls.append(partial(_store_whole, product, total))
+    return sequence(*calls, *_epilogue(product))
+
+
+def _limbs_like(x: torch.Tensor, count: int) -> list[torch.Tensor]:
+    return [torch.empty_like(x, dtype=torch.float64) for _ in range(count)]
+
+
+def _split(x: torch.Tensor, limbs: list[torch.Tensor], scratch: torch.Tensor) -> None:
+    """The limbs of x from the lowest up; the highest one carries the sign."""
+    for i, limb in enumerate(limbs):
+        torch.bitwise_right_shift(x, LIMB_BITS * i, out=scratch)
+        if i < len(limbs) - 1:
+            scratch.bitwise_and_(2**LIMB_BITS - 1)
+        limb.copy_(scratch)
+
+
+def _add_limb(total: torch.Tensor, whole: torch.Tensor, part: torch.Tensor, shift: int) -> None:
+    total.add_(whole.copy_(part).bitwise_left_shift_(shift))
+
+
+def _store_whole(product: Product, total: torch.Tensor) -> None:
+    alpha, beta = _whole(product.current_alpha()), _whole(product.beta)
+    if alpha != 1:
+        total.mul_(alpha)
+    if beta:
+        product.out.mul_(beta).add_(total.to(product.dtype))
+    else:
+        product.out.copy_(total)
+
+
+def _limbs_workspace(product: Product) -> int:
+    operands = product.a.numel() + product.b.numel()
+    width = 8 * _limb_count(product) + product.out.itemsize
+    return width * operands + 24 * product.out.numel()
+
+
+CANDIDATES = (
+    Candidate("torch", _torch_takes, _bind_torch),
+    Candidate("fused", _fused_takes, _bind_fused),
+    Candidate("numpy", _numpy_takes, _bind_numpy),
+    Candidate("blas", _blas_takes, _bind_blas),
+    Candidate("widened", _widened_takes, _bind_widened, _widened_workspace),
+    Candidate("limbs", _limbs_take, _bind_limbs, _limbs_workspace),
+)

@@ -1,0 +1,195 @@
+"""The documents are true: README's example, the examples, the tour and the recipes for
+contributors run as they are written."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+import operation_bodies as bodies
+import operation_table
+from engines import engine_of
+from magmath.array import functions
+from magmath.layout import Layout, Mesh, layout
+from magmath.nn import layers
+from magmath.ops import OPERATIONS, elementwise
+from magmath.optim import optimizers
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FENCE = re.compile(r"^```.*$", re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")
+NUMBER = re.compile(r"\d+\.\d+")
+
+
+def run(script: Path, *arguments: str) -> str:
+    """What a script prints, run as a user runs it; fails with its errors if it fails."""
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        capture_output=True, text=True, timeout=110, cwd=script.parent,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def readme_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (example,) = BLOCK.findall((ROOT / "README.md").read_text())
+    script = tmp_path_factory.mktemp("readme") / "first.py"
+    script.write_text(example)
+    return script
+
+
+@pytest.fixture(scope="module")
+def readme_figures(readme_script: Path) -> list[float]:
+    return figures(run(readme_script, "0"))
+
+
+def figures(text: str) -> list[float]:
+    return [float(number) for number in NUMBER.findall(text)]
+
+
+@pytest.mark.parametrize("workers", ["0", "2", "4"])
+def test_readme_example_runs_as_written(
+    workers: str, readme_script: Path, readme_figures: list[float]
+) -> None:
+    mean, accuracy = figures(run(readme_script, workers))
+    assert accuracy > 90
+    assert mean == pytest.approx(readme_figures[0], abs=2e-3)
+    assert accuracy == pytest.approx(readme_figures[1], abs=1.5)
+
+
+def test_readme_example_is_short_and_speaks_of_no_machinery(readme_script: Path) -> None:
+    text = readme_script.read_text()
+    assert len(text.splitlines()) <= 25
+    assert not re.search(r"\bmpi", text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(script: Path, workers: str) -> None:
+    assert run(script, "--workers", workers).strip()
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
+
+
+def test_tour_shows_what_happens() -> None:
+    text = (ROOT / "docs" / "tour.md").read_text()
+    test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, "tour.md", None, 0)
+    assert len(test.examples) > 30
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    report: list[str] = []
+    try:
+        doctest.DocTestRunner(optionflags=flags).run(test, out=report.append)
+    finally:
+        mm.shutdown()
+    assert not report, "".join(report)
+
+
+# The recipes of CONTRIBUTING.md -------------------------------------------------------------------
+
+
+def recipe(place: str) -> str:
+    """The block of code in CONTRIBUTING.md that begins with a comment naming its place."""
+    blocks = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
+    (found,) = [block for block in blocks if block.startswith(f"# {place}\n")]
+    return str(found)
+
+
+def defined(place: str, module: Any) -> dict[str, Any]:
+    """What a recipe defines in the place of a module's own code."""
+    names = dict(vars(module))
+    exec(recipe(place), names)
+    return names
+
+
+def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = eval(f"({recipe('ops/elementwise.py, in UNARY')})", dict(vars(elementwise)))
+    record = rows[0]
+    tried = eval(recipe("tests/operation_table.py, in ROWS"), dict(vars(operation_table)))
+    row = tried[record.name]
+    monkeypatch.setitem(elementwise.OPERATIONS, record.name, record)
+    monkeypatch.setitem(OPERATIONS, record.name, record)
+    thorough = settings(max_examples=20, suppress_health_check=list(HealthCheck))
+
+    @thorough
+    @given(data=st.data())
+    def holds(data: st.DataObject) -> None:
+        one, case = engine_of("inline"), data.draw(operation_table.cases(row))
+        result = bodies.computed(one, record.name, case)
+        bodies.check_close(result, bodies.reference(record.name, case), case)
+        bodies.check_any_layout(engine_of("shared", 3), record.name, case, data)
+        smooth = data.draw(operation_table.cases(row, smooth=True))
+        bodies.check_first_gradient(one, record.name, smooth, row.slopes)
+        bodies.check_second_gradient(one, record.name, smooth, row.slopes)
+
+    holds()
+    public = defined("array/functions.py", functions)[record.name]
+    np.testing.assert_allclose(np.asarray(public(mm.asarray([4.0, 0.25]))), [0.5, 2.0])
+
+
+def test_recipe_for_a_layout_rule() -> None:
+    names = dict(vars(layout))
+    exec(textwrap.dedent(recipe("layout/layout.py, in Layout")), names)
+    mesh = Mesh.line(3)
+    bound = names["columns"].__func__().bind((4, 7), mesh)
+    assert bound == Layout.split(1).bind((4, 7), mesh)
+
+
+def test_recipe_for_an_optimizer() -> None:
+    adagrad = defined("optim/optimizers.py", optimizers)["Adagrad"](0.1)
+    start = [3.0, -2.0, 0.5]
+    x, theirs = mm.variable("x", start), torch.tensor(start, requires_grad=True)
+    reference = torch.optim.Adagrad([theirs], lr=0.1)
+    expression = mm.sum(x**4 + x)
+    for _ in range(5):
+        adagrad.minimize(expression, [x])
+        reference.zero_grad()
+        (theirs**4 + theirs).sum().backward()
+        reference.step()
+    np.testing.assert_allclose(np.asarray(x), theirs.detach().numpy(), rtol=1e-5)
+
+
+def test_recipe_for_a_layer() -> None:
+    scale = defined("nn/layers.py", layers)["Scale"]
+    net = mm.nn.NeuralNetwork(
+        [scale()], loss="mean_squared_error", optimizer=mm.optim.GradientDescent(0.5)
+    )
+    samples = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    net.fit(samples, samples * [2.0, -1.0, 0.5], batch_size=16, epochs=30)
+    np.testing.assert_allclose(np.asarray(net.parameters["0.factor"]), [2, -1, 0.5], atol=0.01)
+
+
+# What documents refer to --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in LINK.findall(document.read_text()):
+        assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_source_files_that_are_named_exist(document: Path) -> None:
+    """`passes/place.py` and the like: below the package, or from the root."""
+    for name in re.findall(r"`((?:\w+/)+\w+\.\w+)`", document.read_text()):
+        places = (ROOT / name, ROOT / "src" / "magmath" / name, ROOT / "src" / name)
+        assert any(place.exists() for place in places), f"{document.name} names {name}"

@@ -1,0 +1,198 @@
+"""The tuner: what it chooses, what it remembers, and what it does with a damaged file."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from magmath.kernels import tuner as module
+from magmath.kernels.tuner import Tuner, tuner_for
+
+
+class Candidates(dict[str, Callable[[], Callable[[], None]]]):
+    """Candidates that sleep a given time and count how often they are bound."""
+
+    def __init__(self, **seconds: float) -> None:
+        super().__init__({name: lambda s=s: self._bind(s) for name, s in seconds.items()})
+        self.bound = 0
+
+    def _bind(self, seconds: float) -> Callable[[], None]:
+        self.bound += 1
+        return lambda: time.sleep(seconds)
+
+
+def test_a_clearly_faster_candidate_wins() -> None:
+    assert Tuner().choose("op", Candidates(default=0.02, fast=0.001)) == "fast"
+
+
+def test_the_default_is_kept_unless_it_is_clearly_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
+    for other, chosen in ((0.96, "default"), (0.94, "other")):
+        rounds = {"default": [1.0, 1.1], "other": [other, 3.0]}
+        monkeypatch.setattr(module, "_rounds", lambda calls, wait, rounds=rounds: rounds)
+        assert Tuner().choose("op", Candidates(default=0, other=0)) == chosen
+
+
+def test_a_single_candidate_is_not_measured() -> None:
+    only = Candidates(only=0)
+    assert Tuner().choose("op", only) == "only"
+    assert only.bound == 0
+
+
+def test_a_tuner_that_is_off_takes_the_first_without_measuring(tmp_path: Path) -> None:
+    candidates = Candidates(slow=0.01, fast=0)
+    assert Tuner(tmp_path / "timings", enabled=False).choose("op", candidates) == "slow"
+    assert candidates.bound == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_device_is_waited_for() -> None:
+    waits: list[None] = []
+    Tuner().choose("op", Candidates(a=0, b=0), lambda: waits.append(None))
+    assert waits
+
+
+def test_decisions_are_remembered_by_key_in_memory_and_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "timings"
+    first, candidates = Tuner(path), Candidates(slow=0.01, fast=0)
+    assert first.choose("a", candidates) == "fast"
+    assert first.choose("a", candidates) == "fast"
+    assert candidates.bound == 2
+    first.choose("b", candidates)
+    assert candidates.bound == 4
+
+    _store(path, "c", "slow", {"slow": 1.0, "fast": 2.0})
+    again = Candidates(slow=0.01, fast=0)
+    assert Tuner(path).choose("c", again) == "slow"
+    assert again.bound == 0
+
+
+def test_other_candidates_under_a_known_key_are_measured(tmp_path: Path) -> None:
+    path = tmp_path / "timings"
+    _store(path, "op", "gone", {"a": 1.0, "gone": 0.5})
+    candidates = Candidates(a=0.01, b=0)
+    assert Tuner(path).choose("op", candidates) == "b"
+    assert candidates.bound == 2
+
+
+def test_a_disturbed_measurement_is_not_kept_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "timings"
+    for taken, kept in (([1.0, 1.0, 5.0], True), ([1.0, 3.0, 5.0], False)):
+        monkeypatch.setattr(module, "_rounds", lambda calls, wait, t=taken: {"a": t, "b": [9.0]})
+        assert Tuner(path).choose(f"{kept}", Candidates(a=0, b=0)) == "a"
+        assert any(str(kept) in timing.key for timing in Tuner(path).table()) == kept
+
+
+def test_the_table_names_every_candidate_and_its_time() -> None:
+    tuner = Tuner()
+    tuner.choose("op", Candidates(slow=0.01, fast=0))
+    (timing,) = tuner.table()
+    assert timing.key.startswith("op | ")
+    assert timing.chosen == "fast"
+    assert list(timing.seconds) == ["slow", "fast"]
+    assert timing.seconds["slow"] >= 0.01
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\x00\xff\xfe not json",
+        b"{}",
+        b"[1, 2]",
+        b"null",
+        b'{"key": 1, "chosen": "a", "seconds": {"a": 1}}',
+        b'{"key": "k", "chosen": "b", "seconds": {"a": 1}}',
+        b'{"key": "k", "chosen": "a", "seconds": {"a": "soon"}}',
+        b'{"key": "k", "chosen": "a", "seconds": ["a"]}',
+        b"[" * 100_000,
+    ],
+)
+def test_damaged_lines_are_dropped_with_a_warning(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "timings"
+    _store(path, "sound", "b", {"a": 2.0, "b": 1.0})
+    with path.open("ab") as file:
+        file.write(damage)
+    with pytest.warns(RuntimeWarning, match="1 damaged line"):
+        assert [t.chosen for t in Tuner(path).table()] == ["b"]
+    assert [t.chosen for t in Tuner(path).table()] == ["b"]  # and now without a warning
+
+
+def test_a_line_cut_off_by_a_crash_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "timings"
+    tuner = Tuner(path)
+    tuner.table()  # read before the other process died in the middle of its write
+    path.write_bytes(b'{"key": "hal')
+    _measure_calmly(tuner, "next")
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        assert any(t.key.startswith("next") for t in Tuner(path).table())
+
+
+def test_a_file_that_cannot_be_written_costs_only_the_memory_of_it(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with pytest.warns(RuntimeWarning) as warned:
+        tuner = Tuner(blocked / "timings")
+        assert _measure_calmly(tuner, "op") == "b"
+        assert _measure_calmly(tuner, "other") == "b"
+    assert len({str(warning.message) for warning in warned}) <= 2
+
+
+def _append_many(path: Path, worker: int) -> None:
+    for i in range(50):
+        _measure_calmly(Tuner(path), f"{worker}/{i}")
+
+
+def test_several_processes_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "timings"
+    context = multiprocessing.get_context("fork")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside torch's threads
+        workers = [context.Process(target=_append_many, args=(path, w)) for w in range(4)]
+        for worker in workers:
+            worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    assert len(Tuner(path).table()) == 200
+
+
+def test_the_process_has_one_tuner_and_a_deterministic_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
+    tuner_for.cache_clear()
+    try:
+        tuner = tuner_for(False)
+        assert tuner is tuner_for(False)
+        assert not tuner_for(True).enabled
+        _measure_calmly(tuner, "op")
+        assert [line["chosen"] for line in _lines(tmp_path / "tuner" / "timings.jsonl")] == ["b"]
+    finally:
+        tuner_for.cache_clear()
+
+
+def _measure_calmly(tuner: Tuner, key: str) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_rounds", lambda calls, wait: {"a": [2.0], "b": [1.0]})
+        return tuner.choose(key, Candidates(a=0, b=0))
+
+
+def _store(path: Path, key: str, chosen: str, seconds: dict[str, float]) -> None:
+    """Write a decision as another process on this machine would have."""
+    probe = Tuner()
+    probe.choose(key, Candidates(a=0, b=0))
+    (timing,) = probe.table()
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps({"key": timing.key, "chosen": chosen, "seconds": seconds}) + "\n")
+
+
+def _lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line]
