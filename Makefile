@@ -8,11 +8,12 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$python; break; }; done)
 
-.PHONY: help venv demo test lint types layers format bench clean
+.PHONY: help venv demo test gpu lint types layers format bench clean
 
 help:
 	@echo "make demo    set up, then train a network on handwritten digits with 2 workers"
 	@echo "make test    set up, then format and lint, types, import layers and all tests"
+	@echo "make gpu     run the tests that need a GPU"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make bench   measure against PyTorch, and JAX and TensorFlow where installed"
 	@echo "make venv    only set up .venv"
@@ -34,6 +35,9 @@ demo: $(STAMP)
 
 test: lint types layers $(STAMP)
 	$(BIN)/python -m pytest
+
+gpu: $(STAMP)
+	$(BIN)/python -m pytest tests/gpu
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import operation_bodies as bodies
@@ -16,7 +16,9 @@ SMOOTH = {name: row for name, row in ROWS.items() if row.slopes}
 POOLS = [(kind, workers) for workers in (2, 3, 4, 7) for kind in ("shared", "messages")]
 POOLS += [("shared", 1)]
 
-few = settings(max_examples=4, suppress_health_check=list(HealthCheck))
+# A failure may cost a pool, so failing examples of those tests are shown as they were found.
+found = [Phase.explicit, Phase.reuse, Phase.generate]
+few = settings(max_examples=4, suppress_health_check=list(HealthCheck), phases=found)
 some = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
 

@@ -91,6 +91,14 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
 
 
+class SlotsApart(doctest.OutputChecker):
+    """Compares outputs in which `%3`, the number of a slot, may be another number."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        want, got = (re.sub(r"%\d+", "%", text) for text in (want, got))
+        return super().check_output(want, got, optionflags)
+
+
 def test_tour_shows_what_happens() -> None:
     text = (ROOT / "docs" / "tour.md").read_text()
     test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, "tour.md", None, 0)
@@ -98,7 +106,7 @@ def test_tour_shows_what_happens() -> None:
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     report: list[str] = []
     try:
-        doctest.DocTestRunner(optionflags=flags).run(test, out=report.append)
+        doctest.DocTestRunner(SlotsApart(), optionflags=flags).run(test, out=report.append)
     finally:
         mm.shutdown()
     assert not report, "".join(report)

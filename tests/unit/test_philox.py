@@ -174,7 +174,7 @@ def test_a_permutation_depends_on_seed_and_stream() -> None:
 
 
 def test_a_type_that_is_not_made_is_refused() -> None:
-    with pytest.raises(DTypeError, match="float32.*given torch.int32"):
+    with pytest.raises(DTypeError, match=r"float32.*given torch\.int32"):
         philox.fill_uniform(torch.empty(3, dtype=torch.int32), whole((3,)), (3,), 0, 0)
     with pytest.raises(DTypeError, match="int64"):
         philox.fill_bits(torch.empty(3), whole((3,)), (3,), 0, 0)

@@ -35,7 +35,7 @@ def grad(y: Array, xs: Array | Sequence[Array]) -> Array | list[Array]:
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, traced once for each combination of shapes and types, then replayed.
+    """The function, traced once for each combination of shapes, types and layouts, then replayed.
 
     Its arguments may be arrays, NumPy arrays, Python numbers, and lists, tuples and dictionaries of
     them; numbers become parameters, so another number compiles nothing. It must return arrays (or

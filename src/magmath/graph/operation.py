@@ -63,6 +63,11 @@ Kernel = Callable[[LocalCall], Callable[[], object]]
 Native = Any  # a scalar expression such as "({0} + {1})", an emitter, or None
 
 
+def full_speed(shape: Shape) -> float:
+    """The efficiency of operations that do not care how their result is cut."""
+    return 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
     """One operation.
@@ -75,6 +80,7 @@ class Operation:
     native     how it is written in a native function; None: programs with it are replayed
     reference  the same on NumPy arrays: (*arrays, **attributes)
     flops      node → arithmetic operations, for the cost model
+    efficiency the local result's shape → share of the full speed that such a piece reaches
     """
 
     name: str
@@ -86,6 +92,7 @@ class Operation:
     native: Native
     reference: Callable[..., Any]
     flops: Callable[[Node], float]
+    efficiency: Callable[[Shape], float] = full_speed
     elementwise: bool = False
     leaf: bool = False
 

@@ -130,8 +130,7 @@ def _unchanged(value: Number) -> Number:
 
 def _fused_takes(product: Product) -> bool:
     fits = product.is_plain and product.bias is not None and product.relu
-    floating = product.dtype.is_floating_point
-    return fits and product.out.ndim == 2 and floating and product.out.is_contiguous()
+    return fits and product.out.ndim == 2 and product.dtype.is_floating_point
 
 
 def _bind_fused(product: Product, inner: object) -> Call:

@@ -16,6 +16,7 @@ import torch
 from magmath.errors import DTypeError, ShapeError
 
 Number = float | complex
+Shape = tuple[int, ...]
 TUNED_EXTENT = 2048
 """Longer dimensions are measured as if they had this length: the rate does not change any more."""
 TINY = 32**3
@@ -68,10 +69,7 @@ class Product:
 def check(product: Product) -> None:
     """ShapeError or DTypeError unless the operands fit together."""
     out, a, b, bias = product.out, product.a, product.b, product.bias
-    m, n, k = product.extents
-    fits = a.ndim >= 2 and b.ndim >= 2 and a.shape[-2:] == (m, k) and b.shape[-2:] == (k, n)
-    batch = _broadcast(a.shape[:-2], b.shape[:-2])
-    if not fits or batch != out.shape[:-2] or (bias is not None and bias.shape != (n,)):
+    if not _fit(out.shape, a.shape, b.shape) or not (bias is None or bias.shape == out.shape[-1:]):
         row = f" + {tuple(bias.shape)}" if bias is not None else ""
         raise ShapeError(
             f"gemm: needs (…, m, k) @ (…, k, n) + (n,) into (…, m, n), was given "
@@ -87,12 +85,13 @@ def check(product: Product) -> None:
         _check_whole(product)
 
 
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The common batch dimensions; None where there are none."""
+def _fit(out: Shape, a: Shape, b: Shape) -> bool:
+    if min(len(out), len(a), len(b)) < 2 or a[-1] != b[-2] or out[-2:] != (a[-2], b[-1]):
+        return False
     try:
-        return np.broadcast_shapes(a, b)
+        return np.broadcast_shapes(a[:-2], b[:-2]) == out[:-2]
     except ValueError:
-        return None
+        return False
 
 
 def _check_whole(product: Product) -> None:
@@ -198,6 +197,12 @@ _ORDERS = {False: "n", True: "t", None: "s"}
 
 
 def _order(x: torch.Tensor) -> bool | None:
+    """False for rows one after another, True for columns, None for neither; vectors have no such
+    order: False if contiguous, else None."""
+    rows, columns = x.shape[-2:]
+    if 1 in (rows, columns):
+        step = x.stride(-1) if rows == 1 else x.stride(-2)
+        return False if step == 1 or rows == columns else None
     form = leading(x)
     return None if form is None else form[0]
 
@@ -233,4 +238,5 @@ def _like(x: torch.Tensor, rows: int, columns: int, batch: int) -> torch.Tensor:
 
 def _values(x: torch.Tensor, count: int) -> torch.Tensor:
     """Small numbers of the type and on the device of `x`; no random state is touched."""
-    return torch.arange(count, device=x.device).remainder_(7).sub_(3).to(x.dtype)
+    pattern = torch.arange(7 * 512, device=x.device).remainder_(7).sub_(3).to(x.dtype)
+    return pattern.repeat(count // len(pattern) + 1)[:count]

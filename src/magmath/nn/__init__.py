@@ -1,8 +1,15 @@
-"""Layers, losses and networks."""
+"""Layers, losses and networks.
+
+`NeuralNetwork` is here for users; it lives in `train/`, above this package, and is loaded when it
+is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from magmath.nn.layers import Activation, Dense, Dropout, Flatten, Layer
 from magmath.nn.losses import cross_entropy, mean_squared_error
-from magmath.train.network import NeuralNetwork
 
 __all__ = [
     "Activation",
@@ -14,3 +21,17 @@ __all__ = [
     "cross_entropy",
     "mean_squared_error",
 ]
+
+if TYPE_CHECKING:
+    from magmath.train.network import NeuralNetwork
+else:  # hidden from type checkers: with a `__getattr__`, any name would pass
+
+    def __getattr__(name: str) -> type[NeuralNetwork]:
+        if name == "NeuralNetwork":
+            from magmath.train.network import NeuralNetwork
+
+            return NeuralNetwork
+        raise AttributeError(f"module 'magmath.nn' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

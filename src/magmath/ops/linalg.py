@@ -66,6 +66,12 @@ def _product_flops(node: Node) -> float:
     return 2.0 * node.size * k
 
 
+def _product_efficiency(shape: Shape) -> float:
+    """Narrow results fill the processor's registers badly: half speed at 16 rows or columns."""
+    rows, columns = shape[-2:]
+    return (rows / (rows + 16.0)) * (columns / (columns + 16.0)) if rows and columns else 1.0
+
+
 def _matmul_kernel(call: LocalCall) -> Callable[[], object]:
     a, b = call.inputs
     return call.context.gemm(call.out, a, b)
@@ -81,6 +87,7 @@ MATMUL = Operation(
     native=None,
     reference=np.matmul,
     flops=_product_flops,
+    efficiency=_product_efficiency,
 )
 
 
@@ -221,6 +228,7 @@ GEMM = Operation(
     native=emit_gemm,
     reference=_gemm_reference,
     flops=_product_flops,
+    efficiency=_product_efficiency,
 )
 
 

@@ -1,1 +1,1 @@
-"""The passes between a user's graph and a program, one a file; `pipeline.py` reads top to bottom."""
+"""The passes between a user's graph and a program, one a file; `pipeline.py` runs them."""

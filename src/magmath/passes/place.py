@@ -19,7 +19,11 @@ from magmath.graph.structure import LOGICAL_PARTS, Structure, logical_letter, st
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts, plan, price
 from magmath.layout.redistribution import SMALL
 from magmath.ops.movement import redistribute
+from magmath.passes.compute import compute_seconds, reduction_seconds
 from magmath.passes.environment import Environment
+
+
+RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is taken
 
 
 def place(graph: Graph, environment: Environment) -> Graph:
@@ -123,12 +127,14 @@ class _Placing:
 
     # prices, in seconds -----------------------------------------------------------------------
 
-    def _cost(self, node: Node, operands: list[Node], candidate: Candidate) -> float:
+    def _cost(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
         moves = sum(
             self._price(operand, layout)
             for operand, layout in zip(operands, candidate.inputs, strict=True)
         )
-        return moves + self._compute(node, candidate) + self._afterwards(node, candidate)
+        compute = compute_seconds(node, candidate.inputs, candidate.output, self.environment)
+        seconds = moves + compute + self._afterwards(node, candidate)
+        return round(seconds / RESOLUTION)
 
     def _price(self, operand: Node, layout: Layout) -> float:
         have = _layout(operand)
@@ -142,18 +148,6 @@ class _Placing:
                 layout = shared
         return _price(have, layout, operand.dtype.itemsize, self.environment)
 
-    def _compute(self, node: Node, candidate: Candidate) -> float:
-        layout = candidate.output
-        workers = layout.mesh.size
-        share = 1.0
-        for axis, count in enumerate(layout.mesh.shape):
-            used = layout.dim_of(axis) is not None or layout.partial[axis] is not None
-            share *= count if used else 1
-        flops = node.operation.flops(node) / share
-        touched = sum(x.local_size(x.mesh.workers[0]) for x in (*candidate.inputs, layout))
-        seconds = flops / self.environment.flops
-        return seconds + touched * node.dtype.itemsize / self.environment.bandwidth + 1e-9 * workers
-
     def _afterwards(self, node: Node, candidate: Candidate) -> float:
         """What the result must still go through: its reduction, its way to where it is wanted."""
         output, itemsize = candidate.output, node.dtype.itemsize
@@ -161,6 +155,7 @@ class _Placing:
         if output.is_partial:
             reduced = _reduced(output)
             cost += _price(output, reduced, itemsize, self.environment)
+            cost += reduction_seconds(node, reduced, self.environment)
             output = reduced
         if node in self.wanted:
             return cost + _price(output, self.wanted[node], itemsize, self.environment)

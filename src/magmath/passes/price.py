@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from magmath.graph import Node
 from magmath.layout import plan, price
+from magmath.passes.compute import compute_seconds
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
 
@@ -25,14 +26,5 @@ def node_seconds(node: Node, environment: Environment) -> float:
         have = node.inputs[0].layout
         assert have is not None
         return price(plan(have, layout), node.dtype.itemsize, environment.link)
-    share = 1
-    for axis, count in enumerate(layout.mesh.shape):
-        used = layout.dim_of(axis) is not None or layout.partial[axis] is not None
-        share *= count if used else 1
-    touched = sum(
-        x.layout.max_local_size * x.dtype.itemsize
-        for x in (*node.inputs, node)
-        if x.layout is not None
-    )
-    flops = node.operation.flops(node) / share
-    return CALL_SECONDS + flops / environment.flops + touched / environment.bandwidth
+    inputs = [source.layout for source in node.inputs if source.layout is not None]
+    return CALL_SECONDS + compute_seconds(node, inputs, layout, environment)

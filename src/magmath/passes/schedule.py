@@ -49,10 +49,20 @@ def schedule(graph: Graph) -> Schedule:
         for reader in readers:
             followers[reader].add(writer)
     invariant = _invariant(nodes, set(targets.values()))
-    levels = {
-        node: -1 if node in invariant else level for node, level in _levels(nodes, after).items()
-    }
+    levels = _levels(nodes, after)
+    last = max(levels.values(), default=0)
+    levels.update({node: last for node in targets if _copies_to_all(node)})
+    levels.update(dict.fromkeys(invariant, -1))
     return Schedule(_ordered(nodes, after, position, levels), frozenset(late), invariant)
+
+
+def _copies_to_all(node: Node) -> bool:
+    """True for a replicated result that one worker copies into the storage that all share: that
+    waits for the last meeting, so that it needs none of its own."""
+    if node.name != "redistribute" or node.layout is None or not node.layout.shared:
+        return False
+    have = node.inputs[0].layout
+    return have is not None and have.is_replicated
 
 
 def _invariant(nodes: list[Node], changed: set[Node]) -> frozenset[Node]:

@@ -213,8 +213,19 @@ def _decoded(fields: list[Any]) -> Program:
         for shape, dtype, layout, kind, alias, window, value, first, last in fields[0]
     ]
     instructions = [_instruction(tag, values) for tag, values in fields[1]]
-    *plain, team = fields[2:]
-    return Program(slots, instructions, *plain, team=None if team is None else _decoded(team))
+    inputs, outputs, parameters, donated, workers, reads_peers, prologue, team = fields[2:]
+    return Program(
+        slots,
+        instructions,
+        inputs,
+        outputs,
+        parameters,
+        donated,
+        workers,
+        reads_peers,
+        prologue,
+        None if team is None else _decoded(team),
+    )
 
 
 def _instruction(tag: str, values: list[Any]) -> Instruction:

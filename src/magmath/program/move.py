@@ -14,6 +14,7 @@ from magmath.layout.moves import Move as Part
 from magmath.layout.redistribution import Stage
 from magmath.memory.tensors import from_torch
 from magmath.ops.reductions import identity
+from magmath.ops.rules import as_signed, is_numpy_only
 from magmath.program.instructions import Move
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ COMBINE: dict[str, Callable[..., Any]] = {
     "min": torch.minimum,
     "any": torch.logical_or,
     "all": torch.logical_and,
+}
+NUMPY_COMBINE: dict[str, Callable[..., Any]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
 }
 
 
@@ -68,7 +75,7 @@ def _pull(move: Move, tensors: Tensors, stage: Stage) -> list[Ready]:
                 part.source_select,
                 targets[part.target_tile],
                 part.target_select,
-                _combination(stage, part),
+                _combination(stage, part, own),
             )
         )
     return ready
@@ -83,8 +90,21 @@ def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[Ready]
     return [lambda: target.fill_(value)]
 
 
-def _combination(stage: Stage, part: Part) -> Callable[..., Any] | None:
-    return COMBINE[stage.reduce] if part.combine and stage.reduce else None
+def _combination(stage: Stage, part: Part, target: torch.Tensor) -> Callable[..., Any] | None:
+    if not part.combine or stage.reduce is None:
+        return None
+    return _in_numpy(stage.reduce) if is_numpy_only(target) else COMBINE[stage.reduce]
+
+
+def _in_numpy(reduction: str) -> Callable[..., torch.Tensor]:
+    """A combination that torch lacks for the type, by NumPy on the same memory."""
+    function = NUMPY_COMBINE[reduction]
+
+    def combine(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        value = torch.from_numpy(np.asarray(function(x.numpy(), y.numpy())))
+        return value if out is None else out.copy_(value)
+
+    return combine
 
 
 def _transfer(
@@ -109,7 +129,7 @@ def _transfer(
         if placed is None:
             target.copy_(value)
         else:
-            target[placed] = value
+            as_signed(target)[placed] = as_signed(value)
 
     return run
 
@@ -156,7 +176,7 @@ def _exchange(
     receives, unpacks = [], []
     for part in stage.moves_to(rank):
         buffer = target.new_empty(part.shape)
-        combine = _combination(stage, part)
+        combine = _combination(stage, part, target)
         unpacks.append(
             _transfer(buffer, _all(part), targets[part.target_tile], part.target_select, combine)
         )

@@ -266,20 +266,14 @@ class Pool:
         KeyboardInterrupt; a second Ctrl-C meanwhile ends the pool.
         """
         if self._transport.direct:  # it has been answered, or has raised
-            self._interrupts.deliver()
+            self._deliver_interrupt()
             return
         with self._lock, self._interrupts:
-            while True:
+            while self._failing or self._waits_for(pending):
                 self._raise_failure()
-                try:
-                    self._interrupts.deliver()
-                except BaseException:
-                    self._interrupt()
-                    raise
-                if not self._failing and not self._waits_for(pending):
-                    break
+                self._deliver_interrupt()
                 self._pump()
-        self._interrupts.deliver()
+        self._deliver_interrupt()
         if pending.failures:
             raise rebuild(pending.failures[0])
 
@@ -450,20 +444,28 @@ class Pool:
             )
             raise error
 
-    def _interrupt(self) -> None:
+    def _deliver_interrupt(self) -> None:
+        """Raise a held Ctrl-C, once what runs has stopped."""
+        try:
+            self._interrupts.deliver()
+        except BaseException:
+            # The interrupt is what the caller hears of, whatever else goes wrong.
+            with self._lock, self._interrupts, suppress(Exception):
+                self._stop_runs()
+            self._interrupts.count = 0
+            raise
+
+    def _stop_runs(self) -> None:
         """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool."""
-        with suppress(Exception):  # the interrupt is what the caller hears of
-            if self._pending:
-                self._send(messages.Interrupt(max(self._pending)), [0])
-            deadline = time.monotonic() + INTERRUPT_TIME
-            while self._pending and time.monotonic() < deadline:
-                if self._interrupts.count:
-                    self._interrupts.count = 0
-                    self._end(
-                        WorkerLost("the pool was closed by Ctrl-C; start a new one"), force=True
-                    )
-                    return
-                self._pump()
+        if self._pending:
+            self._send(messages.Interrupt(max(self._pending)), [0])
+        deadline = time.monotonic() + INTERRUPT_TIME
+        while self._pending and time.monotonic() < deadline:
+            if self._interrupts.count:
+                closed = WorkerLost("the pool was closed by a second Ctrl-C; start a new one")
+                self._end(closed, force=True)
+                return
+            self._pump()
 
     def _lose(self, lost: WorkerLost) -> NoReturn:
         """Close the pool, and raise why: an exception of the lost worker if it left one."""

@@ -1,0 +1,31 @@
+"""What the local arithmetic of a node costs, in seconds on the busiest worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magmath.graph import Node
+from magmath.layout import Layout
+from magmath.passes.environment import Environment
+
+
+def compute_seconds(
+    node: Node, inputs: Sequence[Layout], output: Layout, environment: Environment
+) -> float:
+    """The predicted seconds of a node computed on operands and into a result laid out like this:
+    its arithmetic at the speed that pieces of this shape reach, or the bytes it touches, whichever
+    takes longer (Williams et al. 2009, the roofline)."""
+    share = 1
+    for axis, count in enumerate(output.mesh.shape):
+        used = output.dim_of(axis) is not None or output.partial[axis] is not None
+        share *= count if used else 1
+    speed = environment.flops * node.operation.efficiency(output.local_shape(output.mesh.workers[0]))
+    touched = sum(layout.max_local_size for layout in (*inputs, output)) * node.dtype.itemsize
+    return max(node.operation.flops(node) / share / speed, touched / environment.bandwidth)
+
+
+def reduction_seconds(node: Node, reduced: Layout, environment: Environment) -> float:
+    """The predicted seconds of adding up everybody's contribution to a pending result, besides
+    moving it: read and written once for each contributor."""
+    nbytes = reduced.max_local_size * node.dtype.itemsize * (environment.workers + 1)
+    return nbytes / environment.bandwidth

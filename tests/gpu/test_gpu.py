@@ -1,0 +1,85 @@
+"""The same programs with `device="cuda"`: skipped where there is no GPU.
+
+Run with `make gpu` (or `pytest tests/gpu`) on a machine that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device, this machine has none"
+)
+
+
+@pytest.fixture
+def gpu() -> Iterator[None]:
+    with mm.init(workers=0, device="cuda"):
+        yield
+
+
+@pytest.mark.usefixtures("gpu")
+def test_arrays_live_on_the_gpu() -> None:
+    x = mm.ones((3, 4)) + 1
+    assert x.device == "cuda"
+    np.testing.assert_array_equal(np.asarray(x), np.full((3, 4), 2, dtype=np.float32))
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_expression(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.random((37, 53), dtype=np.float32), rng.random((53, 29), dtype=np.float32)
+    x, w = mm.asarray(a, dtype=dtype), mm.asarray(b, dtype=dtype)
+    y = mm.relu(x @ w - 10.0)
+    tolerance = {"float32": 1e-4, "float64": 1e-4}.get(dtype, 0.2)
+    np.testing.assert_allclose(np.asarray(y), np.maximum(a @ b - 10, 0), atol=tolerance)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_reductions_and_shapes() -> None:
+    values = np.random.default_rng(1).standard_normal((5, 6, 7))
+    x = mm.asarray(values)
+    np.testing.assert_allclose(np.asarray(mm.sum(x, axis=(0, 2))), values.sum((0, 2)))
+    np.testing.assert_allclose(np.asarray(mm.max(x, axis=1)), values.max(1))
+    np.testing.assert_allclose(np.asarray(mm.permute_dims(x, (2, 0, 1))[1:, ::2]),
+                               values.transpose(2, 0, 1)[1:, ::2])  # fmt: skip
+
+
+def test_random_numbers_equal_the_cpu() -> None:
+    drawn = {}
+    for device in ("cpu", "cuda"):
+        with mm.init(workers=0, device=device, seed=5):
+            drawn[device] = np.asarray(mm.random.uniform(0, 1, (1000,)))
+    np.testing.assert_array_equal(drawn["cpu"], drawn["cuda"])
+
+
+def test_training_equals_the_cpu() -> None:
+    digits = mm.data.load("digits")
+    losses = {}
+    for device in ("cpu", "cuda"):
+        with mm.init(workers=0, device=device, seed=3):
+            net = mm.nn.NeuralNetwork(
+                [mm.nn.Flatten(), mm.nn.Dense(64, activation="relu"), mm.nn.Dense(10)],
+                optimizer=mm.optim.Adam(1e-3),
+            )
+            history = net.fit(digits.train_images, digits.train_labels, batch_size=64, epochs=3)
+            losses[device] = history.loss
+    np.testing.assert_allclose(losses["cpu"], losses["cuda"], rtol=1e-3)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_steady_state_allocates_nothing() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((256, 20), dtype=np.float32), rng.integers(0, 4, 256)
+    net = mm.nn.NeuralNetwork([mm.nn.Dense(16, activation="relu"), mm.nn.Dense(4)])
+    net.fit(x, y, batch_size=32, epochs=1)
+    before = torch.cuda.memory_reserved()
+    net.fit(x, y, batch_size=32, epochs=3)
+    assert torch.cuda.memory_reserved() == before

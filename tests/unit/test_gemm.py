@@ -1,0 +1,505 @@
+"""The local matrix product: every candidate, form and type against NumPy, and BLAS by pointer."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info
+
+from magmath.core import cpu
+from magmath.errors import DTypeError, ShapeError
+from magmath.kernels import blas, gemm_candidates
+from magmath.kernels.gemm import bind_gemm
+from magmath.kernels.gemm_candidates import CANDIDATES, Candidate, candidates_for
+from magmath.kernels.product import Product, key, reduced, stand_in
+from magmath.kernels.threads import set_threads, single_threaded_blas
+from magmath.kernels.tuner import Call, Tuner
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+COMPLEX = [torch.complex64, torch.complex128]
+SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64]
+UNSIGNED = [torch.uint8, torch.uint16, torch.uint32, torch.uint64]
+TYPES = [*FLOATS, *COMPLEX, *SIGNED, *UNSIGNED, torch.bool]
+TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 8e-2, torch.float64: 1e-12}
+OFF = Tuner(enabled=False)
+BROADCASTS = [
+    ((), (), ()),
+    ((3,), (3,), (3,)),
+    ((2, 3), (2, 3), (2, 3)),
+    ((2, 3), (3,), (2, 1)),
+    ((2, 3), (2, 3), ()),
+    ((2, 2, 3), (2, 3), (2, 1, 1)),
+    ((0,), (0,), ()),
+]  # of out, a, b
+
+extents = st.sampled_from([0, 1, 2, 3, 5, 17])
+orders = st.sampled_from(["rows", "columns", "padded", "strided", "outer"])
+
+
+def matrix(
+    dtype: torch.dtype, shape: tuple[int, ...], order: str, rng: np.random.Generator
+) -> torch.Tensor:
+    """Random numbers in one of the ways in which a matrix can lie in memory."""
+    *batch, rows, columns = shape
+    if order == "columns":
+        return values(dtype, (*batch, columns, rows), rng).mT
+    if order == "padded":
+        return values(dtype, (*batch, rows, columns + 3), rng)[..., 2:-1]
+    if order == "strided":
+        return values(dtype, (*batch, 2 * rows, 3 * columns), rng)[..., ::2, ::3]
+    if order == "outer":  # the batch dimensions lie innermost
+        made = values(dtype, (rows, columns, *batch), rng)
+        return made.permute(*range(2, made.ndim), 0, 1)
+    return values(dtype, shape, rng)
+
+
+def values(dtype: torch.dtype, shape: tuple[int, ...], rng: np.random.Generator) -> torch.Tensor:
+    if dtype.is_complex:
+        parts = rng.normal(size=(2, *shape))
+        return torch.as_tensor(parts[0] + 1j * parts[1]).to(dtype)
+    if dtype.is_floating_point:
+        return torch.as_tensor(rng.normal(size=shape)).to(dtype)
+    if dtype == torch.bool:
+        return torch.as_tensor(rng.random(shape) < 0.3)
+    bits = torch.iinfo(dtype).bits
+    signed = getattr(torch, f"int{bits}")
+    limits = torch.iinfo(signed)
+    drawn = torch.as_tensor(rng.integers(limits.min, limits.max, shape, endpoint=True))
+    return drawn.to(signed).view(dtype)
+
+
+def expected(
+    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, alpha: Any, beta: Any,
+    bias: torch.Tensor | None, relu: bool,
+) -> np.ndarray[Any, Any]:  # fmt: skip
+    """The product in NumPy, in the widest type of the kind; integers wrap to their width."""
+    before, product = widest(out), np.matmul(widest(a), widest(b))
+    row = widest(bias) if bias is not None else None
+    if out.dtype == torch.bool:
+        return product | (before if beta else False) | (row if row is not None else False)
+    if alpha != 1:
+        product = product * product.dtype.type(alpha)
+    if beta:
+        product = product + before * product.dtype.type(beta)
+    if row is not None:
+        product = product + row
+    if not (out.dtype.is_floating_point or out.dtype.is_complex):
+        product = product.astype(out.numpy().dtype)
+    return np.maximum(product, 0) if relu else product
+
+
+def widest(x: torch.Tensor) -> np.ndarray[Any, Any]:
+    if x.dtype.is_floating_point:
+        return x.double().numpy()
+    if x.dtype.is_complex:
+        return x.to(torch.complex128).numpy()
+    return x.numpy() if x.dtype == torch.bool else x.numpy().astype(np.int64)
+
+
+def agree(out: torch.Tensor, truth: np.ndarray[Any, Any], k: int) -> None:
+    got = widest(out) if out.dtype.is_floating_point or out.dtype.is_complex else out.numpy()
+    assert got.shape == truth.shape
+    if not (out.dtype.is_floating_point or out.dtype.is_complex):
+        np.testing.assert_array_equal(got, truth)
+        return
+    tolerance = TOLERANCE.get(out.dtype, 1e-5) * max(k, 1) ** 0.5
+    np.testing.assert_allclose(got, truth, rtol=tolerance, atol=4 * tolerance)
+
+
+@st.composite
+def problems(draw: st.DrawFn, types: list[torch.dtype] = TYPES) -> dict[str, Any]:
+    """Operands and options for `bind_gemm`."""
+    dtype = draw(st.sampled_from(types))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    m, n, k = draw(extents), draw(extents), draw(extents)
+    shapes = draw(st.sampled_from(BROADCASTS))
+    out, a, b = (
+        matrix(dtype, (*batch, *last), draw(orders), rng)
+        for batch, last in zip(shapes, ((m, n), (m, k), (k, n)), strict=True)
+    )
+    bias = None
+    if draw(st.booleans()):
+        bias = values(dtype, (n, 2), rng)[:, 0] if draw(st.booleans()) else values(dtype, (n,), rng)
+    real = dtype.is_floating_point or dtype.is_complex
+    factors = [0, 1] if dtype == torch.bool else [0, 1, -3, 2.5] if real else [0, 1, -3]
+    return {
+        "out": out, "a": a, "b": b, "bias": bias, "beta": draw(st.sampled_from(factors)),
+        "alpha": 1 if dtype == torch.bool else draw(st.sampled_from(factors[1:])),
+        "activation": "none" if dtype.is_complex else draw(st.sampled_from(["none", "relu"])),
+    }  # fmt: skip
+
+
+def truth_of(problem: dict[str, Any]) -> np.ndarray[Any, Any]:
+    kept = {name: value for name, value in problem.items() if name != "activation"}
+    return expected(**kept, relu=problem["activation"] == "relu")
+
+
+@given(problems())
+def test_every_form_and_type(problem: dict[str, Any]) -> None:
+    out, truth = problem["out"], truth_of(problem)
+    where, strides = out.data_ptr(), out.stride()
+    if out.dtype.is_floating_point and not problem["beta"]:
+        out.fill_(torch.nan)  # must not be read
+    bind_gemm(**problem, tuner=OFF)()
+    agree(out, truth, problem["a"].shape[-1])
+    assert (out.data_ptr(), out.stride()) == (where, strides)
+
+
+@given(problems())
+def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
+    """Each candidate of the table on everything that it takes, whatever the tuner would choose."""
+    before, truth = problem["out"].clone(), truth_of(problem)
+    relu = problem.pop("activation") == "relu"
+    whole = Product(**problem, relu=relu)
+    if before.numel() == 0:
+        return
+    parts = reduced(whole)
+    for candidate in CANDIDATES:
+        if all(candidate.takes(part) for part in parts):
+            problem["out"].copy_(before)
+            for part in parts:
+                candidate.bind(part, default)()
+            agree(problem["out"], truth, problem["a"].shape[-1])
+
+
+def default(product: Product) -> Call:
+    return candidates_for(product, 2**30)[0].bind(product, default)
+
+
+def test_each_candidate_takes_something() -> None:
+    taken = {c.name for dtype in TYPES for c in candidates_for(full_product(dtype), 2**30)}
+    assert taken == {candidate.name for candidate in CANDIDATES}
+
+
+def full_product(dtype: torch.dtype, size: int = 8) -> Product:
+    rng = np.random.default_rng(0)
+    out, a, b = (values(dtype, (size, size), rng) for _ in range(3))
+    bias = values(dtype, (size,), rng)
+    relu = not dtype.is_complex
+    (part,) = reduced(Product(out, a, b, 1.0, 0.0, bias, relu))
+    return part
+
+
+@pytest.fixture
+def tuner() -> Iterator[Tuner]:
+    with tempfile.TemporaryDirectory() as directory:
+        yield Tuner(os.path.join(directory, "timings"))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_the_tuner_measures_on_operands_of_its_own(dtype: torch.dtype, tuner: Tuner) -> None:
+    rng = np.random.default_rng(1)
+    out, a, b = (values(dtype, (7, 7), rng) for _ in range(3))
+    before = [x.clone() for x in (out, a, b)]
+    state = torch.random.get_rng_state()
+    call = bind_gemm(out, a, b.T, beta=1, tuner=tuner)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for x, kept in zip((out, a, b), before, strict=True):
+        assert torch.equal(x, kept)
+    truth = expected(out, a, b.T, 1, 1, None, False)
+    call()
+    agree(out, truth, 7)
+
+
+def test_a_known_form_is_not_measured_again(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, a, b = (torch.rand(20, 20) for _ in range(3))
+    bind_gemm(out, a, b, tuner=tuner)
+    known = len(tuner.table())
+    monkeypatch.setattr("magmath.kernels.tuner._rounds", None)
+    bind_gemm(out, a + 1, b, tuner=tuner)()
+    np.testing.assert_allclose(out, (a + 1) @ b, rtol=1e-5)
+    assert len(tuner.table()) == known
+
+
+@given(problems())
+def test_a_stand_in_has_the_form_of_the_product(problem: dict[str, Any]) -> None:
+    relu = problem.pop("activation") == "relu"
+    if 0 in (*problem["out"].shape, *problem["a"].shape):
+        return
+    for part in reduced(Product(**problem, relu=relu)):
+        made = stand_in(part)
+        assert key(made) == key(part)
+        names = [candidate.name for candidate in candidates_for(part, 2**30)]
+        assert [candidate.name for candidate in candidates_for(made, 2**30)] == names
+
+
+def test_a_large_product_is_measured_on_a_smaller_one() -> None:
+    operand = torch.empty(1).expand(100_000, 100_000)
+    made = stand_in(Product(operand, operand, operand, 1.0, 0.0, None, False))
+    assert sum(x.untyped_storage().nbytes() for x in (made.out, made.a, made.b)) < 2**28
+
+
+def test_workspaces_beyond_the_limit_leave_the_candidate_out() -> None:
+    product = full_product(torch.float16)
+    assert "widened" in [c.name for c in candidates_for(product, 2**20)]
+    assert "widened" not in [c.name for c in candidates_for(product, 100)]
+    only = full_product(torch.bool)  # nothing else computes it
+    assert [c.name for c in candidates_for(only, 0)] == ["widened"]
+
+
+def test_alpha_is_asked_before_every_call(tuner: Tuner) -> None:
+    rate = torch.tensor(0.0)
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.int32):
+        out, a, b = (torch.ones(4, 4, dtype=dtype) for _ in range(3))
+        call = bind_gemm(out, a, b, alpha=rate.item, beta=1.0, tuner=tuner)
+        for value, total in ((2.0, 9.0), (-1.0, 5.0)):
+            rate.fill_(value)
+            call()
+            assert torch.equal(out, torch.full((4, 4), total, dtype=dtype))
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda c: c.name)
+def test_not_a_number_and_infinity_pass_through(candidate: Candidate) -> None:
+    out, a, b = torch.zeros(3, 3), torch.eye(3), torch.eye(3)
+    a[0, 0], a[1, 1] = torch.nan, torch.inf
+    product = Product(out, a, b, 1.0, 0.0, torch.zeros(3), True)
+    if candidate.takes(product):
+        candidate.bind(product, default)()
+        assert out[0, 0].isnan()
+        assert out[1, 1] == torch.inf or out[1, 1].isnan()
+
+
+def test_half_types_accumulate_in_float32() -> None:
+    """4096 ones and then a half: a half type's own sum would stop at 2048 or 256."""
+    for dtype in (torch.float16, torch.bfloat16):
+        a, b = torch.ones(2, 4096, dtype=dtype), torch.ones(4096, 2, dtype=dtype)
+        product = Product(torch.empty(2, 2, dtype=dtype), a, b, 1.0, 0.0, None, False)
+        for candidate in candidates_for(product, 2**30):
+            candidate.bind(product, default)()
+            assert torch.equal(product.out, torch.full((2, 2), 4096, dtype=dtype)), candidate.name
+
+
+def test_integers_are_exact_over_more_summands_than_a_float_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gemm_candidates, "EXACT_SUMMANDS", 5)
+    rng = np.random.default_rng(2)
+    for dtype in SIGNED:
+        out, a, b = (values(dtype, shape, rng) for shape in ((3, 4), (3, 13), (13, 4)))
+        product = Product(out, a, b, 1.0, 0.0, None, False)
+        (limbs,) = [c for c in CANDIDATES if c.name == "limbs"]
+        truth = expected(out, a, b, 1, 0, None, False)
+        limbs.bind(product, default)()
+        agree(out, truth, 13)
+
+
+def test_memory_of_a_bound_call_lives_with_it() -> None:
+    (pointer,) = [c for c in CANDIDATES if c.name == "blas"]
+
+    def bound() -> tuple[Call, torch.Tensor]:
+        out = torch.empty(50, 50)
+        return pointer.bind(Product(out, torch.ones(50, 50), torch.ones(50, 50), 1.0, 0.0,
+                                    None, False), default), out  # fmt: skip
+
+    calls = [bound() for _ in range(20)]
+    gc.collect()
+    for call, out in calls:
+        call()
+        assert torch.equal(out, torch.full((50, 50), 50.0))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "error"),
+    [
+        (((2, 3), (2, 4), (5, 3)), {}, ShapeError),
+        (((2, 3), (2, 4), (4, 4)), {}, ShapeError),
+        (((3, 3), (2, 4), (4, 3)), {}, ShapeError),
+        (((2, 2, 3), (3, 2, 4), (4, 3)), {}, ShapeError),
+        (((2, 2, 3), (3, 2, 4), (2, 4, 3)), {}, ShapeError),
+        (((3,), (3,), (3, 3)), {}, ShapeError),
+        (((2, 3), (2, 4), (4, 3)), {"bias": torch.ones(2)}, ShapeError),
+        (((2, 3), (2, 4), (4, 3)), {"bias": torch.ones(3, dtype=torch.float64)}, DTypeError),
+        (((2, 3), (2, 4), (4, 3)), {"activation": "swish"}, ValueError),
+    ],
+)
+def test_operands_that_do_not_fit(
+    shapes: tuple[tuple[int, ...], ...], options: dict[str, Any], error: type[Exception]
+) -> None:
+    out, a, b = (torch.ones(shape) for shape in shapes)
+    with pytest.raises(error):
+        bind_gemm(out, a, b, **options, tuner=OFF)
+
+
+def test_factors_that_leave_the_type() -> None:
+    for dtype, alpha in ((torch.int32, 0.5), (torch.uint8, 1j), (torch.bool, 2)):
+        out, a, b = (torch.ones(2, 2, dtype=dtype) for _ in range(3))
+        with pytest.raises(DTypeError):
+            bind_gemm(out, a, b, alpha=alpha, tuner=OFF)
+
+
+# BLAS by pointer ----------------------------------------------------------------------------------
+
+
+@given(
+    dtype=st.sampled_from([np.float32, np.float64]),
+    transposes=st.tuples(st.booleans(), st.booleans()),
+    m=extents, n=extents, k=extents,
+    padding=st.tuples(*[st.integers(0, 3)] * 3),
+    factors=st.tuples(st.sampled_from([1.0, -0.5]), st.sampled_from([0.0, 1.0, 2.0])),
+    by_address=st.booleans(),
+    seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_gemm_by_pointer(
+    dtype: type, transposes: tuple[bool, bool], m: int, n: int, k: int,
+    padding: tuple[int, int, int], factors: tuple[float, float], by_address: bool, seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+
+    def stored(rows: int, columns: int, transpose: bool, extra: int) -> np.ndarray[Any, Any]:
+        shape = (columns, rows + extra) if transpose else (rows, columns + extra)
+        return rng.normal(size=shape).astype(dtype)
+
+    a, b = stored(m, k, transposes[0], padding[0]), stored(k, n, transposes[1], padding[1])
+    c = stored(m, n, False, padding[2])
+    if factors[1] == 0:
+        c[...] = np.nan  # must not be read
+    left, right = a[:k, :m].T if transposes[0] else a[:m, :k], b
+    right = b[:n, :k].T if transposes[1] else b[:k, :n]
+    truth = factors[0] * left.astype(float) @ right
+    if factors[1]:
+        truth = truth + factors[1] * c[:, :n]
+    beside = c[:, n:].copy()
+    leading = [max(x.shape[1], 1) for x in (a, b, c)]
+    x, y, z = (v.ctypes.data if by_address else v for v in (a, b, c))
+    blas.gemm(
+        *transposes, m, n, k, dtype(factors[0]), x, leading[0], y, leading[1],
+        dtype(factors[1]), z, leading[2],
+    )  # fmt: skip
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(c[:, :n], truth, rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(c[:, n:], beside)
+
+
+def test_threads_multiply_side_by_side() -> None:
+    def work(seed: int) -> bool:
+        rng = np.random.default_rng(seed)
+        size = 3 + 7 * seed
+        a, b = rng.random((2, size, size))
+        c = np.empty((size, size))
+        truth = a @ b
+        for _ in range(200):
+            c[...] = 0
+            blas.gemm(False, True, size, size, size, 1.0, a, size, b.T.copy(), size, 0.0, c, size)
+            if not np.allclose(c, truth):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+CACHED = """
+import numpy as np
+from magmath.kernels import blas
+a = np.ones((3, 3), np.float32); c = np.empty_like(a)
+blas.gemm(False, False, 3, 3, 3, np.float32(1), a, 3, a, 3, np.float32(0), c, 3)
+assert (c == 3).all()
+print(sum(blas.gemm.stats.cache_hits.values()))
+"""
+
+
+def test_compiled_code_is_cached_and_linked_in_another_process() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        hits = [child(CACHED, NUMBA_CACHE_DIR=directory) for _ in range(2)]
+    assert hits == ["0", "1"]
+
+
+# settings of the libraries ------------------------------------------------------------------------
+
+CORES = """
+import magmath
+import scipy.linalg.cython_blas, threadpoolctl
+print(*{x["architecture"] for x in threadpoolctl.threadpool_info() if x["user_api"] == "blas"})
+"""
+
+
+def child(script: str, **environment: str) -> str:
+    """What a fresh Python prints; `""` takes a variable away."""
+    merged = {k: v for k, v in (os.environ | environment).items() if v != ""}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], env=merged, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_openblas_uses_avx512_where_the_processor_has_it() -> None:
+    cores = child(CORES, OPENBLAS_CORETYPE="", MAGMATH_OPENBLAS_CORETYPE="").split()
+    wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"} <= cpu.cpu_flags()
+    if wide:
+        assert set(cores) <= {"SkylakeX", "Cooperlake", "SapphireRapids"}
+    else:
+        assert not {"SkylakeX", "Cooperlake", "SapphireRapids"} & set(cores)
+
+
+@pytest.mark.parametrize(
+    ("flags", "machine", "before", "after"),
+    [
+        ("avx512f avx512bw avx512dq avx512vl avx512cd", "x86_64", {}, "SKYLAKEX"),
+        ("avx512f avx512bw avx512dq avx512vl avx512cd avx512_bf16", "x86_64", {}, "COOPERLAKE"),
+        ("avx512f avx512bw avx512dq avx512vl", "x86_64", {}, None),
+        ("avx512f avx512bw avx512dq avx512vl avx512cd", "aarch64", {}, None),
+        ("avx512f avx512bw avx512dq avx512vl avx512cd", "x86_64", {cpu.VARIABLE: "ZEN"}, "ZEN"),
+        # inherited from a magmath on another processor
+        ("avx2", "x86_64", {cpu.VARIABLE: "SKYLAKEX", cpu.CHOSEN: "SKYLAKEX"}, None),
+        ("avx2", "x86_64", {cpu.VARIABLE: "SKYLAKEX"}, "SKYLAKEX"),
+    ],
+)
+def test_the_core_type_that_is_chosen(
+    flags: str, machine: str, before: dict[str, str], after: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for variable in (cpu.VARIABLE, cpu.CHOSEN):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in before.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(cpu, "cpu_flags", lambda: frozenset(flags.split()))
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    cpu.choose_openblas_core()
+    assert os.environ.get(cpu.VARIABLE) == after
+    os.environ.pop(cpu.CHOSEN, None)
+
+
+def blas_threads() -> set[int]:
+    return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"}
+
+
+def test_set_threads_reaches_every_library() -> None:
+    before = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            set_threads(count)
+            assert blas_threads() == {count}
+            assert torch.get_num_threads() == count
+        with single_threaded_blas():
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+        with pytest.raises(ValueError, match="at least 1"):
+            set_threads(0)
+    finally:
+        set_threads(before)
+
+
+LATE = """
+import threadpoolctl, torch
+from magmath.kernels.threads import set_threads
+set_threads(1)
+from magmath.kernels import blas
+print(*{x["num_threads"] for x in threadpoolctl.threadpool_info() if x["user_api"] == "blas"})
+"""
+
+
+def test_set_threads_reaches_a_library_that_loads_later() -> None:
+    assert child(LATE) == "1"

@@ -1,0 +1,118 @@
+"""The public names: those that users are promised are there, lazily, and type checkers see them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import magmath as mm
+
+NAMES = """
+    init shutdown pool
+    Array Variable DType Layout Mesh MemoryManager MemoryKind
+    Array.layout Array.redistribute Array.replicate Array.explain Array.__array__
+    Layout.replicated Layout.split Layout.cyclic Layout.grid Layout.block_cyclic Layout.on
+    Layout.blocks
+    asarray variable constant evaluate grad compile
+    zeros ones empty full zeros_like ones_like full_like arange linspace eye
+    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64
+    float16 bfloat16 float32 float64 complex64 complex128
+    e inf nan newaxis pi
+    abs acos acosh add all any argmax argmin asin asinh astype atan atan2 atanh bitwise_and
+    bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays
+    broadcast_to ceil clip concat copysign cos cosh cumulative_sum divide equal exp expand_dims
+    expm1 floor floor_divide greater greater_equal hypot isfinite isinf isnan less less_equal log
+    log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor matmul
+    matrix_transpose max maximum mean min minimum multiply negative not_equal permute_dims positive
+    pow prod reciprocal remainder reshape result_type round sign sin sinh sqrt square squeeze stack
+    std subtract sum take tan tanh trunc var where
+    relu sigmoid softmax log_softmax stop_gradient
+    random.normal random.uniform random.integers random.permutation random.seed
+    optim.GradientDescent optim.Momentum optim.Adam optim.Optimizer.minimize
+    nn.NeuralNetwork nn.Dense nn.Activation nn.Dropout nn.Flatten
+    nn.NeuralNetwork.fit nn.NeuralNetwork.evaluate nn.NeuralNetwork.predict
+    nn.NeuralNetwork.summary nn.NeuralNetwork.explain nn.NeuralNetwork.save nn.NeuralNetwork.load
+    data.load data.read_csv
+    errors.MagmathError
+"""
+PROMISED = NAMES.split()
+CONSTANTS = {"e", "inf", "nan", "newaxis", "pi"}
+
+
+def names_for_type_checkers() -> list[tuple[str, str, str]]:
+    """Public name, module, and its name there, of the imports that only type checkers see."""
+    tree = ast.parse(Path(mm.__file__).read_text())
+    (block,) = [
+        node.body
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    found = [
+        (alias.asname, statement.module or "", alias.name)
+        for statement in block
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+        if alias.asname is not None
+    ]
+    return [*found, ("bool", "magmath.core.dtypes", "bool_")]
+
+
+def lazily_loaded() -> set[str]:
+    return {*mm._HOME, *mm._MODULES}
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_promised_name_resolves(name: str) -> None:
+    reduce(getattr, name.split("."), mm)
+
+
+def test_dir_lists_the_promised_names() -> None:
+    missing = {name.split(".")[0] for name in PROMISED} - set(dir(mm))
+    assert not missing
+    assert "NeuralNetwork" in dir(mm.nn)
+
+
+def test_every_lazy_name_is_promised() -> None:
+    assert lazily_loaded() | CONSTANTS == {name.split(".")[0] for name in PROMISED}
+
+
+def test_type_checkers_see_what_is_loaded() -> None:
+    seen = names_for_type_checkers()
+    assert {name for name, _, _ in seen} == lazily_loaded()
+    for name, module, attribute in seen:
+        if name in mm._MODULES:
+            assert getattr(mm, name) is import_module(mm._MODULES[name])
+            assert mm._MODULES[name] == f"{module}.{attribute}"
+        else:
+            assert getattr(mm, name) is getattr(import_module(module), attribute), name
+
+
+@pytest.mark.parametrize("module", [mm, mm.nn])
+def test_an_unknown_name_is_an_attribute_error(module: object) -> None:
+    with pytest.raises(AttributeError, match=r"module 'magmath[.n]*' has no attribute 'nothing'"):
+        _ = module.nothing  # type: ignore[attr-defined]
+
+
+def run(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_import_is_light() -> None:
+    """NumPy too: its BLAS must not load before the processor's kernels are chosen."""
+    heavy = {"torch", "numba", "mpi4py", "numpy", "scipy", "zmq"}
+    code = f"import sys, magmath; dir(magmath); print(sorted({heavy} & set(sys.modules)))"
+    assert run(code) == "[]"
+
+
+@pytest.mark.parametrize("package", ["nn", "optim", "train", "array.transform"])
+def test_each_package_can_be_imported_first(package: str) -> None:
+    assert run(f"import magmath.{package}") == ""
