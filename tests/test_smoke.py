@@ -11,7 +11,7 @@ import pytest
 import magmath as mm
 
 
-@pytest.fixture(params=[0, 2], ids=["0 workers", "2 workers"], autouse=True)
+@pytest.fixture(scope="module", params=[0, 2], ids=["0 workers", "2 workers"], autouse=True)
 def workers(request: pytest.FixtureRequest) -> Iterator[int]:
     with mm.init(workers=request.param, device="cpu", seed=3) as pool:
         assert pool.workers == max(request.param, 1)

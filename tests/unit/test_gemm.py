@@ -83,7 +83,7 @@ def values(dtype: torch.dtype, shape: tuple[int, ...], rng: np.random.Generator)
 def expected(
     out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, alpha: Any, beta: Any,
     bias: torch.Tensor | None, relu: bool,
-) -> np.ndarray[Any, Any]:  # fmt: skip
+) -> Any:  # fmt: skip
     """The product in NumPy, in the widest type of the kind; integers wrap to their width."""
     before, product = widest(out), np.matmul(widest(a), widest(b))
     row = widest(bias) if bias is not None else None
@@ -100,7 +100,7 @@ def expected(
     return np.maximum(product, 0) if relu else product
 
 
-def widest(x: torch.Tensor) -> np.ndarray[Any, Any]:
+def widest(x: torch.Tensor) -> Any:
     if x.dtype.is_floating_point:
         return x.double().numpy()
     if x.dtype.is_complex:

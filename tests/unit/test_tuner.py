@@ -7,6 +7,7 @@ import multiprocessing
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ class Candidates(dict[str, Callable[[], Callable[[], None]]]):
     """Candidates that sleep a given time and count how often they are bound."""
 
     def __init__(self, **seconds: float) -> None:
-        super().__init__({name: lambda s=s: self._bind(s) for name, s in seconds.items()})
+        super().__init__({name: partial(self._bind, s) for name, s in seconds.items()})
         self.bound = 0
 
     def _bind(self, seconds: float) -> Callable[[], None]:

@@ -105,7 +105,7 @@ class Heap:
         self._holes: list[_Hole] = []
         self._begins: dict[tuple[int, int], int] = {}  # (chunk, begin) of a hole: its bytes
         self._ends: dict[tuple[int, int], int] = {}  # (chunk, end) of a hole: its bytes
-        self._holders: dict[Block, str] = {}
+        self._holders: dict[Block, object] = {}
         self._nothing = torch.empty(0, dtype=torch.uint8, device=source.device)
         self.allocations = 0
         self.in_use = 0
@@ -122,8 +122,8 @@ class Heap:
         names = ("allocations", "chunks", "in_use", "peak", "reserved")
         return {name: getattr(self, name) for name in names}
 
-    def allocate(self, nbytes: int, holder: str = "unnamed") -> Block:
-        """A block of at least `nbytes`, its content undefined; `holder` names it in errors.
+    def allocate(self, nbytes: int, holder: object = "unnamed") -> Block:
+        """A block of at least `nbytes`, its content undefined; `holder`, as text, names it in errors.
 
         Raises MemoryLimitError where it does not fit under the limit, naming the largest holders.
         """
@@ -209,7 +209,7 @@ class Heap:
     def _rounded(self, nbytes: int) -> int:
         return -(-nbytes // self._alignment) * self._alignment
 
-    def _grow(self, size: int, holder: str) -> None:
+    def _grow(self, size: int, holder: object) -> None:
         length = max(size, self._rounded(self._chunk_bytes))
         if self._exceeds(length):
             self.trim()
@@ -232,7 +232,7 @@ class Heap:
         self._chunks.append(None)
         return len(self._chunks) - 1
 
-    def _too_large(self, size: int, holder: str) -> MemoryLimitError:
+    def _too_large(self, size: int, holder: object) -> MemoryLimitError:
         largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[:_SHOWN]
         held = ", ".join(f"{name} ({_megabytes(block.nbytes)})" for block, name in largest)
         return MemoryLimitError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -10,6 +11,16 @@ from magmath.core.dtypes import DType
 from magmath.layout import Layout
 from magmath.memory.heap import Block, Heap
 from magmath.memory.tensors import to_torch
+
+
+class _Holder(NamedTuple):
+    """An array as errors about memory name it; written out only when one is raised."""
+
+    dtype: DType
+    layout: Layout
+
+    def __str__(self) -> str:
+        return f"{self.dtype} array of shape {self.layout.shape} in {self.layout}"
 
 
 @dataclass(slots=True, eq=False)
@@ -33,8 +44,7 @@ class Stored:
         Every worker allocates for the largest tile, which keeps the heap symmetric. Raises
         MemoryLimitError as `Heap.allocate`.
         """
-        holder = f"{dtype} array of shape {layout.shape} in {layout}"
-        block = heap.allocate(layout.max_local_size * dtype.itemsize, holder)
+        block = heap.allocate(layout.max_local_size * dtype.itemsize, _Holder(dtype, layout))
         return Stored(block, tile_tensor(heap, block, layout, dtype, rank), layout, dtype)
 
     def free(self, heap: Heap) -> None:

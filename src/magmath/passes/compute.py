@@ -19,7 +19,9 @@ def compute_seconds(
     for axis, count in enumerate(output.mesh.shape):
         used = output.dim_of(axis) is not None or output.partial[axis] is not None
         share *= count if used else 1
-    speed = environment.flops * node.operation.efficiency(output.local_shape(output.mesh.workers[0]))
+    speed = environment.flops * node.operation.efficiency(
+        output.local_shape(output.mesh.workers[0])
+    )
     touched = sum(layout.max_local_size for layout in (*inputs, output)) * node.dtype.itemsize
     return max(node.operation.flops(node) / share / speed, touched / environment.bandwidth)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from magmath.core.index import Tile, tile_shape
-from magmath.errors import MagmathError
 from magmath.graph import LocalCall
 from magmath.layout import Layout
 from magmath.memory.heap import Block
@@ -28,24 +27,49 @@ if TYPE_CHECKING:
 Ready = Callable[[], object]
 
 
+class Calls:
+    """Ready calls in order, and for each the user's line that it comes from."""
+
+    __slots__ = ("_instructions", "_ready")
+
+    def __init__(self, instructions: Sequence[Instruction], tensors: Tensors) -> None:
+        self._ready: list[Ready] = []
+        self._instructions: list[Instruction] = []
+        for instruction in instructions:
+            with _blaming(instruction):
+                ready = _ready(instruction, tensors)
+            self._ready += ready
+            self._instructions += [instruction] * len(ready)
+
+    def run(self) -> None:
+        """Make all calls; what goes wrong in one carries the user's line."""
+        position = 0
+        try:
+            for position, call in enumerate(self._ready):
+                call()
+        except Exception as error:
+            _blame(error, self._instructions[position])
+            raise
+
+
 @dataclass
 class Binding:
-    """Ready calls in order, made when they are first wanted: those of the prologue, those of every
-    step, and where emitted scalars are found."""
+    """A program on certain arrays: the calls of its prologue and of every step, made when they are
+    first wanted, and where emitted scalars are found."""
 
     tensors: Tensors
 
     @cached_property
-    def prologue(self) -> list[Ready]:
+    def prologue(self) -> Calls:
         """The calls that a run of many steps makes once."""
         program = self.tensors.program
-        return self._ready(program.instructions[: program.prologue])
+        return Calls(program.instructions[: program.prologue], self.tensors)
 
     @cached_property
-    def calls(self) -> list[Ready]:
+    def step(self) -> Calls:
         """The calls of every step."""
         program = self.tensors.program
-        return self._ready(program.instructions[program.prologue :])
+        return Calls(program.instructions[program.prologue :], self.tensors)
 
     @cached_property
     def emitted(self) -> list[torch.Tensor]:
@@ -53,22 +77,17 @@ class Binding:
         instructions = self.tensors.program.instructions
         return [self.tensors.own(i.slot) for i in instructions if isinstance(i, Emit)]
 
-    def _ready(self, instructions: Sequence[Instruction]) -> list[Ready]:
-        return list(chain.from_iterable(_ready(i, self.tensors) for i in instructions))
-
     def start(self) -> None:
         """Do what the steps of a run have in common."""
-        for call in self.prologue:
-            call()
+        self.prologue.run()
 
     def replay(self, steps: int) -> list[float]:
         """Run the calls of a step `steps` times; the emitted scalars, step by step."""
         values: list[Any] = []
-        calls, emitted = self.calls, self.emitted
+        step, emitted = self.step, self.emitted
         on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
         for _ in range(steps):
-            for call in calls:
-                call()
+            step.run()
             # a device is not waited for in every step: the values are fetched together
             values += [t.item() if on_cpu else t.clone() for t in emitted]
         return values if on_cpu else [value.item() for value in values]
@@ -118,8 +137,8 @@ class Tensors:
 
     def _typed(self, index: int, rank: int, block: Block, offset: int) -> torch.Tensor:
         """Bytes of a block, at an offset, as the tensor of a slot."""
-        slot, heap = self.program.slots[index], self.context.heap
-        memory = heap.leader(block) if slot.layout.shared else heap.peer(block, rank)
+        slot, lies = self.program.slots[index], self.context.memory
+        memory = lies.leader(block) if slot.layout.shared else lies.peer(block, rank)
         shape = slot.layout.local_shape(rank)
         nbytes = torch.Size(shape).numel() * slot.dtype.itemsize
         return memory[offset : offset + nbytes].view(to_torch(slot.dtype)).view(shape)
@@ -167,23 +186,31 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
 
 
 def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:
+    match instruction:
+        case Call():
+            return _ready_call(instruction, tensors)
+        case Move():
+            return bind_move(instruction, tensors)
+        case Barrier():
+            return [tensors.context.comm.barrier]
+        case _:
+            return []
+
+
+@contextmanager
+def _blaming(instruction: Instruction) -> Iterator[None]:
     try:
-        match instruction:
-            case Call():
-                return _ready_call(instruction, tensors)
-            case Move():
-                return bind_move(instruction, tensors)
-            case Barrier():
-                return [tensors.context.comm.barrier]
-            case _:
-                return []
-    except MagmathError as error:
-        raise _at_line(error, instruction) from error
+        yield
+    except Exception as error:
+        _blame(error, instruction)
+        raise
 
 
-def _at_line(error: MagmathError, instruction: Instruction) -> MagmathError:
+def _blame(error: Exception, instruction: Instruction) -> None:
+    """Leave in an error the user's line that built the failing operation, for the report."""
     line = getattr(instruction, "line", None)
-    return type(error)(f"{error} (from {line[0]}:{line[1]})") if line else error
+    if line:
+        error.user_line = f"{line[0]}:{line[1]}"  # type: ignore[attr-defined]
 
 
 def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from magmath.comm.base import Communicator
-from magmath.memory.heap import Heap
+from magmath.memory.heap import Block, Heap
 from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.program.arena import arrange
@@ -29,6 +29,16 @@ KEPT_BINDINGS = 4
 CHUNK_SECONDS = 0.05  # between looks at interrupts and reports of progress
 
 
+class Memory(Protocol):
+    """Where blocks lie: a heap, or what a team's lanes see of it."""
+
+    def peer(self, block: Block, rank: int, /) -> torch.Tensor:
+        """A block's memory on a worker."""
+
+    def leader(self, block: Block, /) -> torch.Tensor:
+        """The memory in which shared arrays lie."""
+
+
 @dataclass
 class Context:
     """What a worker lends to the programs it runs."""
@@ -38,7 +48,12 @@ class Context:
     device: torch.device
     deterministic: bool = False
     native: bool = True
-    options: dict[str, Any] = field(default_factory=dict)
+    lanes: Memory | None = None  # where the blocks of a team's lanes lie
+
+    @property
+    def memory(self) -> Memory:
+        """Where blocks lie, this worker's and its peers'."""
+        return self.heap if self.lanes is None else self.lanes
 
     def gemm(
         self,
@@ -160,11 +175,9 @@ class Executable:
         return []
 
     def close(self) -> None:
-        """Give the arena back."""
+        """Give the arena back; the program must not be run any more."""
         self._bindings.clear()
         if self._chosen is not None:
             self._chosen[1].close()
             self._chosen = None
-        if self._block is not None:
-            self.context.heap.free(self._block)
-            self._block = None
+        self.context.heap.free(self._block)

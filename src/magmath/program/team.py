@@ -74,7 +74,7 @@ class Team(Executor):
         self._bindings: list[Binding] = []
         self._lanes: list[Native] = []
         for lane in range(program.workers):
-            own = replace(context, comm=self._group.communicator(lane), heap=memory)
+            own = replace(context, comm=self._group.communicator(lane), lanes=memory)
             binding = bind(program, own, inputs, outputs, parameters, self._block, arena.offsets)
             source = write(program, binding.tensors)
             self._bindings.append(binding)
