@@ -30,7 +30,7 @@ def network() -> mm.nn.NeuralNetwork:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: compute in this one")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=6)
     options = parser.parse_args()
     with mm.init(workers=options.workers, seed=1):
         digits = mm.data.load("digits")

@@ -102,9 +102,11 @@ class Dice:
         return np.asarray(values) if whole else np.asarray(values / scale, dtype=np.float64)
 
     def _lattice(self, shape: Shape, domain: str) -> Any:
-        low, high, _ = DOMAINS[domain]
+        low, high, nonzero = DOMAINS[domain]
         low, high = max(low, -2.0), min(high, 2.0)
         points = np.arange(int(np.ceil(low * 100)), int(high * 100))
+        if nonzero:
+            points = points[np.abs(points) >= 30]
         size = int(np.prod(shape, dtype=np.int64))
         offset = 0.0023 * (next(self.made) % 4) + 0.00037
         return self.random.choice(points, size, replace=False).reshape(shape) * 0.01 + offset

@@ -9,10 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from magmath.core.cpu import choose_openblas_core
-
-choose_openblas_core()  # before NumPy loads its library
-
 __version__ = "0.1.0"
 
 _CREATION = (

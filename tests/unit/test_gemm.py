@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
-from magmath.core import cpu
 from magmath.errors import DTypeError, ShapeError
 from magmath.kernels import blas, gemm_candidates
 from magmath.kernels.gemm import bind_gemm
@@ -141,7 +140,7 @@ def problems(draw: st.DrawFn, types: list[torch.dtype] = TYPES) -> dict[str, Any
     }  # fmt: skip
 
 
-def truth_of(problem: dict[str, Any]) -> np.ndarray[Any, Any]:
+def truth_of(problem: dict[str, Any]) -> Any:
     kept = {name: value for name, value in problem.items() if name != "activation"}
     return expected(**kept, relu=problem["activation"] == "relu")
 
@@ -418,12 +417,6 @@ def test_compiled_code_is_cached_and_linked_in_another_process() -> None:
 
 # settings of the libraries ------------------------------------------------------------------------
 
-CORES = """
-import magmath
-import scipy.linalg.cython_blas, threadpoolctl
-print(*{x["architecture"] for x in threadpoolctl.threadpool_info() if x["user_api"] == "blas"})
-"""
-
 
 def child(script: str, **environment: str) -> str:
     """What a fresh Python prints; `""` takes a variable away."""
@@ -433,43 +426,6 @@ def child(script: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def test_openblas_uses_avx512_where_the_processor_has_it() -> None:
-    cores = child(CORES, OPENBLAS_CORETYPE="", MAGMATH_OPENBLAS_CORETYPE="").split()
-    wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"} <= cpu.cpu_flags()
-    if wide:
-        assert set(cores) <= {"SkylakeX", "Cooperlake", "SapphireRapids"}
-    else:
-        assert not {"SkylakeX", "Cooperlake", "SapphireRapids"} & set(cores)
-
-
-@pytest.mark.parametrize(
-    ("flags", "machine", "before", "after"),
-    [
-        ("avx512f avx512bw avx512dq avx512vl avx512cd", "x86_64", {}, "SKYLAKEX"),
-        ("avx512f avx512bw avx512dq avx512vl avx512cd avx512_bf16", "x86_64", {}, "COOPERLAKE"),
-        ("avx512f avx512bw avx512dq avx512vl", "x86_64", {}, None),
-        ("avx512f avx512bw avx512dq avx512vl avx512cd", "aarch64", {}, None),
-        ("avx512f avx512bw avx512dq avx512vl avx512cd", "x86_64", {cpu.VARIABLE: "ZEN"}, "ZEN"),
-        # inherited from a magmath on another processor
-        ("avx2", "x86_64", {cpu.VARIABLE: "SKYLAKEX", cpu.CHOSEN: "SKYLAKEX"}, None),
-        ("avx2", "x86_64", {cpu.VARIABLE: "SKYLAKEX"}, "SKYLAKEX"),
-    ],
-)
-def test_the_core_type_that_is_chosen(
-    flags: str, machine: str, before: dict[str, str], after: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    for variable in (cpu.VARIABLE, cpu.CHOSEN):
-        monkeypatch.delenv(variable, raising=False)
-    for variable, value in before.items():
-        monkeypatch.setenv(variable, value)
-    monkeypatch.setattr(cpu, "cpu_flags", lambda: frozenset(flags.split()))
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    cpu.choose_openblas_core()
-    assert os.environ.get(cpu.VARIABLE) == after
-    os.environ.pop(cpu.CHOSEN, None)
 
 
 def blas_threads() -> set[int]:

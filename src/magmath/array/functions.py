@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from magmath.array.array import Array, as_array, binary, operands, unary, user_line
-from magmath.core.dtypes import DType, accumulator, as_dtype, promote
+from magmath.core.dtypes import DType, accumulator, as_dtype, promote, scalar_dtype
 from magmath.core.shapes import broadcast, normal_axes, normal_axis, size_of
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import Node, Shape, apply
+from magmath.graph import Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import linalg, manipulation, reductions
 from magmath.ops.leaves import constant
@@ -293,15 +293,15 @@ def matrix_transpose(x: Array, /) -> Array:
 # shapes -------------------------------------------------------------------------------------
 
 
-def _resolved(operation: str, shape: Sequence[int], size: int) -> Shape:
+def _resolved(shape: Sequence[int], size: int) -> Shape:
     extents = tuple(int(n) for n in shape)
     if extents.count(-1) > 1 or [n for n in extents if n < -1]:
-        raise ShapeError(f"{operation}: at most one extent may be -1, was given {extents}")
+        raise ShapeError(f"reshape: at most one extent may be -1, was given {extents}")
     if -1 not in extents:
         return extents
     known = math.prod(n for n in extents if n != -1)
     if known == 0 or size % known:
-        raise ShapeError(f"{operation}: {size} elements cannot be reshaped to {extents}")
+        raise ShapeError(f"reshape: {size} elements cannot be reshaped to {extents}")
     return tuple(size // known if n == -1 else n for n in extents)
 
 
@@ -309,11 +309,7 @@ def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None
     """The same elements, in C order, in another shape; one extent may be -1."""
     x = as_array("reshape", x)
     extents = (shape,) if isinstance(shape, int) else shape
-    return _shaped(manipulation.reshape(x.node, _resolved("reshape", extents, x.size)))
-
-
-def _shaped(node: Node) -> Array:
-    return Array(node)
+    return Array(manipulation.reshape(x.node, _resolved(extents, x.size)))
 
 
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
@@ -422,7 +418,5 @@ def result_type(*values: Any) -> DType:
     dtype = promote(*known)
     for value in arrays:
         if isinstance(value, (bool, int, float, complex)):
-            from magmath.core.dtypes import scalar_dtype
-
             dtype = promote(dtype, scalar_dtype(value, dtype))
     return dtype

@@ -24,7 +24,6 @@ from typing import Any
 import torch
 
 from magmath.core.cache import cache_directory
-from magmath.core.cpu import VARIABLE as OPENBLAS_CORE
 from magmath.core.cpu import cpu_name
 
 Call = Callable[[], object]
@@ -233,7 +232,7 @@ def _append_bytes(path: Path, data: bytes) -> None:
 @cache
 def _machine() -> str:
     """The processor, devices and libraries that a decision depends on."""
-    parts = [cpu_name(), os.environ.get(OPENBLAS_CORE, "")]
+    parts = [cpu_name(), os.environ.get("OPENBLAS_CORETYPE", "")]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())
     parts += [f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "numba")]

@@ -73,6 +73,20 @@ def _test_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     return bind
 
 
+def _sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch's sign of nan is 0, the standard's is nan."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out = call.inputs, call.out
+        if not out.dtype.is_floating_point:
+            return torch_kernel("sgn", reference)(call)
+        return lambda: torch.where(x == x, torch.sgn(x), x, out=out)
+
+    return bind
+
+
 def _c(value: float, like: Node) -> Node:
     return constant(value, like.dtype)
 
@@ -186,7 +200,7 @@ _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
 UNARY = (
     _row("negative", "numeric", "(-{0})", lambda n, g: (negative(g),)),
     _row("abs", "numeric", "abs({0})", _scaled(lambda n: call("sign", _x(n))), result=real_dtype),
-    _row("sign", "numeric", "np.sign({0})", no_gradient, torch="sgn", numpy=np.sign, flops=2),
+    _row("sign", "numeric", "np.sign({0})", no_gradient, kernel=_sign_kernel, flops=2),
     _row("square", "numeric", "({0} * {0})", _scaled(lambda n: add(_x(n), _x(n)))),
     _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: negative(_square(n)))),
     _row("sqrt", "floating", "np.sqrt({0})",

@@ -119,8 +119,10 @@ def _gemm_infer(
 
 def _gemm_axes(node: Node) -> str:
     attributes = node.attributes
-    operands = ["km" if attributes["transpose_a"] else "mk"]
-    operands.append("nk" if attributes["transpose_b"] else "kn")
+    folded = attributes["bias"] or attributes["accumulate"] or attributes["activation"] != "none"
+    k = "." if folded else "k"  # what is folded in must not happen to each part of a sum
+    operands = [f"{k}m" if attributes["transpose_a"] else f"m{k}"]
+    operands.append(f"n{k}" if attributes["transpose_b"] else f"{k}n")
     if attributes["bias"]:
         operands.append("n")
     if attributes["accumulate"]:

@@ -22,7 +22,6 @@ from magmath.ops.movement import redistribute
 from magmath.passes.compute import compute_seconds, reduction_seconds
 from magmath.passes.environment import Environment
 
-
 RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is taken
 
 

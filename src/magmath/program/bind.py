@@ -12,7 +12,6 @@ import torch
 
 from magmath.core.index import Tile, tile_shape
 from magmath.graph import LocalCall
-from magmath.layout import Layout
 from magmath.memory.heap import Block
 from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
@@ -43,13 +42,12 @@ class Calls:
 
     def run(self) -> None:
         """Make all calls; what goes wrong in one carries the user's line."""
-        position = 0
-        try:
-            for position, call in enumerate(self._ready):
+        for position, call in enumerate(self._ready):
+            try:
                 call()
-        except Exception as error:
-            _blame(error, self._instructions[position])
-            raise
+            except Exception as error:
+                _blame(error, self._instructions[position])
+                raise
 
 
 @dataclass
@@ -222,7 +220,7 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
     local = LocalCall(
         out=tensors.own(call.out),
         inputs=[tensors.own(i) for i in call.inputs],
-        attributes=_local_attributes(call, slot.layout, tiles[0]),
+        attributes=_local_attributes(call, tiles[0]),
         tile=tiles[0],
         shape=slot.shape,
         context=tensors.context,
@@ -234,8 +232,8 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
     return [kernel(local)]
 
 
-def _local_attributes(call: Call, layout: Layout, tile: Tile) -> Mapping[str, Any]:
+def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:
     """Attributes that name the result's shape name the local one."""
-    if "shape" not in call.attributes or call.operation in ("unslice",):
+    if "shape" not in call.attributes or call.operation == "unslice":
         return call.attributes
     return {**call.attributes, "shape": tile_shape(tile)}

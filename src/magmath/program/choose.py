@@ -1,7 +1,7 @@
 """The ways to execute a program's steps, and the fastest of them.
 
-Ready calls, one native function, and, where one worker has several threads, a team of them: all work
-on the same memory and leave it in the same state, so the steps of one run can change between them.
+Ready calls, one native function, and, where one worker has several threads, a team of them: all
+work on the same memory and leave it in the same state, so one run's steps can change between them.
 Native code is compiled in the background; when every worker has it, it is timed on the steps at
 hand, and the fastest way goes on. Nothing waits for a compiler.
 """
@@ -33,6 +33,7 @@ class Executor(ABC):
     def ready(self) -> bool:
         """True once it can execute."""
 
+    @abstractmethod
     def start(self) -> None:
         """Prepare a run: what its steps have in common."""
 
@@ -40,6 +41,7 @@ class Executor(ABC):
     def replay(self, steps: int) -> list[float]:
         """Execute some steps; the scalars they emit."""
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of what it holds."""
 
@@ -62,6 +64,9 @@ class Replay(Executor):
     def replay(self, steps: int) -> list[float]:
         return self._binding.replay(steps)
 
+    def close(self) -> None:
+        pass
+
 
 @final
 class Native(Executor):
@@ -78,6 +83,9 @@ class Native(Executor):
 
     def ready(self) -> bool:
         return self._build.function() is not None
+
+    def start(self) -> None:
+        pass
 
     def replay(self, steps: int) -> list[float]:
         function = self._build.function()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 import numba
@@ -43,7 +44,7 @@ class Build:
 
     def __init__(self, source: str) -> None:
         text = f"# numba {numba.__version__}\n{source}"
-        name = hashlib.sha256(text.encode()).hexdigest()[:24]
+        name = hashlib.sha256(text.encode() + _called_code()).hexdigest()[:24]
         self._path = cache_directory("native") / f"m{name}.py"
         self._function: Native | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,6 +86,14 @@ class Build:
         assert process.stdin is not None
         process.stdin.close()
         self._process = None
+
+
+@lru_cache(maxsize=1)
+def _called_code() -> bytes:
+    """The compiled functions that generated code calls: a change in them makes other files."""
+    package = Path(__file__).parents[1]
+    called = ("comm/barrier.py", "kernels/blas.py", "kernels/philox.py")
+    return b"".join((package / name).read_bytes() for name in called)
 
 
 def marker(path: str | Path) -> Path:

@@ -2,8 +2,8 @@
 
 The program is planned a second time, for as many lanes as the worker has threads, all on the same
 memory: inputs and targets are shared by the lanes, each lane has a private part of the arena, and
-they meet at barriers of a few hundred nanoseconds. A small product by one thread is faster than half
-of it by two, so a team beats a BLAS that splits every product by itself.
+they meet at barriers of a few hundred nanoseconds. A small product by one thread is faster than
+half of it by two, so a team beats a BLAS that splits every product by itself.
 """
 
 from __future__ import annotations
