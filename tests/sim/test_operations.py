@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import operation_bodies as bodies
 from engines import engine_of
-from magmath.ops import OPERATIONS, leaves, movement
-from operation_table import FOLDED, ROWS, cases
+from magmath.core.dtypes import DTYPES
+from magmath.errors import DTypeError
+from magmath.graph import apply
+from magmath.ops import OPERATIONS, creation, leaves, movement
+from operation_table import FOLDED, REAL, ROWS, Case, cases
 
 TABLE = {**ROWS, **FOLDED}
 SMOOTH = {name: row for name, row in ROWS.items() if row.slopes}
@@ -18,6 +23,7 @@ POOLS += [("shared", 1)]
 
 # A failure may cost a pool, so failing examples of those tests are shown as they were found.
 found = [Phase.explicit, Phase.reuse, Phase.generate]
+many = settings(max_examples=20, suppress_health_check=list(HealthCheck), phases=found)
 few = settings(max_examples=4, suppress_health_check=list(HealthCheck), phases=found)
 some = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
@@ -36,6 +42,78 @@ def test_one_worker_agrees_with_numpy(name: str, dtype: str, data: st.DataObject
     case = data.draw(cases(TABLE[name], dtype))
     result = bodies.computed(engine_of("inline"), name, case)
     bodies.check_close(result, bodies.reference(name, case), (name, case))
+
+
+# Types are checked where the user's line is; what only passes make is not checked again.
+UNCHECKED = {*creation.OPERATIONS, "scatter_add", "gemm"}
+
+
+@pytest.mark.parametrize("name", sorted(set(TABLE) - UNCHECKED))
+@given(data=st.data())
+@settings(max_examples=1)
+def test_other_types_are_refused(name: str, data: st.DataObject) -> None:
+    for dtype in sorted(set(DTYPES) - set(TABLE[name].dtypes)):
+        case = data.draw(cases(TABLE[name], dtype))
+        with pytest.raises(DTypeError, match=f"{dtype}"):
+            apply(OPERATIONS[name], *bodies.operand_nodes(case), **case.attributes)
+
+
+def test_complex_numbers_are_not_cast_to_real_ones() -> None:
+    (x,) = bodies.operand_nodes(Case((torch.ones(2, dtype=torch.complex64),), {}))
+    for name in REAL:
+        with pytest.raises(DTypeError, match=f"complex64.*{name}.*convert"):
+            apply(OPERATIONS["astype"], x, dtype=DTYPES[name])
+
+
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -2.5, 3.0]
+POINTWISE = [n for n in ROWS if OPERATIONS[n].elementwise and n not in ("where", "astype")]
+
+
+@pytest.mark.parametrize("name", [n for n in POINTWISE if "float64" in ROWS[n].dtypes])
+@given(data=st.data())
+@settings(max_examples=1)
+def test_special_numbers_are_treated_as_numpy_does(name: str, data: st.DataObject) -> None:
+    count = len(data.draw(cases(ROWS[name])).operands)
+    grids = np.meshgrid(*[SPECIAL] * count, indexing="ij")
+    case = Case(tuple(torch.from_numpy(grid.ravel()) for grid in grids), {})
+    result = bodies.computed(engine_of("inline"), name, case)
+    bodies.check_close(result, bodies.reference(name, case), name)
+
+
+@pytest.mark.parametrize("name", TABLE)
+@given(data=st.data())
+@few
+def test_deterministic_pools_agree_bit_for_bit(name: str, data: st.DataObject) -> None:
+    case = data.draw(cases(TABLE[name]))
+    engines = [engine_of("exact", workers) for workers in (1, 2, 3, 4)]
+    bodies.check_exact(engines, name, case, data)
+
+
+@given(data=st.data())
+@many
+def test_deterministic_sums_agree_bit_for_bit(data: st.DataObject) -> None:
+    """Long sums of numbers that do not add exactly, where another order would show."""
+    m, k, n = (data.draw(st.integers(1, 100)) for _ in range(3))
+    random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
+    a, b = (torch.from_numpy(random.standard_normal(s)).float() for s in ((m, k), (k, n)))
+    axes = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
+    engines = [engine_of("exact", workers) for workers in (1, 2, 3, 4, 8)]
+    for name, case in (
+        ("matmul", Case((a, b), {})),
+        ("sum", Case((a,), {"axis": axes, "keepdims": False})),
+        ("cumulative_sum", Case((b,), {"axis": axes[0]})),
+        ("random_normal", Case((torch.tensor(m), torch.tensor(k)),
+                               {"shape": (m, n), "dtype": DTYPES["float32"]})),
+    ):  # fmt: skip
+        bodies.check_exact(engines, name, case, data)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{kind}" for kind, n in POOLS])
+@given(data=st.data())
+@many
+def test_redistribution_keeps_the_values(kind: str, workers: int, data: st.DataObject) -> None:
+    case = data.draw(cases(TABLE["permute_dims"]))
+    bodies.check_redistribution(engine_of(kind, workers), case.operands[0], data)
 
 
 @pytest.mark.parametrize("name", TABLE)

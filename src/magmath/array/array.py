@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from magmath.array import session
 from magmath.array.engine import Cell, Data, data_of
-from magmath.core.dtypes import DType, promote, scalar_dtype
+from magmath.core.dtypes import DType, default_dtype, promote, scalar_dtype
 from magmath.core.shapes import size_of
 from magmath.errors import LayoutError, ShapeError
 from magmath.graph import Node, Shape, apply
@@ -408,14 +408,31 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
     if not any(isinstance(v, (Array, np.ndarray, np.generic)) for v in values):
         raise TypeError(f"{operation}: needs an array, was given {', '.join(map(repr, values))}")
     arrays = [v if _is_number(v) else as_array(operation, v) for v in values]
-    dtype = promote(*[a.dtype for a in arrays if isinstance(a, Array)])
-    for value in arrays:
-        if not isinstance(value, Array):
-            dtype = promote(dtype, scalar_dtype(value, dtype))
+    strong = [a.dtype for a in arrays if isinstance(a, Array) and not isinstance(a, WeakNumber)]
+    weak = [a.sample if isinstance(a, WeakNumber) else a for a in arrays
+            if isinstance(a, WeakNumber) or not isinstance(a, Array)]  # fmt: skip
+    dtype = promote(*strong) if strong else default_dtype(max(weak, key=_rank))
+    for value in weak:
+        dtype = promote(dtype, scalar_dtype(value, dtype))
     return tuple(
         e.astype(a.node, dtype) if isinstance(a, Array) else leaves.parameter(a, dtype)
         for a in arrays
     )
+
+
+def _rank(value: bool | int | float | complex) -> int:
+    return [bool, int, float, complex].index(type(value))
+
+
+class WeakNumber(Array):
+    """A Python number that a compiled function will be given: it takes the type of the arrays it
+    meets, as the number itself does. `sample` is any number of its kind."""
+
+    __slots__ = ("sample",)
+
+    def __init__(self, node: Node, sample: bool | int | float | complex) -> None:
+        self.sample = sample
+        super().__init__(node)
 
 
 def _is_number(value: Any) -> bool:

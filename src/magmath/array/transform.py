@@ -9,10 +9,10 @@ from typing import Any, overload
 import numpy as np
 
 from magmath.array import session
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, WeakNumber, as_array
 from magmath.array.engine import Compiled, Engine, data_of
 from magmath.autodiff import gradients
-from magmath.core.dtypes import default_dtype
+from magmath.core.dtypes import bool_, complex128, float64, int64
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.ops.leaves import input_leaf, parameter
@@ -76,7 +76,7 @@ class _Trace:
         self.places = [self._placeholder(v) for v in values]
         args, kwargs = _unflatten(
             tree,
-            [Array(p) if p is not None else v for p, v in zip(self.places, values, strict=True)],
+            [_traced(p, v) for p, v in zip(self.places, values, strict=True)],
         )
         outputs, self.tree = _flatten(function(*args, **kwargs))
         for output in outputs:
@@ -93,7 +93,7 @@ class _Trace:
             data = data_of(value.evaluated())
             return input_leaf(data.shape, data.dtype, data.layout, data)
         if isinstance(value, (bool, int, float, complex)):
-            return self.engine.placed(parameter(value, default_dtype(value)))
+            return self.engine.placed(parameter(value, WIDEST[type(value)]))
         return None
 
     def run(self, values: Sequence[Any]) -> Any:
@@ -107,6 +107,16 @@ class _Trace:
                 place.value = None  # do not keep the arguments alive
         arrays = [Array(input_leaf(d.shape, d.dtype, d.layout, d)) for d in outputs]
         return _unflatten(self.tree, arrays)
+
+
+WIDEST = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
+def _traced(place: Node | None, value: Any) -> Any:
+    """What the function is called with while it is traced."""
+    if place is None:
+        return value
+    return Array(place) if isinstance(value, Array) else WeakNumber(place, value)
 
 
 def _signature(value: Any) -> Hashable:

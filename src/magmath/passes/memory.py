@@ -109,13 +109,13 @@ def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
     """Element-wise results take the storage of an operand that is not needed any more."""
     position = {node: i for i, node in enumerate(schedule.order)}
     users = users_of(graph.nodes)
+    kept = set(graph.roots)
     last: dict[Node, int] = {}
     for node in schedule.order:
         uses = [position[user] for user in users.get(node, []) if user in position]
-        root = storage.root(node)
-        kept_on = len(schedule.order) if node in schedule.invariant else 0
+        root = storage.root(node)  # a wanted view keeps what it is a view of
+        kept_on = len(schedule.order) if node in schedule.invariant or node in kept else 0
         last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
-    kept = set(graph.roots)
     for node in schedule.order:
         fixed = node in storage.alias or node in kept or node in storage.window
         if not node.operation.elementwise or fixed:
