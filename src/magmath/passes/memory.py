@@ -94,15 +94,15 @@ def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
 
 def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
     for node in schedule.order:
-        if node.name != "redistribute" or node in storage.alias:
+        if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
             continue
         source = node.inputs[0]
-        if _layout(node).shared:
+        if crosses(_layout(source), _layout(node)):
+            storage.window.add(storage.root(source))
+        if _layout(node).shared and node not in storage.alias:
             storage.window.add(node)
             if _can_compute_inside(node, storage, outputs):
                 storage.alias[source] = node
-        elif crosses(_layout(source), _layout(node)):
-            storage.window.add(storage.root(source))
 
 
 def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:

@@ -9,6 +9,7 @@ hand, and the fastest way goes on. Nothing waits for a compiler.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from magmath.program.native_build import Build
 
 TRIALS = 3  # chunks by which a way is judged, after one to warm up
+WORTH_SECONDS = 0.3  # of steps, before anything is compiled for them
 
 
 class Executor(ABC):
@@ -70,13 +72,14 @@ class Replay(Executor):
 
 @final
 class Native(Executor):
-    """One compiled function for the whole loop. It continues what `Replay.start` has prepared."""
+    """One compiled function for the whole loop; the prologue is replayed."""
 
     name = "native"
 
-    def __init__(self, source: NativeSource, context: Context) -> None:
+    def __init__(self, source: NativeSource, context: Context, binding: Binding) -> None:
         from magmath.program.native_build import Build
 
+        self._binding = binding
         self._source = source
         self._comm = context.comm
         self._build: Build = Build(source.source)
@@ -85,7 +88,7 @@ class Native(Executor):
         return self._build.function() is not None
 
     def start(self) -> None:
-        pass
+        self._binding.start()
 
     def replay(self, steps: int) -> list[float]:
         function = self._build.function()
@@ -107,14 +110,22 @@ class Native(Executor):
 
 @final
 class Chooser:
-    """Executes a run's steps by the fastest way known so far, trying each as it becomes ready."""
+    """Executes a run's steps by the fastest way known so far, trying each as it becomes ready.
 
-    def __init__(self, context: Context, executors: list[Executor]) -> None:
+    `others` makes the ways that need a compiler; it is asked once the steps have taken a while, so
+    that short runs compile nothing.
+    """
+
+    def __init__(
+        self, context: Context, replay: Executor, others: Callable[[], list[Executor]]
+    ) -> None:
         self._comm = context.comm
-        self._executors = executors
-        self._paces: list[list[float]] = [[] for _ in executors]
+        self._others: Callable[[], list[Executor]] | None = others
+        self._executors = [replay]
+        self._paces: list[list[float]] = [[]]
         self._current = 0
-        self._decided = len(executors) == 1
+        self._started: set[int] = set()
+        self._spent = 0.0
 
     @property
     def executor(self) -> str:
@@ -129,32 +140,38 @@ class Chooser:
 
     def start(self) -> None:
         """Begin a run."""
-        for executor in self._executors:
-            if executor.ready():
-                executor.start()
+        self._started.clear()
 
     def replay(self, steps: int) -> list[float]:
         """Execute some steps."""
+        if self._current not in self._started:
+            self._executors[self._current].start()
+            self._started.add(self._current)
         return self._executors[self._current].replay(steps)
 
-    def note(self, pace: float) -> None:
-        """Take the seconds a step of the chunk just run, and choose the way of the next one.
+    def note(self, seconds: float, steps: int) -> None:
+        """Take the seconds that the steps just run have taken, and choose the way of the next ones.
 
         Called by every worker after each chunk; all change together, as worker 0's clock says.
         """
-        if self._decided:
-            return
-        self._paces[self._current].append(pace)
-        ready = [not self._comm.agree(int(not e.ready())) for e in self._executors]
-        self._current = self._comm.agree(self._next(ready) if self._comm.rank == 0 else 0)
-        self._decided = all(len(paces) > TRIALS for paces in self._paces)
+        if self._others is not None:
+            self._spent += seconds
+            if self._comm.agree(int(self._comm.rank == 0 and self._spent > WORTH_SECONDS)):
+                self._executors += self._others()
+                self._paces = [[] for _ in self._executors]
+                self._others = None
+        elif len(self._executors) > 1:
+            self._paces[self._current].append(seconds / steps)
+            ready = [not self._comm.agree(int(not e.ready())) for e in self._executors]
+            self._current = self._comm.agree(self._next(ready) if self._comm.rank == 0 else 0)
 
     def _next(self, ready: list[bool]) -> int:
+        """An executor that has not been judged yet, else the fastest."""
         for i, paces in enumerate(self._paces):
             if ready[i] and len(paces) <= TRIALS and (i > 0 or not any(ready[1:])):
                 return i
         tried = [i for i, paces in enumerate(self._paces) if len(paces) > 1]
-        return min(tried, key=lambda i: min(self._paces[i][1:]), default=0)
+        return min(tried, key=lambda i: min(self._paces[i][1 : TRIALS + 1]), default=0)
 
     def close(self) -> None:
         """Stop compilations that are under way."""
@@ -162,13 +179,12 @@ class Chooser:
             executor.close()
 
 
-def choices(binding: Binding, context: Context) -> list[Executor]:
-    """Replay, and the native function where every worker can write one."""
-    found: list[Executor] = [Replay(binding)]
+def native_executors(binding: Binding, context: Context) -> list[Executor]:
+    """The native function, where every worker can write one."""
     if not context.native or context.deterministic:
-        return found
+        return []
     source = write(binding.tensors.program, binding.tensors)
-    if not context.comm.agree(int(source is None)):
-        assert source is not None
-        found.append(Native(source, context))
-    return found
+    if context.comm.agree(int(source is None)):
+        return []
+    assert source is not None
+    return [Native(source, context, binding)]

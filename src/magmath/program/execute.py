@@ -21,7 +21,7 @@ from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind
-from magmath.program.choose import Chooser, Executor, choices
+from magmath.program.choose import Chooser, Executor, Replay, native_executors
 from magmath.program.instructions import Program
 
 Poll = Callable[[int, list[float]], bool]
@@ -68,12 +68,14 @@ class Context:
     ) -> Callable[[], object]:
         """A ready product: out = activation(a·b + bias), or out += alpha·a·b."""
         from magmath.kernels.gemm import bind_gemm, tuner_for
+        from magmath.kernels.settled import bind_settled
 
         tuner = tuner_for(self.deterministic)
+        ready = bind_settled if self.deterministic else bind_gemm
         if accumulate:
             assert alpha is not None
-            return bind_gemm(out, a, b, alpha=alpha.item, beta=1.0, tuner=tuner)
-        return bind_gemm(out, a, b, bias=bias, activation=activation, tuner=tuner)
+            return ready(out, a, b, alpha=alpha.item, beta=1.0, tuner=tuner)
+        return ready(out, a, b, bias=bias, activation=activation, tuner=tuner)
 
 
 class Executable:
@@ -90,6 +92,7 @@ class Executable:
         }
         self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
         self._chosen: tuple[Binding, Chooser] | None = None
+        self._chunk = 1
 
     def run(
         self,
@@ -133,20 +136,21 @@ class Executable:
     def _loop(self, chooser: Chooser, steps: int, poll: Poll | None) -> list[float]:
         """Many steps, in chunks whose length all workers agree on."""
         values: list[float] = []
-        done, chunk = 0, 1
+        done = 0
         comm = self.context.comm
         chooser.start()
         while done < steps:
-            chunk = min(chunk, steps - done)
+            chunk = min(self._chunk, steps - done)
             start = time.perf_counter()
             fresh = chooser.replay(chunk)
+            seconds = time.perf_counter() - start
             values += fresh
             done += chunk
-            pace = (time.perf_counter() - start) / chunk
             if poll is not None and comm.agree(int(poll(done, fresh))):
                 break
-            chunk = comm.agree(max(1, min(4 * chunk, int(CHUNK_SECONDS / max(pace, 1e-7)))))
-            chooser.note(pace)
+            fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
+            self._chunk = comm.agree(max(1, min(4 * chunk, fitting)))
+            chooser.note(seconds, chunk)
         return values
 
     def _chooser(
@@ -156,10 +160,14 @@ class Executable:
         if self._chosen is None or self._chosen[0] is not binding:
             if self._chosen is not None:
                 self._chosen[1].close()
-            executors = choices(binding, self.context)
-            if self.program.team is not None and len(executors) > 1:
-                executors += self._team(self.program.team, inputs, outputs)
-            self._chosen = binding, Chooser(self.context, executors)
+
+            def others() -> list[Executor]:
+                found = native_executors(binding, self.context)
+                if found and self.program.team is not None:
+                    found += self._team(self.program.team, inputs, outputs)
+                return found
+
+            self._chosen = binding, Chooser(self.context, Replay(binding), others)
         return self._chosen[1]
 
     def _team(

@@ -79,7 +79,7 @@ class Team(Executor):
             source = write(program, binding.tensors)
             self._bindings.append(binding)
             if source is not None:
-                self._lanes.append(Native(source, own))
+                self._lanes.append(Native(source, own, binding))
 
     @property
     def possible(self) -> bool:

@@ -30,6 +30,8 @@ def start_pool(
                    which {n} stands for the number of workers, or "threads": a simulated pool
     endpoint       how processes reach the controller: "ipc", "tcp" or "tcp://ADDRESS"; by default
                    ipc for "mpiexec" and tcp, encrypted, for other launchers
+    deterministic  the same bits for any number of workers; each computes with one thread, since
+                   threads add in another order
     memory_limit   bytes that the arrays of one worker may take
 
     More workers than processors: a warning, and they share. Raises WorkerError where the workers do
@@ -38,7 +40,9 @@ def start_pool(
     if workers < 0:
         raise WorkerError(f"init needs 0 or more workers, not {workers}")
     processors = len(os.sched_getaffinity(0))
-    if threads is None and workers:
+    if deterministic:
+        threads = 1
+    elif threads is None and workers:
         threads = max(1, processors // workers)
     options = WorkerOptions(device, threads, deterministic, memory_limit)
     transport: Transport

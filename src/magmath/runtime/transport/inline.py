@@ -26,6 +26,7 @@ class InlineTransport(Transport):
         self._options = options
         self._bind = bind
         self._worker: Worker | None = None
+        self._own_threads = torch.get_num_threads()
 
     def start(self, deliver: Deliver) -> list[Hello]:
         if self._options.threads is not None:
@@ -57,6 +58,8 @@ class InlineTransport(Transport):
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+            if self._options.threads is not None:
+                set_threads(self._own_threads)
 
     def _poll(self, run: Run, steps: int, values: list[float]) -> bool:
         return self._deliver(0, Progress(run.ticket, steps, values), None)

@@ -1,0 +1,46 @@
+"""Products whose bits depend on values and shapes alone, for deterministic mode.
+
+A BLAS takes another path, and adds in another order, where an operand is aligned differently or its
+rows lie farther apart. So operands that do not lie contiguous and aligned are copied to where they
+do, and the result is copied back.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from magmath.kernels.gemm import bind_gemm
+from magmath.kernels.gemm_candidates import sequence
+from magmath.kernels.tuner import Call
+
+ALIGNMENT = 64  # of torch's own allocations, at least
+
+
+def bind_settled(
+    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 0.0, **rest: Any
+) -> Call:
+    """`bind_gemm` on settled operands."""
+    own_out, own_a, own_b = _settled(out), _settled(a), _settled(b, turned=True)
+    calls: list[Call] = [
+        partial(own.copy_, x) for own, x in ((own_a, a), (own_b, b)) if own is not x
+    ]
+    if beta and own_out is not out:
+        calls.append(partial(own_out.copy_, out))
+    calls.append(bind_gemm(own_out, own_a, own_b, beta=beta, **rest))
+    if own_out is not out:
+        calls.append(partial(out.copy_, own_out))
+    return sequence(*calls)
+
+
+def _settled(x: torch.Tensor, turned: bool = False) -> torch.Tensor:
+    """x itself if it is contiguous (`turned`: or its transpose is) and aligned, else memory for it
+    that is. The choice between the two orders does not depend on where x lies."""
+    by_columns = turned and not x.is_contiguous() and x.mT.is_contiguous()
+    if (x.is_contiguous() or by_columns) and x.data_ptr() % ALIGNMENT == 0:
+        return x
+    if by_columns:
+        return torch.empty(x.mT.shape, dtype=x.dtype, device=x.device).mT
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
