@@ -11,3 +11,5 @@ settings.register_profile("magmath", deadline=None, max_examples=50)
 settings.load_profile("magmath")
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Tests of native code compile it themselves; the others must not keep a compiler busy.
+os.environ["MAGMATH_COMPILE_AFTER"] = "inf"

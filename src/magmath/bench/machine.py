@@ -11,8 +11,10 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-CPU_FILE = Path("/proc/cpuinfo")
+from magmath.core.cpu import cpu_name
+
 MEMORY_FILE = Path("/proc/meminfo")
+TUNING_PREFIXES = ("OPENBLAS_", "MKL_", "OMP_", "GOMP_", "KMP_", "DNNL_", "ONEDNN_", "XLA_", "TF_")
 
 
 def describe() -> dict[str, str | int]:
@@ -24,14 +26,6 @@ def describe() -> dict[str, str | int]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
     }
-
-
-def cpu_name() -> str:
-    """The processor's name as the operating system gives it, with family and model on Linux."""
-    fields = _fields(CPU_FILE)
-    name = fields.get("model name") or platform.processor() or platform.machine()
-    family = f" (family {fields['cpu family']}, model {fields['model']})"
-    return name + family if "cpu family" in fields else name
 
 
 def usable_cores() -> int:
@@ -50,21 +44,17 @@ def memory() -> dict[str, int]:
     return {"total": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
 
 
+def tuning_variables() -> dict[str, str]:
+    """The environment variables that steer math libraries, and so change what is measured."""
+    return {k: v for k, v in sorted(os.environ.items()) if k.startswith(TUNING_PREFIXES)}
+
+
 def version_of(package: str) -> str | None:
     """The installed version of `package`, None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def cache_folder() -> Path:
-    """Where magmath keeps what it measured and compiled: $MAGMATH_CACHE or the usual place."""
-    if chosen := os.environ.get("MAGMATH_CACHE"):
-        return Path(chosen)
-    if platform.system() == "Darwin":
-        return Path.home() / "Library" / "Caches" / "magmath"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magmath"
 
 
 def commit() -> str | None:

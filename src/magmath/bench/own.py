@@ -56,6 +56,8 @@ class OwnMlp(Contestant):
         return self._fit(self._problem.epochs)
 
     def finish(self) -> dict[str, Any]:
+        self._reset()
+        self._fit(1)
         return {"loss": float(self._network.evaluate(*self._data)["loss"])}
 
     def _reset(self) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 def print_result(result: BenchResult, console: Console) -> None:
     """The table of medians and ratios, and everything that must not be overlooked."""
     console.print(_table(result))
+    if result.environment:
+        listed = " ".join(f"{name}={value}" for name, value in result.environment.items())
+        console.print(f"set in the environment: {listed}", markup=False)
     for name, reason in result.absent.items():
         console.print(f"{name}: absent ({reason})", markup=False)
     for case in result.cases:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from magmath.bench.case import Case, Comparison
 from magmath.errors import MagmathError
 
-# Losses after the same steps from the same weights; they differ by rounding, which training grows.
+# Losses after one epoch from the same weights differ by rounding, which training grows.
 LOSS_TOLERANCE = 0.01
 
 
@@ -89,6 +89,7 @@ class BenchResult:
     command: str
     commit: str | None
     machine: dict[str, str | int]
+    environment: dict[str, str]
     versions: dict[str, str]
     absent: dict[str, str]
     cases: list[CaseResult]

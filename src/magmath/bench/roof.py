@@ -93,7 +93,7 @@ def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, 
     a_np, b_np, c_np = a.numpy(), b.numpy(), c.numpy()
     # BLAS sees a row-major matrix as its transpose: Cᵀ = Bᵀ·Aᵀ.
     (left, left_turned), (right, right_turned) = _fortran(b_np.T), _fortran(a_np.T)
-    return {
+    found: dict[str, Call] = {
         "torch": lambda: torch.mm(a, b, out=c),
         "NumPy": lambda: np.matmul(a_np, b_np, out=c_np),
         "SciPy": lambda: scipy_blas.sgemm(
@@ -106,6 +106,10 @@ def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, 
             overwrite_c=True,
         ),
     }
+    if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        onednn = torch.ops.mkldnn._linear_pointwise
+        found["oneDNN"] = lambda: onednn(a, b.T, None, "none", [], "")
+    return found
 
 
 def _fortran(matrix: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:

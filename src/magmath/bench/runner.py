@@ -56,6 +56,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
         command=shlex.join(["magmath", *sys.argv[1:]]),
         commit=machine.commit(),
         machine=machine.describe(),
+        environment=machine.tuning_variables(),
         versions=versions,
         absent=absent,
         cases=cases,

@@ -18,6 +18,7 @@ from rich.table import Table
 
 import magmath
 from magmath.bench import machine
+from magmath.core.cpu import cpu_name
 
 LIBRARIES = ("torch", "numpy", "scipy", "numba", "mpi4py", "mpich", "pyzmq", "msgspec")
 # Asked in a process of its own: loading an MPI library here could bind this one to it.
@@ -66,6 +67,7 @@ def collect() -> dict[str, Section]:
         "machine": machine.describe() | _memory(),
         "devices": _devices(),
         "BLAS and threads": _threads(),
+        "environment": dict(machine.tuning_variables()),
         "MPI": _mpi(),
         "caches": _caches(),
     }
@@ -87,7 +89,7 @@ def _memory() -> Section:
 def _devices() -> Section:
     import torch
 
-    devices: Section = {"cpu": f"{machine.cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"}
+    devices: Section = {"cpu": f"{cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"}
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         devices[f"cuda:{index}"] = {

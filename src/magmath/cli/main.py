@@ -72,9 +72,15 @@ def report(error: Exception) -> None:
     console.print("[dim]The option --traceback shows where it arose.[/]")
 
 
+def terminate(number: int, frame: object) -> None:
+    """What SIGTERM does to the command."""
+    Console(stderr=True).print("magmath: terminated")
+    sys.exit(TERMINATED)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `arguments` (default: this process's) and returns the exit code."""
     # An exception, so that workers are stopped and files removed on the way out.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+    signal.signal(signal.SIGTERM, terminate)
     # Help and version are answered before `launch` is called; they yield None.
     return app.meta(sys.argv[1:] if arguments is None else list(arguments)) or 0

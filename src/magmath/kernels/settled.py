@@ -23,7 +23,7 @@ def bind_settled(
     out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 0.0, **rest: Any
 ) -> Call:
     """`bind_gemm` on settled operands."""
-    own_out, own_a, own_b = _settled(out), _settled(a), _settled(b, turned=True)
+    own_out, own_a, own_b = _settled(out), _settled(a), _settled(b)
     calls: list[Call] = [
         partial(own.copy_, x) for own, x in ((own_a, a), (own_b, b)) if own is not x
     ]
@@ -35,10 +35,9 @@ def bind_settled(
     return sequence(*calls)
 
 
-def _settled(x: torch.Tensor, turned: bool = False) -> torch.Tensor:
-    """x itself if it is contiguous (`turned`: or its transpose is) and aligned, else memory for it
-    that is. The choice between the two orders does not depend on where x lies."""
-    by_columns = turned and not x.is_contiguous() and x.mT.is_contiguous()
+def _settled(x: torch.Tensor) -> torch.Tensor:
+    """x itself if it, or its transpose, is contiguous and aligned, else such memory for it."""
+    by_columns = not x.is_contiguous() and x.mT.is_contiguous()
     if (x.is_contiguous() or by_columns) and x.data_ptr() % ALIGNMENT == 0:
         return x
     if by_columns:

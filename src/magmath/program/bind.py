@@ -225,11 +225,9 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
         shape=slot.shape,
         context=tensors.context,
     )
-    kernel = OPERATIONS[call.operation].kernel
     if tensors.context.deterministic:
-        layouts = [program.slots[i] for i in call.inputs]
-        return [kernel(part) for part in logical_calls(call, slot, layouts, local)]
-    return [kernel(local)]
+        return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
+    return [OPERATIONS[call.operation].kernel(local)]
 
 
 def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ hand, and the fastest way goes on. Nothing waits for a compiler.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from magmath.program.native_build import Build
 
 TRIALS = 3  # chunks by which a way is judged, after one to warm up
-WORTH_SECONDS = 0.3  # of steps, before anything is compiled for them
+# Seconds of steps before anything is compiled for them; "inf" compiles nothing.
+WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
 
 
 class Executor(ABC):

@@ -1,13 +1,14 @@
 """Deterministic mode: every kernel runs once for each logical part of its result.
 
 The parts depend on the global shape alone, never on the number of workers, and no sum is cut
-between workers, so every element is computed by the same kernel on operands of the same shape
-whoever holds it: bit for bit the same.
+between workers, so every element is computed by the same kernel on operands of the same shape and
+order in memory whoever holds it: bit for bit the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from magmath.core.index import IndexSet
@@ -20,7 +21,24 @@ from magmath.program.instructions import Call, Slot
 
 def logical_calls(
     call: Call, out: Slot, inputs: Sequence[Slot], local: LocalCall
-) -> list[LocalCall]:
+) -> list[Callable[[], object]]:
+    """Ready calls that compute the local result part by part.
+
+    Kernels add strided numbers in another order than contiguous ones, and how far apart the numbers
+    of a part lie depends on what else its worker holds: such operands are copied first.
+    """
+    kernel = OPERATIONS[call.operation].kernel
+    ready: list[Callable[[], object]] = []
+    for part in _cut(call, out, inputs, local):
+        for i, x in enumerate(part.inputs):
+            if not x.is_contiguous():
+                part.inputs[i] = x.new_empty(x.shape)
+                ready.append(partial(part.inputs[i].copy_, x))
+        ready.append(kernel(part))
+    return ready
+
+
+def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: LocalCall) -> list[LocalCall]:
     """The local call, cut along the result's logical dimension into its parts."""
     node = _as_node(call, out, inputs)
     structure = structure_of(node)

@@ -13,7 +13,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -23,18 +22,17 @@ import numba
 from magmath.core.cache import cache_directory
 
 COMPILE = """\
-import os, sys, threading
+import fcntl, os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 os.nice(10)
-from magmath.program.native_build import load, marker
 path = sys.argv[1]
-try:
-    load(path)
-    marker(path).touch()
-finally:
-    os.unlink(path + ".lock")
+with open(os.path.join(os.path.dirname(path), "compiling.lock"), "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)  # one compiler at a time, whoever asks
+    from magmath.program.native_build import load, marker
+    if not marker(path).exists():
+        load(path)
+        marker(path).touch()
 """
-STALE_SECONDS = 300.0
 
 Native = Callable[..., int]
 
@@ -55,7 +53,7 @@ class Build:
         self._start()
 
     def _start(self) -> None:
-        if marker(self._path).exists() or not _locked(self._path):
+        if marker(self._path).exists():
             return
         self._process = subprocess.Popen(
             [sys.executable, "-c", COMPILE, str(self._path)],
@@ -77,7 +75,6 @@ class Build:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-            Path(f"{self._path}.lock").unlink(missing_ok=True)
         if self._process is not None:
             self._let_go(self._process)
 
@@ -99,21 +96,6 @@ def _called_code() -> bytes:
 def marker(path: str | Path) -> Path:
     """The file that says that a source has been compiled."""
     return Path(path).with_suffix(".ok")
-
-
-def _locked(path: Path) -> bool:
-    """True if this process may compile the source: nobody else is at it."""
-    lock = Path(f"{path}.lock")
-    try:
-        if time.time() - lock.stat().st_mtime > STALE_SECONDS:
-            lock.unlink(missing_ok=True)
-    except FileNotFoundError:
-        pass
-    try:
-        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    except FileExistsError:
-        return False
-    return True
 
 
 def load(path: str | Path) -> Native:

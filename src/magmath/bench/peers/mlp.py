@@ -88,6 +88,8 @@ class MlpContestant(Contestant):
         return self._time(self._trainer, self._problem.epochs)
 
     def finish(self) -> dict[str, Any]:
+        self._trainer.reset()
+        self._trainer.train(1)
         return {"loss": self._trainer.loss()}
 
     def _try(self, trainer: Trainer) -> tuple[float, float]:

@@ -36,7 +36,11 @@ class Contestant(ABC):
 
     @abstractmethod
     def finish(self) -> Record:
-        """After the last round: results to compare between systems, such as the loss."""
+        """After the last round: results to compare between systems.
+
+        For training that is the loss after one epoch from the initial weights; later on, rounding
+        errors have grown too large to tell a mistake from chance.
+        """
 
 
 class Service:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from magmath.comm.local import LocalGroup
 from magmath.kernels.threads import set_threads
 from magmath.runtime.failures import user_line
