@@ -113,7 +113,7 @@ def check_any_layout(engine: Engine, name: str, case: Case, data: st.DataObject)
     check_close(result, expected, (name, case, at, target))
 
 
-# gradients --------------------------------------------------------------------------------------------
+# gradients ---------------------------------------------------------------------------------------
 
 
 def weighted(engine: Engine, node: Node, seed: int) -> Node:
@@ -212,7 +212,7 @@ def check_gradient_any_layout(
         check_close(found, known, (name, case, at))
 
 
-# layouts and types ------------------------------------------------------------------------------------
+# layouts and types -------------------------------------------------------------------------------
 
 
 def check_redistribution(engine: Engine, tensor: torch.Tensor, data: st.DataObject) -> None:

@@ -67,7 +67,7 @@ def inline() -> Iterator[Pool]:
         yield pool
 
 
-# the same for every strategy and number of workers ----------------------------------------------------
+# the same for every strategy and number of workers -----------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["data", "model", "rows", "auto"])
@@ -112,7 +112,7 @@ def test_dropout_draws_the_same_for_any_number_of_workers(inline: Pool) -> None:
     assert not np.allclose(without, histories[0], rtol=1e-2)
 
 
-# against PyTorch ------------------------------------------------------------------------------------------
+# against PyTorch ---------------------------------------------------------------------------------
 
 
 def in_torch(net: NeuralNetwork) -> torch.nn.Module:
@@ -173,7 +173,7 @@ def test_five_steps_are_those_of_pytorch(name: str, loss: str, kind: str, worker
             value = function(outputs, torch.from_numpy(targets[start : start + 50]))
             value.backward()
             optimizer.step()
-            losses.append(float(value))
+            losses.append(value.item())
         np.testing.assert_allclose(history.steps, losses, rtol=1e-4)
         expected = [p.detach().numpy().T for p in module.parameters()]
         for value, (label, v) in zip(expected, net.parameters.items(), strict=True):
@@ -195,7 +195,7 @@ def test_minimize_follows_the_trajectory_of_torch(name: str, kind: str, workers:
         value = ((torch.from_numpy(a) @ w - torch.from_numpy(b)) ** 2).sum() * 0.1
         value.backward()
         optimizer.step()
-        expected.append(float(value))
+        expected.append(value.item())
     with current(kind, workers):
         v = mm.variable("w", start, layout=mm.Layout.split(0))
         loss = mm.sum(mm.square(mm.asarray(a) @ v - mm.asarray(b))) * 0.1
@@ -230,7 +230,7 @@ def test_schedule_of_fit_goes_by_epochs(inline: Pool) -> None:
     check_weights(one, weights(three), 1e-6)
 
 
-# parts of a data set, and going on ------------------------------------------------------------------------
+# parts of a data set, and going on ---------------------------------------------------------------
 
 
 def test_remainder_batch_takes_the_samples_that_are_left(inline: Pool) -> None:
@@ -353,7 +353,7 @@ def test_loss_and_layers_of_ones_own(inline: Pool) -> None:
     assert history.accuracy == []
 
 
-# dropout ----------------------------------------------------------------------------------------------------
+# dropout -----------------------------------------------------------------------------------------
 
 
 def test_dropout_drops_a_share_and_scales_the_rest(inline: Pool) -> None:
@@ -375,7 +375,7 @@ def test_dropout_drops_a_share_and_scales_the_rest(inline: Pool) -> None:
     np.testing.assert_allclose(net.predict(ones).numpy(), 1.0, rtol=1e-5)
 
 
-# weights in files -------------------------------------------------------------------------------------------
+# weights in files --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 3), ("messages", 3)])
@@ -419,7 +419,7 @@ def test_weights_that_do_not_fit_are_refused(inline: Pool, tmp_path: Path) -> No
     check_weights(net, before, 0)
 
 
-# what goes wrong ----------------------------------------------------------------------------------------------
+# what goes wrong ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
@@ -481,7 +481,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
         network().explain()
 
 
-# what a step sends, allocates and waits for ---------------------------------------------------------------
+# what a step sends, allocates and waits for ------------------------------------------------------
 
 
 def pool_programs(pool: Pool) -> int:
@@ -609,7 +609,7 @@ def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
     assert moved["model"] < 0.7 * moved["data"]
 
 
-# the ways to execute ------------------------------------------------------------------------------------------
+# the ways to execute -----------------------------------------------------------------------------
 
 
 def only(position: int) -> type:

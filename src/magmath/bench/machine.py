@@ -14,7 +14,17 @@ from pathlib import Path
 from magmath.core.cpu import cpu_name
 
 MEMORY_FILE = Path("/proc/meminfo")
-TUNING_PREFIXES = ("OPENBLAS_", "MKL_", "OMP_", "GOMP_", "KMP_", "DNNL_", "ONEDNN_", "XLA_", "TF_")
+TUNING_PREFIXES = (
+    "OPENBLAS_",
+    "MKL_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "DNNL_",
+    "ONEDNN_",
+    "XLA_",
+    "TF_ENABLE_",
+)
 
 
 def describe() -> dict[str, str | int]:

@@ -18,6 +18,7 @@ from rich.table import Table
 
 import magmath
 from magmath.bench import machine
+from magmath.core.cache import cache_directory
 from magmath.core.cpu import cpu_name
 
 LIBRARIES = ("torch", "numpy", "scipy", "numba", "mpi4py", "mpich", "pyzmq", "msgspec")
@@ -146,8 +147,8 @@ def _last_line(text: str) -> str:
 
 
 def _caches() -> Section:
-    folder = machine.cache_folder()
-    parts = sorted(folder.iterdir()) if folder.is_dir() else []
+    folder = cache_directory("")
+    parts = sorted(folder.iterdir())
     return {"folder": str(folder)} | {part.name: _size(part) for part in parts}
 
 

@@ -123,7 +123,7 @@ class Heap:
         return {name: getattr(self, name) for name in names}
 
     def allocate(self, nbytes: int, holder: object = "unnamed") -> Block:
-        """A block of at least `nbytes`, its content undefined; `holder`, as text, names it in errors.
+        """A block of at least `nbytes`, its content undefined; errors name it by `holder`.
 
         Raises MemoryLimitError where it does not fit under the limit, naming the largest holders.
         """

@@ -26,7 +26,8 @@ State = dict[str, Node]
 
 
 class Optimizer(ABC):
-    """A rule with a learning rate: a number, or a function of the step (in `fit`: of the epoch).
+    """A rule with a learning rate: a number, or a function of the step (in `fit`: of the epoch,
+    counted on from one call to the next).
 
     The rate is a parameter of the program: changing it compiles nothing.
     """

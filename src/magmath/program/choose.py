@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
@@ -124,7 +125,8 @@ class Chooser:
         self._comm = context.comm
         self._others: Callable[[], list[Executor]] | None = others
         self._executors = [replay]
-        self._paces: list[list[float]] = [[]]
+        self._paces: list[deque[float]] = []  # the latest of each way
+        self._trials: list[int] = []
         self._current = 0
         self._started: set[int] = set()
         self._spent = 0.0
@@ -137,8 +139,8 @@ class Chooser:
     @property
     def paces(self) -> dict[str, float]:
         """The best seconds a step of each way that was timed."""
-        timed = zip(self._executors, self._paces, strict=True)
-        return {e.name: min(paces[1:]) for e, paces in timed if len(paces) > 1}
+        timed = zip(self._executors, self._paces, strict=False)
+        return {e.name: min(paces) for e, paces in timed if paces}
 
     def start(self) -> None:
         """Begin a run."""
@@ -160,20 +162,26 @@ class Chooser:
             self._spent += seconds
             if self._comm.agree(int(self._comm.rank == 0 and self._spent > WORTH_SECONDS)):
                 self._executors += self._others()
-                self._paces = [[] for _ in self._executors]
+                self._paces = [deque(maxlen=TRIALS) for _ in self._executors]
+                self._trials = [0 for _ in self._executors]
                 self._others = None
         elif len(self._executors) > 1:
-            self._paces[self._current].append(seconds / steps)
+            self._trials[self._current] += 1
+            if self._trials[self._current] > 1:  # the first chunk warms up
+                self._paces[self._current].append(seconds / steps)
             ready = [not self._comm.agree(int(not e.ready())) for e in self._executors]
             self._current = self._comm.agree(self._next(ready) if self._comm.rank == 0 else 0)
 
     def _next(self, ready: list[bool]) -> int:
-        """An executor that has not been judged yet, else the fastest."""
-        for i, paces in enumerate(self._paces):
-            if ready[i] and len(paces) <= TRIALS and (i > 0 or not any(ready[1:])):
+        """An executor that has not been judged yet, else the fastest by the latest figures.
+
+        One that has become slow, because the machine is busy now, is left for the next best.
+        """
+        for i, trials in enumerate(self._trials):
+            if ready[i] and trials <= TRIALS and (i > 0 or not any(ready[1:])):
                 return i
-        tried = [i for i, paces in enumerate(self._paces) if len(paces) > 1]
-        return min(tried, key=lambda i: min(self._paces[i][1 : TRIALS + 1]), default=0)
+        judged = [i for i, paces in enumerate(self._paces) if paces]
+        return min(judged, key=lambda i: min(self._paces[i]), default=0)
 
     def close(self) -> None:
         """Stop compilations that are under way."""

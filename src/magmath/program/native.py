@@ -197,7 +197,9 @@ class _Lowering:
         stages = plan(have, want).stages
         if len(stages) != 1 or have.boxes or want.boxes or stages[0].identity:
             raise Unwritable("move")
-        rank, stage = self.tensors.rank, stages[0]
+        rank, stage, comm = self.tensors.rank, stages[0], self.tensors.context.comm
+        if stage.reads_peers and not comm.shares_memory:
+            raise Unwritable("a message")
         for part in stage.moves_to(rank):
             selects = (*part.source_select, *part.target_select)
             if not all(isinstance(s, slice) for s in selects):

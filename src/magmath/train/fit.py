@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magmath.array import session
 from magmath.array.array import Array, Variable, evaluate
 from magmath.array.creation import asarray, variable
-from magmath.array.engine import Compiled
+from magmath.array.engine import Compiled, Engine
 from magmath.array.explain import describe
 from magmath.array.functions import max as largest
 from magmath.array.functions import min as smallest
@@ -58,6 +58,7 @@ class Fit:
             raise MagmathError(f"fit: batch_size must be at least 1, was given {batch_size}")
         self.network = network
         self.engine = session.engine()
+        self.optimizer = network.optimizer
         self.samples, self.targets = _data_set(network, x, y, "fit")
         self.count = self.samples.shape[0]
         self.batch_size = min(batch_size, self.count)
@@ -71,16 +72,19 @@ class Fit:
     # compiling --------------------------------------------------------------------------------
 
     def _prepare(self, strategy: str) -> None:
-        optimizer, engine = self.network.optimizer, self.engine
+        optimizer, engine = self.optimizer, self.engine
         self.rate = engine.placed(parameter(optimizer.rate(0), self.parameters[0].dtype))
         self.epoch = engine.placed(parameter(0, int64))
         self.seed = engine.placed(parameter(self.network.seed_or_pool(), int64))
-        self.step = variable("step", 0, dtype=int64)
+        last = _continued(self.network, engine)
+        self.step: Variable = last.step if last else variable("step", 0, dtype=int64)
+        count = variable("count", 0.0) if optimizer.counts and not last else None
+        self.number: Variable | None = last.number if last else count
+        self.done: int = last.done if last else 0  # epochs, also those of earlier calls
         self.position = variable("position", 0, dtype=int64)
         self.choice, self.prices = self._chosen(strategy)
         self._place_parameters()
-        self.states = _kept_states(self.network, self.parameters)
-        self.number = variable("count", 0.0) if optimizer.counts else None
+        self.states = self._placed_states(last)
         self.full = self._compiled(self.batch_size)
         rest = self.count % self.batch_size
         self.rest = self._compiled(rest) if rest else None
@@ -100,7 +104,7 @@ class Fit:
         loss = self.network.loss(outputs, y).node
         emitted = (loss, correct(outputs, y).node) if self.measures else (loss,)
         graph = update_graph(
-            self.network.optimizer, loss, parameters, states, self.rate, self.number, emitted
+            self.optimizer, loss, parameters, states, self.rate, self.number, emitted
         )
         whole = self.count - self.count % self.batch_size
         moved = e.add(self.position.node, constant(batch, int64))
@@ -150,10 +154,8 @@ class Fit:
             _stand_in(v, self._layout(name, v, choice))
             for name, v in self.network.parameters.items()
         ]
-        self.number = variable("count", 0.0) if self.network.optimizer.counts else None
         states = [
-            {name: _stand_in(v, v.node.layout) for name in self.network.optimizer.states}
-            for v in stand_ins
+            {name: _stand_in(v, v.node.layout) for name in self.optimizer.states} for v in stand_ins
         ]
         graph = self.engine.cut(self._graph(self.batch_size, stand_ins, states))
         planned = pipeline.run(graph, self.engine.environment)
@@ -162,10 +164,18 @@ class Fit:
     def _place_parameters(self) -> None:
         """Bring the parameters into the layouts of the chosen strategy."""
         for i, (name, v) in enumerate(list(self.network.parameters.items())):
-            layout = self._layout(name, v, self.choice)
-            if v.node.layout != layout:
-                moved = variable(name, Array(redistribute(v.node, layout)), layout=layout)
-                self.network.parameters[name] = self.parameters[i] = moved
+            moved = _moved(v, self._layout(name, v, self.choice))
+            self.network.parameters[name] = self.parameters[i] = moved
+
+    def _placed_states(self, last: Fit | None) -> list[dict[str, Variable]]:
+        """The optimizer's states, those of an earlier `fit` where there was one, beside the
+        parameters."""
+        if last is None:
+            return make_states(self.optimizer, self.parameters)
+        return [
+            {name: _moved(state, v.cell.data.layout) for name, state in own.items()}
+            for own, v in zip(last.states, self.parameters, strict=True)
+        ]
 
     # running ------------------------------------------------------------------------------------
 
@@ -185,13 +195,14 @@ class Fit:
         return history
 
     def _epoch(self, epoch: int, steps: int, report: Reporter, history: History) -> EpochRecord:
-        self.epoch.value = epoch
-        self.rate.value = self.network.optimizer.rate(epoch)
+        self.epoch.value = self.done
+        self.rate.value = self.optimizer.rate(self.done)
         start = time.perf_counter()
         per_step = 2 if self.measures else 1
+        total = steps + (self.rest is not None)
 
         def progress(done: int, values: list[float]) -> None:
-            _check_finite(values[::per_step], epoch, done, steps)
+            _check_finite(values[::per_step], epoch, done, total)
             speed = done * self.batch_size / max(time.perf_counter() - start, 1e-9)
             report.step(done, values[-per_step] if values else math.nan, speed)
 
@@ -202,8 +213,9 @@ class Fit:
             weights.append(self.count % self.batch_size)
         seconds = time.perf_counter() - start
         losses = values[::per_step]
-        _check_finite(losses, epoch, len(losses), steps)
+        _check_finite(losses, epoch, len(losses), total)
         history.steps += losses
+        self.done += 1
         scored = score(self.network, *self.validation) if self.validation is not None else {}
         return EpochRecord(
             epoch=epoch + 1,
@@ -231,14 +243,20 @@ def _stand_in(v: Variable, layout: Layout | None) -> Variable:
     return stand_in
 
 
-def _kept_states(
-    network: NeuralNetwork, parameters: Sequence[Variable]
-) -> list[dict[str, Variable]]:
-    """The optimizer's states: those of an earlier `fit` of these very parameters go on."""
-    last = network._trained
-    if last is not None and list(map(id, last.parameters)) == list(map(id, parameters)):
-        return last.states
-    return make_states(network.optimizer, parameters)
+def _continued(network: NeuralNetwork, engine: Engine) -> Fit | None:
+    """The earlier `fit` that this one goes on from: of these very parameters and this optimizer."""
+    last: Fit | None = network._trained
+    if last is None or last.engine is not engine or last.optimizer is not network.optimizer:
+        return None
+    pairs = zip(last.parameters, network.parameters.values(), strict=True)
+    return last if all(a is b for a, b in pairs) else None
+
+
+def _moved(v: Variable, layout: Layout) -> Variable:
+    """The variable in a layout, itself where it lies so already."""
+    if v.node.layout == layout:
+        return v
+    return variable(v.name, Array(redistribute(v.node, layout)), layout=layout)
 
 
 def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
