@@ -143,7 +143,7 @@ Draw = Callable[[Dice], Case]
 
 @dataclass(frozen=True, repr=False)
 class Row:
-    """How one operation is tried: cases, the element types it takes, the operands with a gradient."""
+    """How one operation is tried: cases, element types, and the operands with a gradient."""
 
     draw: Draw
     dtypes: tuple[str, ...]

@@ -36,10 +36,12 @@ def bind_settled(
 
 
 def _settled(x: torch.Tensor) -> torch.Tensor:
-    """x itself if it, or its transpose, is contiguous and aligned, else such memory for it."""
-    by_columns = not x.is_contiguous() and x.mT.is_contiguous()
-    if (x.is_contiguous() or by_columns) and x.data_ptr() % ALIGNMENT == 0:
-        return x
-    if by_columns:
-        return torch.empty(x.mT.shape, dtype=x.dtype, device=x.device).mT
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    """x itself if it, or its transpose, is contiguous and aligned, else such memory for it.
+
+    Also where a dimension has extent 1 the strides are those of a tensor of this shape alone.
+    """
+    if not x.is_contiguous() and x.mT.is_contiguous():
+        return _settled(x.mT).mT
+    settled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    usable = x.stride() == settled.stride() and x.data_ptr() % ALIGNMENT == 0
+    return x if usable else settled
