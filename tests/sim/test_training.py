@@ -4,7 +4,7 @@ what a step sends and allocates, and what goes wrong."""
 from __future__ import annotations
 
 import json
-import time
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 import magmath as mm
 import magmath.array.session
 from engines import current
+from executors import only
 from magmath.comm.counting import CountingCommunicator
 from magmath.errors import DataError, MagmathError, NonFiniteLoss, ShapeError, WeightsError
 from magmath.layout import plan
@@ -442,6 +443,55 @@ def test_loss_that_is_no_number_in_the_remainder_is_found_too(inline: Pool) -> N
         network().fit(bad, Y, batch_size=80, shuffle=False)
 
 
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 2)])
+def test_network_stays_whole_when_training_is_stopped(kind: str, workers: int) -> None:
+    """By an error of one's own reporter, in the middle of an epoch or after it."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Stop
+
+    with current(kind, workers):
+        for event in ("step", "epoch"):
+            net = network(Adam(1e-3))
+            net.build((64,))
+            first = weights(net)
+            watcher = Watcher(list)
+            setattr(watcher, event, stop)
+            with pytest.raises(Stop):
+                net.fit(X, Y, batch_size=10, epochs=50, reporter=watcher)
+            assert not np.array_equal(weights(net)["0.weight"], first["0.weight"])
+            assert np.isfinite(net.predict(X).numpy()).all()
+            assert net.fit(X, Y, batch_size=10).loss[0] < 2.4
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_ctrl_c_keeps_what_was_learnt(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        net = network(Adam(1e-3))
+        net.build((64,))
+        first = weights(net)
+        watcher = Watcher(list)
+        presses = iter([signal.SIGINT])
+        watcher.step = lambda *_: [signal.raise_signal(s) for s in presses]  # type: ignore[method-assign,assign]
+        with pytest.raises(KeyboardInterrupt):
+            net.fit(X, Y, batch_size=10, epochs=1000, reporter=watcher)
+        assert not np.array_equal(weights(net)["0.weight"], first["0.weight"])
+        assert net.fit(X, Y, batch_size=10).loss[0] < 2.4
+
+
+def test_network_of_a_pool_that_is_gone_says_so() -> None:
+    pool = start_pool(0, device="cpu")
+    mm.array.session.use(pool)
+    net = network()
+    net.build((64,))
+    pool.close()
+    with current("inline"), pytest.raises(MagmathError, match=r"another pool.*mm\.init"):
+        net.predict(X).numpy()
+
+
 def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
     wrong = Y.copy()
     wrong[7] = 10
@@ -610,35 +660,6 @@ def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
 
 
 # the ways to execute -----------------------------------------------------------------------------
-
-
-def only(position: int) -> type:
-    """A chooser that waits for one of the compiled ways and takes no other."""
-
-    class Only:
-        used: list[str] = []  # noqa: RUF012
-
-        def __init__(self, context: Any, replay: Any, others: Callable[[], list[Any]]) -> None:
-            self._executors = others()
-            self._executor = self._executors[position]
-
-        def start(self) -> None:
-            while not self._executor.ready():
-                time.sleep(0.02)
-            self._executor.start()
-            self.used.append(self._executor.name)
-
-        def replay(self, steps: int) -> list[float]:
-            values: list[float] = self._executor.replay(steps)
-            return values
-
-        def note(self, seconds: float, steps: int) -> None: ...
-
-        def close(self) -> None:
-            for executor in self._executors:
-                executor.close()
-
-    return Only
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from threadpoolctl import threadpool_info
 
 from magmath.errors import DTypeError, ShapeError
 from magmath.kernels import blas, gemm_candidates
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import CANDIDATES, Candidate, candidates_for
 from magmath.kernels.product import Product, key, reduced, stand_in
-from magmath.kernels.threads import set_threads, single_threaded_blas
+from magmath.kernels.threads import set_threads
 from magmath.kernels.tuner import Call, Tuner
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -428,24 +427,32 @@ def child(script: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def blas_threads() -> set[int]:
+THREADS = """
+import scipy.linalg.cython_blas, torch
+from threadpoolctl import threadpool_info
+from magmath.kernels.threads import set_threads, single_threaded_blas
+
+def blas_threads():
     return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"}
+
+for count in (1, 2):
+    set_threads(count)
+    assert blas_threads() == {count}
+    assert torch.get_num_threads() == count
+with single_threaded_blas():
+    assert blas_threads() == {1}
+assert blas_threads() == {2}
+print("as set")
+"""
 
 
 def test_set_threads_reaches_every_library() -> None:
-    before = torch.get_num_threads()
-    try:
-        for count in (1, 2):
-            set_threads(count)
-            assert blas_threads() == {count}
-            assert torch.get_num_threads() == count
-        with single_threaded_blas():
-            assert blas_threads() == {1}
-        assert blas_threads() == {2}
-        with pytest.raises(ValueError, match="at least 1"):
-            set_threads(0)
-    finally:
-        set_threads(before)
+    assert child(THREADS) == "as set"
+
+
+def test_set_threads_refuses_less_than_one() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        set_threads(0)
 
 
 LATE = """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from magmath.core.dtypes import DType
+from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Shape, topological
 from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
@@ -134,9 +135,10 @@ class Engine:
     ) -> tuple[list[Data], Run]:
         """Run a program on the data of `leaves`; the outputs' data, and the run itself.
 
-        Variables among the targets must be given their new data by the caller.
+        Variables among the targets must be given their new data by the caller. Raises MagmathError
+        for data of another pool.
         """
-        handles = [data_of(leaves[i]).handle for i in compiled.inputs]
+        handles = [self._handle(leaves[i]) for i in compiled.inputs]
         numbers = [leaves[i].value for i in compiled.parameters]
         run = self.pool.run(compiled.identifier, handles, numbers, steps=steps, progress=progress)
         self._last = run
@@ -151,6 +153,15 @@ class Engine:
         """Wait until everything that was started is done; raises what went wrong in it."""
         if self._last is not None:
             self._last.values()
+
+    def _handle(self, leaf: Node) -> int:
+        data = data_of(leaf)
+        if data.pool is not self.pool:  # its number may be that of some array of this pool
+            raise MagmathError(
+                f"an array of shape {data.shape} lies in another pool, which has ended or is not "
+                f"the current one; make it again in this pool (mm.init starts with no arrays)"
+            )
+        return data.handle
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Input leaves holding the values of `nodes`."""

@@ -41,7 +41,9 @@ def _settled(x: torch.Tensor) -> torch.Tensor:
     Also where a dimension has extent 1 the strides are those of a tensor of this shape alone.
     """
     if not x.is_contiguous() and x.mT.is_contiguous():
-        return _settled(x.mT).mT
+        turned = x.mT
+        settled = _settled(turned)
+        return x if settled is turned else settled.mT
     settled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     usable = x.stride() == settled.stride() and x.data_ptr() % ALIGNMENT == 0
     return x if usable else settled

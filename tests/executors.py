@@ -1,0 +1,40 @@
+"""Choosers for tests that take one way of executing a program's steps and no other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def only(position: int) -> Any:
+    """A chooser that waits for one of the compiled ways: 0 the native function, 1 the team.
+
+    Put in the place of `execute.Chooser`. `used` tells the way's name once a run.
+    """
+
+    class Only:
+        used: list[str] = []  # noqa: RUF012  shared by all choosers of the class
+
+        def __init__(self, context: Any, replay: Any, others: Callable[[], list[Any]]) -> None:
+            self._executors = others()
+            assert len(self._executors) > position, "the program has no such form"
+            self._executor = self._executors[position]
+
+        def start(self) -> None:
+            while not self._executor.ready():
+                time.sleep(0.02)
+            self._executor.start()
+            self.used.append(self._executor.name)
+
+        def replay(self, steps: int) -> list[float]:
+            values: list[float] = self._executor.replay(steps)
+            return values
+
+        def note(self, seconds: float, steps: int) -> None: ...
+
+        def close(self) -> None:
+            for executor in self._executors:
+                executor.close()
+
+    return Only

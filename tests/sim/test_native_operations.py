@@ -1,0 +1,127 @@
+"""Every operation that can be written natively computes natively what its kernel does.
+
+All operations on one element type make up one program, so that each type compiles once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from engines import start
+from executors import only
+from magmath.array.engine import Engine
+from magmath.core.dtypes import DTYPES
+from magmath.graph import Graph
+from magmath.ops import OPERATIONS
+from magmath.program import execute
+from operation_bodies import applied, check_close, values
+from operation_table import ROWS, Case, Dice, Shape
+
+SHAPE = (3, 5)
+TYPES = ("bool", "int64", "uint8", "float32", "float64")
+
+
+class OneShape(Dice):
+    """Dice that always fall the same: everything has one shape."""
+
+    def shape(self, least: int = 0, most: int = 3, extents: tuple[int, int] = (0, 6)) -> Shape:
+        return SHAPE
+
+    def stretched(self, shape: Shape) -> Shape:
+        return shape if next(self.made) % 3 else shape[-1:]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    pool = start("inline", 1)
+    yield Engine(pool)
+    pool.close()
+
+
+def structured(dice: Dice) -> list[tuple[str, Case]]:
+    """Cases of the operations that are written with loops of their own."""
+    x, y = dice.numbers(SHAPE), dice.numbers(SHAPE, "factor")
+    rows = torch.tensor([2, 0, 1, 2])
+    element = dice.dtype
+    drawn = (torch.tensor(5), torch.tensor(8))
+    return [
+        *[
+            (name, Case((y,), {"axis": axis, "keepdims": keepdims}))
+            for name in ("sum", "prod", "max", "min", "any", "all")
+            for axis, keepdims in (((0,), False), ((1,), True), ((0, 1), False), ((), False))
+        ],
+        ("reshape", Case((x,), {"shape": (5, 3)})),
+        ("permute_dims", Case((x,), {"axes": (1, 0)})),
+        ("broadcast_to", Case((x[1],), {"shape": SHAPE})),
+        ("take", Case((x, rows), {"axis": 0})),
+        ("take", Case((x, rows), {"axis": 1})),
+        ("batch", Case((x.reshape(-1), torch.tensor(3)), {"extent": 4})),
+        ("full", Case((x[0, 0],), {"shape": SHAPE, "dtype": element})),
+        ("iota", Case((), {"shape": SHAPE, "dtype": element, "axis": 1})),
+        ("random_uniform", Case(drawn, {"shape": SHAPE, "dtype": element})),
+        *[("astype", Case((y,), {"dtype": DTYPES[name]})) for name in TYPES],
+    ]
+
+
+def cases_of(dtype: str) -> list[tuple[str, Case]]:
+    """Cases of all operations that have a native form for the type."""
+    dice = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
+    found = [(name, case) for name, case in structured(dice) if dtype in ROWS[name].dtypes]
+    if dtype != "float32":  # the only type that is drawn natively
+        found = [(name, case) for name, case in found if name != "random_uniform"]
+    if dtype in ("int64", "float32", "float64"):  # numbers below 0 are no uint8
+        found = [(n, c) for n, c in found if n != "astype" or c.attributes["dtype"].name != "uint8"]
+    for name, row in ROWS.items():
+        operation = OPERATIONS[name]
+        if operation.elementwise and name != "astype" and dtype in row.dtypes:
+            found.append((name, row.draw(dice)))
+    return found
+
+
+def run_natively(engine: Engine, cases: list[tuple[str, Case]]) -> list[torch.Tensor]:
+    """The values of the operations, computed twice over by one native function."""
+    nodes = tuple(applied(engine, name, case) for name, case in cases)
+    graph = engine.cut(Graph(nodes))
+    outputs, _ = engine.run(engine.compile(graph), graph.leaves, steps=2)
+    return [engine.pool.get(data.handle) for data in outputs]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.timeout(300)  # the compiler's time
+def test_native_form_agrees_with_the_kernel(
+    dtype: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = cases_of(dtype)
+    expected = values(engine, *[applied(engine, name, case) for name, case in cases])
+    chooser = only(0)
+    monkeypatch.setattr(execute, "Chooser", chooser)
+    found = run_natively(engine, cases)
+    assert chooser.used == ["native"]
+    for (name, case), result, known in zip(cases, found, expected, strict=True):
+        check_close(result, known, (name, case))
+
+
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -2.5, 3.0]
+
+
+@pytest.mark.timeout(300)
+def test_special_numbers_are_treated_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases: list[tuple[str, Case]] = []
+    grid = [torch.from_numpy(g.copy()) for g in np.meshgrid(SPECIAL, SPECIAL, indexing="ij")]
+    dice = OneShape(lambda _: None, DTYPES["float64"], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
+    for name, row in ROWS.items():
+        if OPERATIONS[name].elementwise and "float64" in row.dtypes and name != "astype":
+            count = len(row.draw(dice).operands)
+            condition = (grid[0] > 0,) if name == "where" else ()
+            cases.append((name, Case((*condition, *grid[: count - len(condition)]), {})))
+    for name in ("sum", "prod", "max", "min"):
+        cases.append((name, Case((grid[0],), {"axis": (1,), "keepdims": False})))
+    expected = values(engine, *[applied(engine, name, case) for name, case in cases])
+    monkeypatch.setattr(execute, "Chooser", only(0))
+    found = run_natively(engine, cases)
+    for (name, case), result, known in zip(cases, found, expected, strict=True):
+        check_close(result, known, (name, case))
