@@ -16,7 +16,9 @@ def only(position: int) -> Any:
     class Only:
         used: list[str] = []  # noqa: RUF012  shared by all choosers of the class
 
-        def __init__(self, context: Any, replay: Any, others: Callable[[], list[Any]]) -> None:
+        def __init__(
+            self, context: Any, replay: Any, others: Callable[[], list[Any]], patience: float
+        ) -> None:
             self._executors = others()
             assert len(self._executors) > position, "the program has no such form"
             self._executor = self._executors[position]

@@ -82,6 +82,7 @@ class Engine:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.environment = environment_of(pool)
+        self.streams = 0  # of random numbers that have been drawn from
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._last: Run | None = None
 

@@ -18,22 +18,20 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.ops.movement import redistribute
 
-_streams: dict[int, int] = {}
-
 
 def seed(value: int) -> None:
     """Start the streams of the current pool over, from another seed."""
-    pool = session.engine().pool
-    pool.seed = value
-    _streams[id(pool)] = 0
+    engine = session.engine()
+    engine.pool.seed = value
+    engine.streams = 0
 
 
 def next_stream() -> tuple[int, int]:
     """The pool's seed and a stream number that no call has had before."""
-    pool = session.engine().pool
-    number = _streams.get(id(pool), 0)
-    _streams[id(pool)] = number + 1
-    return pool.seed, number
+    engine = session.engine()
+    number = engine.streams
+    engine.streams += 1
+    return engine.pool.seed, number
 
 
 def stream_nodes() -> tuple[Node, Node]:

@@ -115,14 +115,19 @@ class Native(Executor):
 class Chooser:
     """Executes a run's steps by the fastest way known so far, trying each as it becomes ready.
 
-    `others` makes the ways that need a compiler; it is asked once the steps have taken a while, so
-    that short runs compile nothing.
+    `others` makes the ways that need a compiler; it is asked once the steps have taken `patience`
+    seconds, so that short runs compile nothing.
     """
 
     def __init__(
-        self, context: Context, replay: Executor, others: Callable[[], list[Executor]]
+        self,
+        context: Context,
+        replay: Executor,
+        others: Callable[[], list[Executor]],
+        patience: float = WORTH_SECONDS,
     ) -> None:
         self._comm = context.comm
+        self._patience = patience
         self._others: Callable[[], list[Executor]] | None = others
         self._executors = [replay]
         self._paces: list[deque[float]] = []  # the latest of each way
@@ -160,7 +165,7 @@ class Chooser:
         """
         if self._others is not None:
             self._spent += seconds
-            if self._comm.agree(int(self._comm.rank == 0 and self._spent > WORTH_SECONDS)):
+            if self._comm.agree(int(self._comm.rank == 0 and self._spent > self._patience)):
                 self._executors += self._others()
                 self._paces = [deque(maxlen=TRIALS) for _ in self._executors]
                 self._trials = [0 for _ in self._executors]

@@ -21,7 +21,7 @@ from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind
-from magmath.program.choose import Chooser, Executor, Replay, native_executors
+from magmath.program.choose import WORTH_SECONDS, Chooser, Executor, Replay, native_executors
 from magmath.program.instructions import Program
 
 Poll = Callable[[int, list[float]], bool]
@@ -93,6 +93,7 @@ class Executable:
         self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
         self._chosen: tuple[Binding, Chooser] | None = None
         self._chunk = 1
+        self._patience = WORTH_SECONDS
 
     def run(
         self,
@@ -162,12 +163,13 @@ class Executable:
                 self._chosen[1].close()
 
             def others() -> list[Executor]:
+                self._patience = 0.0  # what has been compiled once is at hand
                 found = native_executors(binding, self.context)
                 if found and self.program.team is not None:
                     found += self._team(self.program.team, inputs, outputs)
                 return found
 
-            self._chosen = binding, Chooser(self.context, Replay(binding), others)
+            self._chosen = binding, Chooser(self.context, Replay(binding), others, self._patience)
         return self._chosen[1]
 
     def _team(

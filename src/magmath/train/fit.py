@@ -39,35 +39,48 @@ ORDER_STREAM = 1 << 41  # streams of epochs and dropout, apart from those that u
 NOISE_STREAM = 1 << 42
 
 
+Settings = tuple[int, str, bool, tuple[str, ...]]  # batch size, strategy, shuffle, metrics
+
+
 class Fit:
     """One call of `fit`: data on the workers, compiled steps, and the epochs run with them."""
 
-    def __init__(
-        self,
-        network: NeuralNetwork,
-        x: Any,
-        y: Any,
-        batch_size: int,
-        strategy: str,
-        validation: tuple[Any, Any] | None,
-        shuffle: bool,
-        metrics: tuple[str, ...],
-    ) -> None:
+    def __init__(self, network: NeuralNetwork, x: Any, y: Any, settings: Settings) -> None:
+        batch_size, strategy, shuffle, metrics = settings
         check_strategy(strategy)
         if batch_size < 1:
             raise MagmathError(f"fit: batch_size must be at least 1, was given {batch_size}")
         self.network = network
         self.engine = session.engine()
         self.optimizer = network.optimizer
+        self._given = x, y
+        self._settings = settings
+        self._between_epochs = True
         self.samples, self.targets = _data_set(network, x, y, "fit")
         self.count = self.samples.shape[0]
         self.batch_size = min(batch_size, self.count)
-        self.validation = validation
+        self.validation: tuple[Any, Any] | None = None
         self.shuffle = shuffle
         self.measures = network.classifies and "accuracy" in metrics
         self.parameters = list(network.parameters.values())
         self._prepare(strategy)
         network._trained = self
+
+    def serves(self, x: Any, y: Any, settings: Settings) -> bool:
+        """True if another call of `fit` can go on with these compiled steps: the same immutable
+        arrays, settings, parameters and pool, and nothing was broken off."""
+        arrays = isinstance(x, Array) and isinstance(y, Array)
+        network = self.network
+        return (
+            arrays
+            and x is self._given[0]
+            and y is self._given[1]
+            and settings == self._settings
+            and self._between_epochs
+            and self.engine is session.engine()
+            and self.optimizer is network.optimizer
+            and list(map(id, self.parameters)) == list(map(id, network.parameters.values()))
+        )
 
     # compiling --------------------------------------------------------------------------------
 
@@ -197,6 +210,7 @@ class Fit:
     def _epoch(self, epoch: int, steps: int, report: Reporter, history: History) -> EpochRecord:
         self.epoch.value = self.done
         self.rate.value = self.optimizer.rate(self.done)
+        self._between_epochs = False
         start = time.perf_counter()
         per_step = 2 if self.measures else 1
         total = steps + (self.rest is not None)
@@ -211,6 +225,7 @@ class Fit:
         if self.rest is not None:
             values += run_updates(self.engine, self.rest[1], self.rest[0], 1)
             weights.append(self.count % self.batch_size)
+        self._between_epochs = True
         seconds = time.perf_counter() - start
         losses = values[::per_step]
         _check_finite(losses, epoch, len(losses), total)

@@ -136,7 +136,11 @@ class NeuralNetwork:
         """
         from magmath.train.fit import Fit
 
-        run = Fit(self, x, y, batch_size, strategy, validation, shuffle, tuple(metrics))
+        settings = (batch_size, strategy, shuffle, tuple(metrics))
+        run = self._trained
+        if run is None or not run.serves(x, y, settings):
+            run = Fit(self, x, y, settings)
+        run.validation = validation
         return run.epochs(epochs, reporter, verbose)
 
     def predict(self, x: Any) -> Array:
