@@ -496,7 +496,7 @@ def test_values_are_computed_once(pool: Pool) -> None:
     known = programs(pool)
     before = pool.traffic.messages
     y.numpy()
-    assert pool.traffic.messages - before == 2, "stats and get: no run"
+    assert pool.traffic.messages - before == 1, "get: no run"
     z = y + 1  # what is known is not computed again
     mm.evaluate(z)
     assert programs(pool) == known + 1
@@ -752,15 +752,13 @@ def _softmax_slope(data: Any) -> Any:
 def test_gradients_of_gradients() -> None:
     data = np.array([0.5, -1.5, 2.0])
     x = mm.asarray(data)
-    y = mm.sum(mm.sin(x) * x)
-    first = mm.grad(y, x)
-    check(first, np.cos(data) * data + np.sin(data))
-    second = mm.grad(mm.sum(first), x)
-    check(second, -np.sin(data) * data + 2 * np.cos(data))
-    third = mm.grad(mm.sum(second), x)
-    check(third, -np.cos(data) * data - 3 * np.sin(data))
-    fourth = mm.grad(mm.sum(third), x)
-    check(fourth, np.sin(data) * data - 4 * np.cos(data))
+    slopes = [mm.sin(x) * x]
+    for _ in range(4):
+        slopes.append(mm.grad(mm.sum(slopes[-1]), x))
+    check(slopes[1], np.cos(data) * data + np.sin(data))
+    check(slopes[2], -np.sin(data) * data + 2 * np.cos(data))
+    check(slopes[3], -np.cos(data) * data - 3 * np.sin(data))
+    check(slopes[4], np.sin(data) * data - 4 * np.cos(data))
 
 
 def test_gradient_by_several_and_by_what_it_does_not_depend_on() -> None:
@@ -865,15 +863,16 @@ def test_mistakes_are_told_where_they_are_made(
 def test_failing_worker_names_the_users_line(every_pool: Pool) -> None:
     x = mm.asarray(GRID)
     bad = mm.take(x, mm.asarray([0, 99]), axis=0)
-    line = int(re.search(r"\d+", str(_line_of(bad)))[0])  # type: ignore[index]
+    line = _line_of(bad)
     with pytest.raises(IndexError) as caught:
         bad.numpy()
     notes = " ".join(getattr(caught.value, "__notes__", []))
     assert f"{__file__}:{line}" in str(caught.value) + notes
-    check(x + 1, GRID + 1)
+    if every_pool.workers == 1:  # else only the worker with the bad index failed, and the pool ended
+        check(x + 1, GRID + 1)
 
 
-def _line_of(array: mm.Array) -> Any:
+def _line_of(array: mm.Array) -> int:
     assert array.node.line is not None
     return array.node.line[1]
 

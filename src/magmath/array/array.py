@@ -369,9 +369,10 @@ class Variable(Array):
         """Give it another value, of the same shape; the type is converted."""
         from magmath.array.creation import asarray
 
+        shape = tuple(np.shape(value)) if not hasattr(value, "shape") else tuple(value.shape)
+        if shape != self.shape:
+            raise ShapeError(f"set: variable {self.name} has shape {self.shape}, not {shape}")
         array = asarray(value, dtype=self.dtype, layout=self.node.layout)
-        if array.shape != self.shape:
-            raise ShapeError(f"set: variable {self.name} has shape {self.shape}, not {array.shape}")
         self._cell.set(data_of(copy_of(array, self.node.layout).evaluated()))
 
 

@@ -77,7 +77,10 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
     if isinstance(obj, torch.Tensor):
         tensor = obj.detach().cpu()
     else:
-        tensor = torch.from_numpy(np.ascontiguousarray(_numpy(obj)).reshape(np.shape(obj)))
+        values = np.ascontiguousarray(_numpy(obj)).reshape(np.shape(obj))
+        if min(values.strides, default=0) < 0:  # of an extent of 1, or 0
+            values = values.copy()
+        tensor = torch.from_numpy(values)
     if dtype is not None:
         tensor = tensor.to(to_torch(dtype))
     return tensor.contiguous()
