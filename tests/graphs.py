@@ -188,10 +188,16 @@ def stepping(draw: st.DrawFn, engine: Engine) -> Steps:
     builder = Builder(random, list(known))
     builder.grow(draw(st.integers(2, 14)))
     outputs = [_update(builder, v, draw) for v in variables]
-    emitted = [tame(apply(OPERATIONS["sum"], node, axis=tuple(range(node.ndim)), keepdims=False))
-               for node in (builder.any() for _ in range(draw(st.integers(0, 2))))]  # fmt: skip
+    emitted = [_scalar(builder.any()) for _ in range(draw(st.integers(0, 2)))]
     graph = Graph(tuple(outputs), tuple(variables), tuple(emitted))
     return Steps(graph, known)
+
+
+def _scalar(node: Node) -> Node:
+    """The node itself if it is 0-d, else its sum."""
+    if node.ndim == 0:
+        return node
+    return tame(apply(OPERATIONS["sum"], node, axis=tuple(range(node.ndim)), keepdims=False))
 
 
 def _update(builder: Builder, variable: Node, draw: st.DrawFn) -> Node:

@@ -33,9 +33,7 @@ from operation_bodies import values
 KINDS = [("inline", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),
          ("messages", 3), ("exact", 3)]  # fmt: skip
 found = [Phase.explicit, Phase.reuse, Phase.generate]
-random_graphs = settings(
-    max_examples=40, suppress_health_check=list(HealthCheck), phases=found
-)
+random_graphs = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=found)
 every_kind = pytest.mark.parametrize(
     ("kind", "workers"), KINDS, ids=[f"{n}-{kind}" for kind, n in KINDS]
 )

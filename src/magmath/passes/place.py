@@ -31,7 +31,7 @@ def place(graph: Graph, environment: Environment) -> Graph:
     for node in graph.nodes:
         placing.place(node)
     outputs = tuple(
-        placing.moved(placing.new[node], target.layout)
+        placing.delivered(placing.new[node], target.layout)
         if target is not None and target.layout is not None
         else placing.resolved(placing.new[node])
         for node, target in zip(graph.outputs, _padded_targets(graph), strict=True)
@@ -113,6 +113,11 @@ class _Placing:
                 self.copies[node, stage.target] = redistribute(node, stage.target)
             node = self.copies[node, stage.target]
         return node
+
+    def delivered(self, node: Node, layout: Layout) -> Node:
+        """`node` in exactly this layout: copied out of a shared copy where that is not shared."""
+        moved = self.moved(node, layout)
+        return moved if moved.layout == layout else redistribute(moved, layout)
 
     def _gathered(self, node: Node, layout: Layout) -> Layout:
         """Replicated, as one copy for all workers of a host where they share memory."""

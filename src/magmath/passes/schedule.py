@@ -10,6 +10,7 @@ last reader. What no step changes is computed first: a loop over steps computes 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ from magmath.passes.transfer import crosses
 class Schedule:
     """Nodes in the order of execution, and the outputs that may overwrite their target at once.
 
-    Outputs whose target is read later than they are computed are `late`: copied at the end.
+    Outputs whose target is read later than they are computed, or is wanted itself as it was before
+    the step, are `late`: copied at the end.
     `invariant` nodes, which come first, depend on no target: they are the same in every step.
     """
 
@@ -39,10 +41,12 @@ def schedule(graph: Graph) -> Schedule:
     after: dict[Node, set[Node]] = {node: set(node.inputs) for node in nodes}
     followers = {node: set(users[node]) for node in nodes}
     late: set[Node] = set()
+    wanted = Counter(graph.outputs)
+    kept = {_source(node) for node in (*graph.outputs, *graph.emitted)}
     for output, target in targets.items():
         writer = _writer(output)
         readers = {r for r in _readers(target, users) if r not in (output, writer)}
-        if output.is_leaf or _reachable(writer, readers, followers):
+        if wanted[output] > 1 or target in kept or _reachable(writer, readers, followers):
             late.add(output)
             continue
         after[writer] |= readers
@@ -86,6 +90,13 @@ def _depths(graph: Graph) -> Mapping[Node, int]:
 def _writer(output: Node) -> Node:
     """The node that computes what lands in the target: through a publication, its source."""
     return output.inputs[0] if output.name == "redistribute" else output
+
+
+def _source(node: Node) -> Node:
+    """The node whose storage this one may be a view of."""
+    while node.name == "redistribute":
+        node = node.inputs[0]
+    return node
 
 
 def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:

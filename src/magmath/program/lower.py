@@ -125,6 +125,7 @@ class _Lowering:
         for i, output in enumerate(self.graph.outputs):
             if i in self.storage.copied:
                 sources[i] = self._saved(output)
+        emitted = [self._saved(node) for node in self.graph.emitted]
         for i, (output, target) in enumerate(zip(self.graph.outputs, self.targets, strict=True)):
             slot = self.slot_of(output) if target is None else self.slot_of(target)
             if i in self.storage.copied:
@@ -132,11 +133,11 @@ class _Lowering:
                     slot = self._new(output, "output")
                 self.instructions.append(Move(sources[i], slot, output.line))
             self.output_slots.append(slot)
-        for node in self.graph.emitted:
-            self.instructions.append(Emit(self.slot_of(node)))
+        self.instructions += [Emit(slot) for slot in emitted]
 
     def _saved(self, output: Node) -> int:
-        """The slot to copy from: a fresh one if the original's storage may be overwritten first."""
+        """The slot to copy from, or to report: a fresh one if the original's storage may be
+        overwritten first."""
         slot = self.slot_of(output)
         root = self.storage.root(output)
         if root not in {t for t in self.targets if t is not None}:
@@ -279,7 +280,7 @@ def _with_lifetimes(
                     slot = slots[slot].alias
     result = []
     for i, own in enumerate(slots):
-        if own.window or first.get(i, prologue) < prologue:
+        if own.window or own.layout.shared or first.get(i, prologue) < prologue:
             lifetime = (0, len(instructions))
         else:
             lifetime = (first.get(i, 0), last.get(i, 0))
