@@ -21,7 +21,7 @@ from hypothesis.extra import numpy as hnp
 import magmath as mm
 from engines import current, start
 from magmath.array import session
-from magmath.core.dtypes import DTYPES, DType, promote
+from magmath.core.dtypes import DTYPES, promote
 from magmath.errors import DTypeError, LayoutError, MagmathError, ShapeError
 from magmath.memory.tensors import to_torch
 from magmath.runtime import Pool
@@ -50,7 +50,7 @@ def check(array: mm.Array, expected: Any, limit: float = 1e-6) -> None:
     np.testing.assert_allclose(array.numpy(), expected, rtol=limit, atol=limit)
 
 
-# creation -------------------------------------------------------------------------------------------------
+# creation ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_large_arrays_are_split_and_small_ones_replicated() -> None:
         assert large.layout.split_of(1) is not None
 
 
-# types ----------------------------------------------------------------------------------------------------
+# types -------------------------------------------------------------------------------------------
 
 
 INTS = ["int8", "int16", "int32", "int64"]
@@ -238,7 +238,7 @@ def test_types_are_named_by_names_numpy_torch_and_python() -> None:
         mm.astype(x, "float42")
 
 
-# operators ------------------------------------------------------------------------------------------------
+# operators ---------------------------------------------------------------------------------------
 
 
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv,
@@ -306,7 +306,7 @@ def test_arrays_print_their_values_and_layout() -> None:
     assert "layout=" in text
 
 
-# indexing and shapes --------------------------------------------------------------------------------------
+# indexing and shapes -----------------------------------------------------------------------------
 
 
 SHAPE = (4, 5, 3)
@@ -392,7 +392,7 @@ def test_matmul_takes_vectors_and_batches(every_pool: Pool) -> None:
         check(mm.asarray(x) @ mm.asarray(y), x @ y)
 
 
-# reductions and compositions ------------------------------------------------------------------------------
+# reductions and compositions ---------------------------------------------------------------------
 
 
 AXES = st.none() | st.integers(-3, 2) | st.sets(st.integers(0, 2), max_size=3).map(tuple)
@@ -450,7 +450,7 @@ def test_compositions(every_pool: Pool) -> None:
     assert np.isnan(mm.mean(mm.zeros((0, 3)), axis=0).numpy()).all()
 
 
-# programs and messages ------------------------------------------------------------------------------------
+# programs and messages ---------------------------------------------------------------------------
 
 
 def programs(pool: Pool) -> int:
@@ -548,7 +548,7 @@ def test_long_chains_are_no_trouble(pool: Pool) -> None:
     assert float(x[0]) == 3000
 
 
-# layouts --------------------------------------------------------------------------------------------------
+# layouts -----------------------------------------------------------------------------------------
 
 
 def test_redistribution_and_replication() -> None:
@@ -592,7 +592,7 @@ def test_layouts_that_do_not_fit_are_refused() -> None:
             mm.zeros((4, 5)).redistribute(mm.Layout.split(0).bind((4, 6), mm.Mesh.line(2)))
 
 
-# random numbers -------------------------------------------------------------------------------------------
+# random numbers ----------------------------------------------------------------------------------
 
 
 def drawn() -> list[Any]:
@@ -654,7 +654,7 @@ def test_random_numbers_are_spread_as_they_should_be() -> None:
         mm.random.uniform(dtype="int64")
 
 
-# compiled functions ---------------------------------------------------------------------------------------
+# compiled functions ------------------------------------------------------------------------------
 
 
 def test_compiled_function_is_traced_once(every_pool: Pool) -> None:
@@ -729,7 +729,7 @@ def test_compiled_function_sees_variables_as_they_are_now() -> None:
     check(f(x), np.array([30.0, 40.0], np.float32))
 
 
-# gradients ------------------------------------------------------------------------------------------------
+# gradients ---------------------------------------------------------------------------------------
 
 
 def test_gradients_of_known_functions(every_pool: Pool) -> None:
@@ -787,7 +787,7 @@ def test_what_has_no_gradient_is_refused() -> None:
         mm.grad(mm.sum(x), mm.asarray([1j]))
 
 
-# variables ------------------------------------------------------------------------------------------------
+# variables ---------------------------------------------------------------------------------------
 
 
 def test_expressions_follow_their_variables(every_pool: Pool) -> None:
@@ -817,7 +817,7 @@ def test_variables_and_constants_have_names_types_and_layouts() -> None:
             v.set([1.0, 2.0, 3.0])
 
 
-# errors ---------------------------------------------------------------------------------------------------
+# errors ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import magmath as mm
-from engines import current, engine_of
-from graphs import Steps, expressions, numpy_values, stepping
-from magmath.array.engine import Engine, data_of
-from magmath.core.dtypes import float32, float64
-from magmath.graph import Graph, Node, apply
-from magmath.graph.structure import structure_of
-from magmath.layout import Layout, Mesh
-from magmath.nn import Dense, NeuralNetwork
-from magmath.ops import OPERATIONS
-from magmath.ops.leaves import constant, input_leaf, parameter
-from magmath.passes import pipeline
-from magmath.passes.place import place
-from magmath.passes.simplify import simplify
-from magmath.program.arena import arrange
-from magmath.program.instructions import Barrier, Call, Move, Program, decode, encode
+from engines import engine_of
+from graphs import expressions, numpy_values, stepping
+from magmath.array.engine import data_of
 from operation_bodies import values
 
 KINDS = [("inline", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),
@@ -39,7 +21,7 @@ every_kind = pytest.mark.parametrize(
 )
 
 
-# the same values ------------------------------------------------------------------------------------------
+# the same values ---------------------------------------------------------------------------------
 
 
 @every_kind
