@@ -37,8 +37,13 @@ def part_of(outer: Tile, inner: Tile) -> tuple[slice, ...] | None:
 
 @lru_cache(maxsize=16384)
 def can_publish(have: Layout, want: Layout) -> bool:
-    """True if workers can compute their tiles of `have` directly inside the shared copy `want`."""
+    """True if workers can compute their tiles of `have` directly inside the shared copy `want`.
+
+    Each part must have one writer: two that update it in place would do so twice.
+    """
     if not want.shared or have.is_partial or have.boxes or have.mesh != want.mesh:
+        return False
+    if any(n > 1 and have.dim_of(axis) is None for axis, n in enumerate(have.mesh.shape)):
         return False
     everything = want.tiles(want.mesh.workers[0])[0]
     tiles = [have.tiles(worker)[0] for worker in have.mesh.workers]
