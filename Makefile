@@ -31,7 +31,8 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/magmath train mlp --data digits --workers 2 --width 512 --batch 32 --output runs/digits
+	$(BIN)/magmath train mlp --data digits --workers 2 --width 512 --batch 32 \
+		--learning-rate 3e-3 --output runs/digits
 
 test: lint types layers $(STAMP)
 	$(BIN)/python -m pytest

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
-settings.register_profile("magmath", deadline=None, max_examples=50)
+# The database is named because where CI is set it is None, which Hypothesis looks up along a
+# chain as long as the table of a test with parameters, beyond the recursion limit.
+settings.register_profile(
+    "magmath",
+    deadline=None,
+    max_examples=50,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+)
 settings.load_profile("magmath")
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests of native code compile it themselves; the others must not keep a compiler busy.
 os.environ["MAGMATH_COMPILE_AFTER"] = "inf"
+
+# A shell starts what runs in the background deaf to Ctrl-C, which some tests send themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,7 +1,8 @@
 """Pools for tests, one of each kind, started when a test first asks and kept for the others.
 
-The kinds: "inline" (the worker of this process), "shared" (threads that share memory), "messages"
-(threads that do not: everything moves by messages), "exact" (threads, deterministic) and
+The kinds: "inline" (the worker of this process), "planned" (the same, but small arrays are computed
+by programs too), "gpu" (the worker of this process, on CUDA), "shared" (threads that share memory),
+"messages" (threads that do not: everything moves by messages), "exact" (threads, deterministic) and
 "processes" (MPI). A pool that a failing test has closed is replaced.
 """
 
@@ -25,13 +26,17 @@ def engine_of(kind: str, workers: int = 1) -> Engine:
     key = kind, workers
     if key not in _engines or _engines[key].pool.closed:
         _engines[key] = Engine(start(kind, workers))
+        if kind == "planned":
+            _engines[key].at_once_bytes = -1
     return _engines[key]
 
 
 def start(kind: str, workers: int) -> Pool:
     """A new pool of a kind."""
-    if kind == "inline":
+    if kind in ("inline", "planned"):
         return start_pool(0, device="cpu")
+    if kind == "gpu":
+        return start_pool(0, device="cuda")
     if kind == "shared":
         return start_pool(workers, launcher="threads", device="cpu")
     if kind == "exact":

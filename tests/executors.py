@@ -17,7 +17,7 @@ def only(position: int) -> Any:
         used: list[str] = []  # noqa: RUF012  shared by all choosers of the class
 
         def __init__(
-            self, context: Any, replay: Any, others: Callable[[], list[Any]], patience: float
+            self, context: Any, replay: Any, others: Callable[[], list[Any]], *_: Any
         ) -> None:
             self._executors = others()
             assert len(self._executors) > position, "the program has no such form"

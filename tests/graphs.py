@@ -17,6 +17,7 @@ from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply, topological
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
+from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
 from magmath.ops.manipulation import broadcast_to, permute, reshape
 from operation_bodies import placements
@@ -85,7 +86,7 @@ class Builder:
             y = permute(y, (1, 0))
         if x.shape[1] != y.shape[0]:
             return None
-        made = apply(OPERATIONS["matmul"], x, y)
+        made = matmul(x, y)
         rows = [n for n in self.nodes if n.shape == (made.shape[1],)]
         if rows and self.random.random() < 0.5:
             made = apply(OPERATIONS["add"], made, rows[0])

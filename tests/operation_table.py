@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from magmath.core.dtypes import DTYPES, DType
 from magmath.memory.tensors import to_torch
+from magmath.ops import OPERATIONS
+from magmath.ops.windows import window_shape
 
 Shape = tuple[int, ...]
 
@@ -31,6 +33,7 @@ FLOATS = (*REAL_FLOATS, *COMPLEX)
 REAL = (*INTEGERS, *REAL_FLOATS)
 NUMERIC = (*REAL, *COMPLEX)
 ANY = (*BOOL, *NUMERIC)
+LAPACK = ("float32", "float64", *COMPLEX)
 
 # The numbers that an operand is drawn from: low and high, and whether 0 is left out.
 DOMAINS: dict[str, tuple[float, float, bool]] = {
@@ -127,10 +130,11 @@ class Dice:
         return tuple(sorted(self.draw(st.sets(st.integers(0, ndim - 1)))))
 
     def bounds(self, shape: Shape) -> tuple[tuple[int, int, int], ...]:
-        """A slice of each dimension, in full half of the time."""
-        return tuple(self._bound(extent) for extent in shape)
+        """A slice of each dimension."""
+        return tuple(self.bound(extent) for extent in shape)
 
-    def _bound(self, extent: int) -> tuple[int, int, int]:
+    def bound(self, extent: int) -> tuple[int, int, int]:
+        """A slice, in full half of the time."""
         if self.draw(st.booleans()):
             return 0, extent, 1
         ends = st.none() | st.integers(-extent - 1, extent + 1)
@@ -195,10 +199,13 @@ def _position_of(dice: Dice) -> Case:
     return Case((dice.numbers(shape),), attributes)
 
 
-def _running(dice: Dice) -> Case:
-    shape = dice.shape(1)
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    return Case((dice.numbers(shape, "count"),), {"axis": axis})
+def _running(domain: str) -> Draw:
+    def draw(dice: Dice) -> Case:
+        shape = dice.shape(1)
+        axis = dice.draw(st.integers(0, len(shape) - 1))
+        return Case((dice.numbers(shape, domain),), {"axis": axis})
+
+    return draw
 
 
 def _reshape(dice: Dice) -> Case:
@@ -240,47 +247,172 @@ def _slice(dice: Dice) -> Case:
     return Case((dice.numbers(shape),), {"bounds": dice.bounds(shape)})
 
 
-def _unslice(dice: Dice) -> Case:
+def _set_slice(dice: Dice) -> Case:
     shape = dice.shape()
     bounds = dice.bounds(shape)
     part = tuple(len(range(*bound)) for bound in bounds)
-    return Case((dice.numbers(part),), {"bounds": bounds, "shape": shape})
+    return Case((dice.numbers(shape), dice.numbers(dice.stretched(part))), {"bounds": bounds})
 
 
-INDEX_TYPES = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+def _windows(dice: Dice, shape: Shape) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """First positions of a window of some dimensions, and its attributes."""
+    axes = tuple(d for d in dice.axes(len(shape)) if shape[d])
+    starts, extents, steps = [], [], []
+    for axis in axes:
+        first, last, step = dice.bound(shape[axis])
+        count = len(range(first, last, step))
+        single = count > 0 and dice.draw(st.booleans())
+        starts.append(torch.tensor(first - shape[axis] * (single and dice.draw(st.booleans()))))
+        extents.append(None if single else count)
+        steps.append(1 if single else step)
+    return starts, {"axes": axes, "extents": tuple(extents), "steps": tuple(steps)}
+
+
+def _window(dice: Dice) -> Case:
+    shape = dice.shape()
+    starts, attributes = _windows(dice, shape)
+    return Case((dice.numbers(shape), *starts), attributes)
+
+
+def _set_window(dice: Dice) -> Case:
+    shape = dice.shape()
+    starts, attributes = _windows(dice, shape)
+    part = window_shape(shape, attributes["axes"], attributes["extents"])
+    values = dice.numbers(dice.stretched(part))
+    return Case((dice.numbers(shape), values, *starts), attributes)
+
+
+INDEX_TYPES = (
+    torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+)  # fmt: skip
+
+
+def _indices(dice: Dice, shape: Shape) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """Index arrays for some axes, negative ones too, and where what they pick goes."""
+    order = dice.draw(st.permutations(range(len(shape))))
+    axes = tuple(order[: dice.draw(st.integers(1, min(3, len(shape))))])
+    common = dice.shape(0, 2, (0, 4))
+    indices = []
+    for axis in axes:
+        index_type = dice.draw(st.sampled_from(INDEX_TYPES))
+        low = -shape[axis] if index_type.is_signed else 0
+        values = dice.random.integers(low, shape[axis], dice.stretched(common))
+        indices.append(torch.from_numpy(np.asarray(values)).to(index_type))
+    return indices, {"axes": axes, "at": dice.draw(st.integers(0, len(shape) - len(axes)))}
+
+
+def _picked(shape: Shape, indices: list[torch.Tensor], attributes: dict[str, Any]) -> Shape:
+    common = np.broadcast_shapes(*(tuple(index.shape) for index in indices))
+    rest = tuple(n for d, n in enumerate(shape) if d not in attributes["axes"])
+    return (*rest[: attributes["at"]], *common, *rest[attributes["at"] :])
 
 
 def _take(dice: Dice) -> Case:
     shape = dice.shape(1, extents=(1, 6))
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    index_type = dice.draw(st.sampled_from(INDEX_TYPES))
-    positions = dice.positions(shape[axis], dice.draw(st.integers(0, 6)), index_type)
-    return Case((dice.numbers(shape), positions), {"axis": axis})
+    indices, attributes = _indices(dice, shape)
+    return Case((dice.numbers(shape), *indices), attributes)
+
+
+def _put(dice: Dice) -> Case:
+    shape = dice.shape(1, extents=(1, 6))
+    indices, attributes = _indices(dice, shape)
+    values = dice.numbers(dice.stretched(_picked(shape, indices, attributes)))
+    return Case((dice.numbers(shape), values, *indices), attributes)
 
 
 def _scatter_add(dice: Dice) -> Case:
+    shape = dice.shape(1, extents=(1, 6))
+    indices, attributes = _indices(dice, shape)
+    extents = tuple(shape[axis] for axis in attributes["axes"])
+    x = dice.numbers(_picked(shape, indices, attributes), "count")
+    return Case((x, *indices), {**attributes, "extents": extents})
+
+
+def _mask(dice: Dice) -> tuple[Shape, torch.Tensor, dict[str, Any]]:
+    """The shape of an array, a mask of some of its dimensions, and what is counted of it."""
     shape = dice.shape(1)
     axis = dice.draw(st.integers(0, len(shape) - 1))
-    extent = dice.draw(st.integers(1, 6))
+    dims = dice.draw(st.integers(1, len(shape) - axis))
+    mask = dice.random.random(shape[axis : axis + dims]) < dice.draw(st.sampled_from([0, 0.5, 1]))
+    inner = dice.draw(st.lists(st.integers(0, shape[axis]), max_size=4))
+    cuts = (0, *sorted(inner), shape[axis])
+    counts = tuple(int(np.count_nonzero(mask[a:b])) for a, b in pairwise(cuts))
+    return shape, torch.from_numpy(mask), {"axis": axis, "cuts": cuts, "counts": counts}
+
+
+def _count_pieces(dice: Dice) -> Case:
+    _, mask, attributes = _mask(dice)
+    return Case((mask.to(to_torch(dice.dtype)),), {"cuts": attributes["cuts"]})
+
+
+def _compress(dice: Dice) -> Case:
+    shape, mask, attributes = _mask(dice)
+    return Case((dice.numbers(shape), mask), attributes)
+
+
+def _expand(dice: Dice) -> Case:
+    shape, mask, attributes = _mask(dice)
+    axis, count = attributes["axis"], sum(attributes["counts"])
+    x = dice.numbers((*shape[:axis], count, *shape[axis + mask.ndim :]))
+    return Case((x, mask), attributes)
+
+
+def _sort(dice: Dice) -> Case:
+    shape = dice.shape(1)
+    axis = dice.draw(st.integers(0, len(shape) - 1))
+    return Case((dice.numbers(shape),), {"axis": axis, "descending": dice.draw(st.booleans())})
+
+
+def _searchsorted(dice: Dice) -> Case:
+    x = dice.numbers(dice.shape(1, 1))
+    half = x.dtype == torch.bfloat16
+    ordered = torch.sort(x)[0] if half else torch.from_numpy(np.sort(x.numpy()))
+    side = dice.draw(st.sampled_from(["left", "right"]))
+    return Case((ordered, dice.numbers(dice.shape())), {"side": side})
+
+
+def _along(dice: Dice) -> tuple[Shape, torch.Tensor, int]:
+    """The shape of an array, and indices along an axis of it."""
+    shape = dice.shape(1, extents=(1, 6))
+    axis = dice.draw(st.integers(0, len(shape) - 1))
     index_type = dice.draw(st.sampled_from(INDEX_TYPES))
-    positions = dice.positions(extent, shape[axis], index_type)
-    return Case((dice.numbers(shape, "count"), positions), {"axis": axis, "extent": extent})
+    count = dice.draw(st.integers(0, 4))
+    low = -shape[axis] if index_type.is_signed else 0
+    values = dice.random.integers(low, shape[axis], (*shape[:axis], count, *shape[axis + 1 :]))
+    return shape, torch.from_numpy(values).to(index_type), axis
 
 
-def _batch(dice: Dice) -> Case:
-    whole = dice.draw(st.integers(1, 9))
-    extent = dice.draw(st.integers(0, whole))
-    position = torch.tensor(dice.draw(st.integers(0, whole - extent)))
-    return Case((dice.numbers((whole,)), position), {"extent": extent})
+def _take_along(dice: Dice) -> Case:
+    shape, indices, axis = _along(dice)
+    return Case((dice.numbers(shape), indices), {"axis": axis})
 
 
-def _matmul(dice: Dice) -> Case:
-    batch = dice.shape(0, 2, (0, 3))
-    m, k, n = (dice.draw(st.integers(1 if dice.smooth else 0, 6)) for _ in range(3))
-    left, right = dice.stretched(batch), dice.stretched(batch)
-    a = dice.numbers((*left, m, k), "count")
-    b = dice.numbers((*right, k, n), "count")
-    return Case((a, b), {})
+def _scatter_along(dice: Dice) -> Case:
+    shape, indices, axis = _along(dice)
+    x = dice.numbers(tuple(indices.shape), "count")
+    return Case((x, indices), {"axis": axis, "extent": shape[axis]})
+
+
+SUBSCRIPTS = ("ab,bc->ac", "abc,acd->abd", "abc,cdb->da", "ab,ab->", "ab,b->a", "a,ab->b",
+              "ab,abc->c", "abc,bcd->dab", "bca,acd->dba")  # fmt: skip
+
+
+def _contract(dice: Dice) -> Case:
+    """A dimension in both operands and the result may be stretched in one."""
+    subscripts = dice.draw(st.sampled_from(SUBSCRIPTS))
+    operands, out = subscripts.split("->")
+    a, b = operands.split(",")
+    extents = {c: dice.draw(st.integers(1 if dice.smooth else 0, 6)) for c in {*a, *b}}
+    shapes = [[extents[c] for c in letters] for letters in (a, b)]
+    for d, c in enumerate(a):
+        if c in b and c in out and dice.draw(st.integers(0, 2)) == 0:
+            shapes[0][d] = 1
+    pair = [dice.numbers(tuple(shape), "count") for shape in shapes]
+    halves = ("float16", "bfloat16")
+    widened = dice.dtype.name in halves and dice.draw(st.booleans())
+    dtype = DTYPES["float32"] if widened else dice.dtype
+    return Case(tuple(pair), {"subscripts": subscripts, "dtype": dtype})
 
 
 def _gemm(dice: Dice) -> Case:
@@ -302,8 +434,181 @@ def _gemm(dice: Dice) -> Case:
         "bias": form in ("bias", "both"),
         "activation": "relu" if form in ("relu", "both") else "none",
         "accumulate": form == "accumulate",
+        "dtype": dice.dtype,
     }
     return Case(tuple(operands), attributes)
+
+
+def _norm(dice: Dice) -> dict[str, Any]:
+    norm = dice.draw(st.sampled_from(["backward", "ortho", "forward"]))
+    return {"inverse": dice.draw(st.booleans()), "norm": norm}
+
+
+def _fft(dice: Dice) -> Case:
+    shape = dice.shape(1, extents=(1, 7))
+    axes = tuple(sorted(dice.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))))
+    return Case((dice.numbers(shape, "count"),), {"axes": axes, **_norm(dice)})
+
+
+def _fft_twiddle(dice: Dice) -> Case:
+    shape = dice.shape(2, extents=(1, 6))
+    attributes = {
+        "axis": dice.draw(st.integers(0, len(shape) - 2)),
+        "inverse": dice.draw(st.booleans()),
+    }
+    return Case((dice.numbers(shape, "count"),), attributes)
+
+
+def _fft_of_real(dice: Dice) -> Case:
+    shape = dice.shape(1, extents=(1, 7))
+    axis = dice.draw(st.integers(0, len(shape) - 1))
+    return Case((dice.numbers(shape, "count"),), {"axis": axis, **_norm(dice)})
+
+
+def _fft_to_real(dice: Dice) -> Case:
+    shape = dice.shape(1, extents=(1, 5))
+    axis = dice.draw(st.integers(0, len(shape) - 1))
+    signals = [n for n in (2 * shape[axis] - 2, 2 * shape[axis] - 1) if n]
+    attributes = {"axis": axis, "n": dice.draw(st.sampled_from(signals)), **_norm(dice)}
+    return Case((dice.numbers(shape, "count"),), attributes)
+
+
+def _normal(dice: Dice, shape: Shape) -> torch.Tensor:
+    """Normally distributed numbers."""
+    values = dice.random.standard_normal(shape)
+    if dice.dtype.kind == "complex":
+        values = values + 1j * dice.random.standard_normal(shape)
+    return torch.from_numpy(np.asarray(values)).to(to_torch(dice.dtype))
+
+
+def _stack(dice: Dice) -> Shape:
+    return dice.shape(0, 2, (0, 3))
+
+
+def _square(dice: Dice, stack: Shape) -> torch.Tensor:
+    """Square matrices that are far from singular."""
+    n = dice.draw(st.integers(1 if dice.smooth else 0, 5))
+    twice = 2 * torch.eye(n).to(to_torch(dice.dtype))
+    return _normal(dice, (*stack, n, n)) / max(n, 1) ** 0.5 + twice
+
+
+def _square_matrix(dice: Dice) -> Case:
+    return Case((_square(dice, _stack(dice)).to(to_torch(dice.dtype)),), {})
+
+
+def _definite(dice: Dice) -> Case:
+    """The lower triangle counts; what is above it does not."""
+    a = _square(dice, _stack(dice))
+    definite = torch.tril(a @ a.mH) + torch.triu(torch.rand_like(a.real), 1)
+    return Case((definite.to(to_torch(dice.dtype)),), {})
+
+
+def _matrix(dice: Dice, stack: Shape) -> torch.Tensor:
+    m, n = (dice.draw(st.integers(1 if dice.smooth else 0, 5)) for _ in range(2))
+    return _normal(dice, (*stack, m, n))
+
+
+def _any_matrix(dice: Dice) -> Case:
+    return Case((_matrix(dice, _stack(dice)),), {})
+
+
+def _qr(dice: Dice) -> Case:
+    a = _matrix(dice, _stack(dice))
+    differentiable = not dice.smooth or a.shape[-2] <= a.shape[-1]
+    return Case((a,), {"full": differentiable and dice.draw(st.booleans())})
+
+
+def _system(dice: Dice) -> tuple[torch.Tensor, torch.Tensor]:
+    a = _square(dice, _stack(dice)).to(to_torch(dice.dtype))
+    return a, _normal(dice, (*a.shape[:-1], dice.draw(st.integers(0, 3))))
+
+
+def _triangular_system(dice: Dice) -> Case:
+    keys = ("lower", "transpose", "unit")
+    return Case(_system(dice), {key: dice.draw(st.booleans()) for key in keys})
+
+
+def _linear_system(dice: Dice) -> Case:
+    return Case(_system(dice), {"transpose": dice.draw(st.booleans())})
+
+
+def _factored_system(dice: Dice) -> Case:
+    a, b = _system(dice)
+    factors = OPERATIONS["lu"].reference(a.numpy())
+    return Case((torch.from_numpy(factors), b), {"transpose": dice.draw(st.booleans())})
+
+
+def _diagonal(dice: Dice) -> Case:
+    n = dice.draw(st.integers(0, 4))
+    return Case((dice.numbers((*_stack(dice), n, n)),), {})
+
+
+def _orders(dice: Dice) -> Case:
+    stack, n = _stack(dice), dice.draw(st.integers(0, 6))
+    orders = dice.random.permuted(np.broadcast_to(np.arange(n), (*stack, n)), axis=-1)
+    return Case((torch.from_numpy(orders).to(to_torch(dice.dtype)),), {})
+
+
+def _tolerance(a: torch.Tensor) -> torch.Tensor:
+    return torch.full(a.shape[:-2], 1e-4, dtype=a.real.dtype)
+
+
+def _pinv(dice: Dice) -> Case:
+    a = _matrix(dice, _stack(dice))
+    return Case((a, _tolerance(a)), {})
+
+
+def _lstsq(dice: Dice) -> Case:
+    a = _matrix(dice, _stack(dice))
+    b = _normal(dice, (*a.shape[:-1], dice.draw(st.integers(0, 3))))
+    return Case((a, b, _tolerance(a)), {})
+
+
+def _related_by_correlation(dice: Dice) -> tuple[Shape, Shape, Shape, dict[str, Any]]:
+    """Shapes of x, w and y, and how they go together."""
+    space = dice.draw(st.integers(1, 2 if dice.smooth else 4))
+    few = 2 if dice.smooth else 3
+    groups, outputs, channels, batch = (dice.draw(st.integers(1, few)) for _ in range(4))
+    channels = dice.draw(st.sampled_from([1, channels]))
+    kernel = [dice.draw(st.integers(1, 3)) for _ in range(space)]
+    stride, dilation = ([dice.draw(st.integers(1, 2)) for _ in kernel] for _ in range(2))
+    padding = [(dice.draw(st.integers(0, 2)), dice.draw(st.integers(0, 2))) for _ in kernel]
+    y = [dice.draw(st.integers(1, 3 if dice.smooth or space > 2 else 7)) for _ in kernel]
+    x = []
+    for d, n in enumerate(y):
+        least = (n - 1) * stride[d] + dilation[d] * (kernel[d] - 1) + 1 - sum(padding[d])
+        x.append(max(0, least) + (dice.draw(st.integers(0, stride[d] - 1)) if least > 0 else 0))
+        y[d] = (
+            n
+            if least >= 0
+            else (sum(padding[d]) - dilation[d] * (kernel[d] - 1) - 1) // stride[d] + 1
+        )
+    attributes = {
+        "stride": tuple(stride),
+        "padding": tuple(padding),
+        "dilation": tuple(dilation),
+        "groups": groups,
+    }
+    shapes = (batch, channels * groups, *x), (outputs * groups, channels, *kernel)
+    return *shapes, (batch, outputs * groups, *y), attributes
+
+
+def _correlation(dice: Dice) -> Case:
+    x, w, _, attributes = _related_by_correlation(dice)
+    operands = dice.numbers(x, "count"), dice.numbers(w, "count")
+    return Case(operands, {**attributes, "direct": dice.draw(st.booleans())})
+
+
+def _correlation_input(dice: Dice) -> Case:
+    x, w, y, attributes = _related_by_correlation(dice)
+    operands = dice.numbers(y, "count"), dice.numbers(w, "count")
+    return Case(operands, {**attributes, "space": x[2:]})
+
+
+def _correlation_kernel(dice: Dice) -> Case:
+    x, w, y, attributes = _related_by_correlation(dice)
+    operands = dice.numbers(x, "count"), dice.numbers(y, "count")
+    return Case(operands, {**attributes, "kernel": w[2:]})
 
 
 def _full(dice: Dice) -> Case:
@@ -344,7 +649,11 @@ def _binary(
 ROWS: dict[str, Row] = {
     "negative": _unary(NUMERIC),
     "abs": _unary(NUMERIC),
+    "conj": _unary(NUMERIC),
+    "real": _unary(NUMERIC),
+    "imag": _unary(NUMERIC),
     "sign": _unary(NUMERIC, slope=False),
+    "signbit": _unary(REAL_FLOATS, slope=False),
     "square": _unary(NUMERIC),
     "reciprocal": _unary(FLOATS, "nonzero"),
     "sqrt": _unary(FLOATS, "positive"),
@@ -368,7 +677,7 @@ ROWS: dict[str, Row] = {
     "atanh": _unary(FLOATS, "unit"),
     "floor": _unary(REAL, slope=False),
     "ceil": _unary(REAL, slope=False),
-    "round": _unary(REAL, slope=False),
+    "round": _unary(NUMERIC, slope=False),
     "trunc": _unary(REAL, slope=False),
     "isnan": _unary(NUMERIC, slope=False),
     "isinf": _unary(NUMERIC, slope=False),
@@ -388,6 +697,7 @@ ROWS: dict[str, Row] = {
     "hypot": _binary(REAL_FLOATS, ("nonzero", "nonzero")),
     "logaddexp": _binary(REAL_FLOATS),
     "copysign": _binary(REAL_FLOATS, slopes=(0,)),
+    "nextafter": _binary(REAL_FLOATS, slopes=()),
     "equal": _binary(ANY, ("count", "count"), ()),
     "not_equal": _binary(ANY, ("count", "count"), ()),
     "less": _binary((*BOOL, *REAL), ("count", "count"), ()),
@@ -405,7 +715,7 @@ ROWS: dict[str, Row] = {
     "where": Row(_where, ANY, (1, 2)),
     "astype": Row(_astype, ANY, (0,)),
     "stop_gradient": _unary(ANY, slope=False),
-    "sum": Row(_reduction("count"), NUMERIC, (0,)),
+    "sum": Row(_reduction("count"), ANY, (0,)),
     "prod": Row(_reduction("factor", extents=(0, 3)), NUMERIC, (0,)),
     "max": Row(_reduction("any", empty=False), REAL, (0,)),
     "min": Row(_reduction("any", empty=False), REAL, (0,)),
@@ -413,17 +723,50 @@ ROWS: dict[str, Row] = {
     "all": Row(_reduction("any"), BOOL),
     "argmax": Row(_position_of, REAL),
     "argmin": Row(_position_of, REAL),
-    "cumulative_sum": Row(_running, NUMERIC, (0,)),
+    "cumulative_sum": Row(_running("count"), NUMERIC, (0,)),
+    "cumulative_prod": Row(_running("factor"), NUMERIC, (0,)),
     "reshape": Row(_reshape, ANY, (0,)),
     "permute_dims": Row(_permute, ANY, (0,)),
     "broadcast_to": Row(_broadcast, ANY, (0,)),
     "concat": Row(_concat, ANY, (0,)),
     "slice": Row(_slice, ANY, (0,)),
-    "unslice": Row(_unslice, ANY, (0,)),
+    "set_slice": Row(_set_slice, ANY, (0, 1)),
+    "window": Row(_window, ANY, (0,)),
+    "set_window": Row(_set_window, ANY, (0, 1)),
     "take": Row(_take, ANY, (0,)),
     "scatter_add": Row(_scatter_add, NUMERIC, (0,)),
-    "batch": Row(_batch, ANY),
-    "matmul": Row(_matmul, NUMERIC, (0, 1)),
+    "count_pieces": Row(_count_pieces, BOOL),
+    "compress": Row(_compress, ANY, (0,)),
+    "expand": Row(_expand, ANY, (0,)),
+    "sort": Row(_sort, (*BOOL, *REAL), (0,)),
+    "argsort": Row(_sort, (*BOOL, *REAL)),
+    "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
+    "put": Row(_put, ANY, (0, 1)),
+    "take_along": Row(_take_along, ANY, (0,)),
+    "scatter_along": Row(_scatter_along, NUMERIC, (0,)),
+    "contract": Row(_contract, NUMERIC, (0, 1)),
+    "correlation": Row(_correlation, NUMERIC, (0, 1)),
+    "correlation_input": Row(_correlation_input, NUMERIC, (0, 1)),
+    "correlation_kernel": Row(_correlation_kernel, NUMERIC, (0, 1)),
+    "fft_c2c": Row(_fft, COMPLEX),
+    "fft_twiddle": Row(_fft_twiddle, COMPLEX),
+    "fft_r2c": Row(_fft_of_real, ("float32", "float64")),
+    "fft_c2r": Row(_fft_to_real, COMPLEX),
+    "cholesky": Row(_definite, LAPACK, (0,)),
+    "solve_triangular": Row(_triangular_system, LAPACK, (0, 1)),
+    "lu": Row(_any_matrix, LAPACK, (0,)),
+    "qr": Row(_qr, LAPACK, (0,)),
+    "solve": Row(_linear_system, LAPACK, (0, 1)),
+    "inv": Row(_square_matrix, LAPACK, (0,)),
+    "diagonal": Row(_diagonal, ANY, (0,)),
+    "parity": Row(_orders, REAL_FLOATS[2:]),
+    "det": Row(_square_matrix, LAPACK, (0,)),
+    "logabsdet": Row(_square_matrix, LAPACK, (0,)),
+    "det_sign": Row(_square_matrix, LAPACK),
+    "eigvalsh": Row(_definite, LAPACK, (0,)),
+    "svdvals": Row(_any_matrix, LAPACK, (0,)),
+    "pinv": Row(_pinv, LAPACK, (0,)),
+    "lstsq": Row(_lstsq, LAPACK, (0, 1)),
     "full": Row(_full, ANY, (0,)),
     "iota": Row(_iota, REAL),
     "random_uniform": Row(_random, REAL_FLOATS),
@@ -433,7 +776,7 @@ ROWS: dict[str, Row] = {
 }
 
 # Made by the passes, not by users: tried like the rest, but it has no gradient.
-FOLDED = {"gemm": Row(_gemm, NUMERIC)}
+FOLDED = {"gemm": Row(_gemm, NUMERIC), "lu_solve": Row(_factored_system, LAPACK)}
 
 
 @st.composite

@@ -37,7 +37,7 @@ class FakeExecutable:
     """Runs a fake program.
 
     count                 nothing else
-    sleep (seconds)       every step takes so long
+    sleep (seconds, ranks) every step takes so long, on these workers or on all of them
     fail (ranks)          these workers raise ValueError, or all of them where `ranks` is empty
     fail_and_wait (ranks) as fail, while the others wait in a barrier
     undefined             cannot be bound
@@ -75,7 +75,8 @@ class FakeExecutable:
 
     def _misbehave(self) -> None:
         if self._operation == "sleep":
-            time.sleep(self._attributes["seconds"])
+            if self._comm.rank in (self._attributes.get("ranks") or range(self._comm.size)):
+                time.sleep(self._attributes["seconds"])
         elif self._operation.startswith("fail"):
             ranks = self._attributes.get("ranks") or range(self._comm.size)
             if self._comm.rank in ranks:

@@ -10,43 +10,61 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-
-_CREATION = (
-    "asarray zeros ones empty full zeros_like ones_like full_like arange linspace eye variable "
-    "constant"
-)
-_FUNCTIONS = (
-    "abs acos acosh add all any argmax argmin asin asinh astype atan atan2 atanh bitwise_and "
-    "bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays "
-    "broadcast_to ceil clip concat copysign cos cosh cumulative_sum divide equal exp expand_dims "
-    "expm1 floor floor_divide greater greater_equal hypot isfinite isinf isnan less less_equal log "
-    "log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor matmul "
-    "matrix_transpose max maximum mean min minimum multiply negative not_equal permute_dims "
-    "positive pow prod reciprocal relu remainder reshape result_type round sigmoid sign sin sinh "
-    "softmax sqrt square squeeze stack std stop_gradient subtract sum take tan tanh trunc var where"
-)
-_DTYPES = (
-    "DType int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
-    "complex64 complex128"
-)
+__array_api_version__ = "2025.12"
 
 # Where each public name is: modules load when a name of theirs is first used.
+_NAMES = {
+    "magmath.array.array": "Array Variable evaluate",
+    "magmath.array.session": "init pool shutdown",
+    "magmath.array.loop": "fori_loop",
+    "magmath.array.transform": "compile grad",
+    "magmath.array.files": "load save savez",
+    "magmath.array.explain": "explain profile",
+    "magmath.array.creation": (
+        "asarray zeros ones empty full zeros_like ones_like full_like arange linspace eye "
+        "variable constant empty_like tril triu meshgrid"
+    ),
+    "magmath.array.types": "astype can_cast finfo iinfo isdtype result_type",
+    "magmath.array.elementwise": (
+        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert "
+        "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor ceil clip conj copysign "
+        "cos cosh divide equal exp expm1 floor floor_divide greater greater_equal hypot imag "
+        "isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and "
+        "logical_not logical_or logical_xor maximum minimum multiply negative nextafter "
+        "not_equal positive pow real reciprocal remainder round sign signbit sin sinh sqrt "
+        "square subtract tan tanh trunc"
+    ),
+    "magmath.array.statistics": (
+        "all any count_nonzero cumulative_prod cumulative_sum diff max mean min prod std sum var"
+    ),
+    "magmath.array.searching": "argmax argmin nonzero searchsorted where",
+    "magmath.array.sorting": "argsort sort",
+    "magmath.array.sets": "isin unique_all unique_counts unique_inverse unique_values",
+    "magmath.array.indexing": "take take_along_axis",
+    "magmath.array.manipulation": (
+        "broadcast_arrays broadcast_shapes broadcast_to concat expand_dims flip moveaxis "
+        "permute_dims repeat reshape roll squeeze stack tile unstack"
+    ),
+    "magmath.array.products": "matmul matrix_transpose outer tensordot vecdot",
+    "magmath.array.einsum": "einsum",
+    "magmath.array.activations": "log_softmax relu sigmoid softmax stop_gradient",
+    "magmath.core.dtypes": (
+        "DType int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 "
+        "float64 complex64 complex128"
+    ),
+    "magmath.layout": "Layout Mesh",
+    "magmath.memory.manager": "MemoryKind MemoryManager",
+    "magmath.array.interchange": "from_dlpack",
+    "magmath.array.namespace": "__array_namespace_info__",
+}
 _HOME: dict[str, tuple[str, str]] = {
-    name: (module, name)
-    for names, module in (
-        (_CREATION, "magmath.array.creation"),
-        (_FUNCTIONS, "magmath.array.functions"),
-        (_DTYPES, "magmath.core.dtypes"),
-        ("Array Variable evaluate", "magmath.array.array"),
-        ("init pool shutdown", "magmath.array.session"),
-        ("compile grad", "magmath.array.transform"),
-        ("Layout Mesh", "magmath.layout"),
-        ("MemoryKind MemoryManager", "magmath.memory.manager"),
-    )
-    for name in names.split()
+    name: (module, name) for module, names in _NAMES.items() for name in names.split()
 } | {"bool": ("magmath.core.dtypes", "bool_")}
 _MODULES = {
+    "fft": "magmath.array.fft",
     "random": "magmath.array.random",
+    "linalg": "magmath.array.linalg",
+    "signal": "magmath.array.signal",
     "nn": "magmath.nn",
     "optim": "magmath.optim",
     "data": "magmath.data",
@@ -63,46 +81,78 @@ if TYPE_CHECKING:
     # The same names for type checkers; `x as x` is how a re-export is written.
     # isort: off
     from magmath import data as data, errors as errors, nn as nn, optim as optim
-    from magmath.array import random as random
+    from magmath.array import fft as fft, linalg as linalg, random as random, signal as signal
+    from magmath.array.activations import (
+        log_softmax as log_softmax, relu as relu, sigmoid as sigmoid, softmax as softmax,
+        stop_gradient as stop_gradient,
+    )  # fmt: skip
     from magmath.array.array import Array as Array, Variable as Variable, evaluate as evaluate
     from magmath.array.creation import (
-        asarray as asarray, zeros as zeros, ones as ones, empty as empty, full as full,
-        zeros_like as zeros_like, ones_like as ones_like, full_like as full_like, arange as arange,
-        linspace as linspace, eye as eye, variable as variable, constant as constant,
+        arange as arange, asarray as asarray, constant as constant, empty as empty,
+        empty_like as empty_like, eye as eye, full as full, full_like as full_like,
+        linspace as linspace, meshgrid as meshgrid, ones as ones, ones_like as ones_like,
+        tril as tril, triu as triu, variable as variable, zeros as zeros, zeros_like as zeros_like,
     )  # fmt: skip
-    from magmath.array.functions import (
-        abs as abs, acos as acos, acosh as acosh, add as add, all as all, any as any,
-        argmax as argmax, argmin as argmin, asin as asin, asinh as asinh, astype as astype,
+    from magmath.array.elementwise import (
+        abs as abs, acos as acos, acosh as acosh, add as add, asin as asin, asinh as asinh,
         atan as atan, atan2 as atan2, atanh as atanh, bitwise_and as bitwise_and,
         bitwise_invert as bitwise_invert, bitwise_left_shift as bitwise_left_shift,
         bitwise_or as bitwise_or, bitwise_right_shift as bitwise_right_shift,
-        bitwise_xor as bitwise_xor, broadcast_arrays as broadcast_arrays,
-        broadcast_to as broadcast_to, ceil as ceil, clip as clip, concat as concat,
-        copysign as copysign, cos as cos, cosh as cosh, cumulative_sum as cumulative_sum,
-        divide as divide, equal as equal, exp as exp, expand_dims as expand_dims, expm1 as expm1,
+        bitwise_xor as bitwise_xor, ceil as ceil, clip as clip, conj as conj, copysign as copysign,
+        cos as cos, cosh as cosh, divide as divide, equal as equal, exp as exp, expm1 as expm1,
         floor as floor, floor_divide as floor_divide, greater as greater,
-        greater_equal as greater_equal, hypot as hypot, isfinite as isfinite, isinf as isinf,
-        isnan as isnan, less as less, less_equal as less_equal, log as log, log10 as log10,
-        log1p as log1p, log2 as log2, log_softmax as log_softmax, logaddexp as logaddexp,
+        greater_equal as greater_equal, hypot as hypot, imag as imag, isfinite as isfinite,
+        isinf as isinf, isnan as isnan, less as less, less_equal as less_equal, log as log,
+        log10 as log10, log1p as log1p, log2 as log2, logaddexp as logaddexp,
         logical_and as logical_and, logical_not as logical_not, logical_or as logical_or,
-        logical_xor as logical_xor, matmul as matmul, matrix_transpose as matrix_transpose,
-        max as max, maximum as maximum, mean as mean, min as min, minimum as minimum,
-        multiply as multiply, negative as negative, not_equal as not_equal,
-        permute_dims as permute_dims, positive as positive, pow as pow, prod as prod,
-        reciprocal as reciprocal, relu as relu, remainder as remainder, reshape as reshape,
-        result_type as result_type, round as round, sigmoid as sigmoid, sign as sign, sin as sin,
-        sinh as sinh, softmax as softmax, sqrt as sqrt, square as square, squeeze as squeeze,
-        stack as stack, std as std, stop_gradient as stop_gradient, subtract as subtract,
-        sum as sum, take as take, tan as tan, tanh as tanh, trunc as trunc, var as var,
+        logical_xor as logical_xor, maximum as maximum, minimum as minimum, multiply as multiply,
+        negative as negative, nextafter as nextafter, not_equal as not_equal, positive as positive,
+        pow as pow, real as real, reciprocal as reciprocal, remainder as remainder, round as round,
+        sign as sign, signbit as signbit, sin as sin, sinh as sinh, sqrt as sqrt, square as square,
+        subtract as subtract, tan as tan, tanh as tanh, trunc as trunc,
+    )  # fmt: skip
+    from magmath.array.indexing import take as take, take_along_axis as take_along_axis
+    from magmath.array.interchange import from_dlpack as from_dlpack
+    from magmath.array.manipulation import (
+        broadcast_arrays as broadcast_arrays, broadcast_shapes as broadcast_shapes,
+        broadcast_to as broadcast_to, concat as concat, expand_dims as expand_dims, flip as flip,
+        moveaxis as moveaxis, permute_dims as permute_dims, repeat as repeat, reshape as reshape,
+        roll as roll, squeeze as squeeze, stack as stack, tile as tile, unstack as unstack,
+    )  # fmt: skip
+    from magmath.array.namespace import __array_namespace_info__ as __array_namespace_info__
+    from magmath.array.einsum import einsum as einsum
+    from magmath.array.products import (
+        matmul as matmul, matrix_transpose as matrix_transpose, outer as outer,
+        tensordot as tensordot, vecdot as vecdot,
+    )  # fmt: skip
+    from magmath.array.searching import (
+        argmax as argmax, argmin as argmin, nonzero as nonzero, searchsorted as searchsorted,
         where as where,
     )  # fmt: skip
+    from magmath.array.loop import fori_loop as fori_loop
     from magmath.array.session import init as init, pool as pool, shutdown as shutdown
+    from magmath.array.sets import (
+        isin as isin, unique_all as unique_all, unique_counts as unique_counts,
+        unique_inverse as unique_inverse, unique_values as unique_values,
+    )  # fmt: skip
+    from magmath.array.sorting import argsort as argsort, sort as sort
+    from magmath.array.statistics import (
+        all as all, any as any, count_nonzero as count_nonzero, cumulative_prod as cumulative_prod,
+        cumulative_sum as cumulative_sum, diff as diff, max as max, mean as mean, min as min,
+        prod as prod, std as std, sum as sum, var as var,
+    )  # fmt: skip
+    from magmath.array.explain import explain as explain, profile as profile
+    from magmath.array.files import load as load, save as save, savez as savez
     from magmath.array.transform import compile as compile, grad as grad
+    from magmath.array.types import (
+        astype as astype, can_cast as can_cast, finfo as finfo, iinfo as iinfo, isdtype as isdtype,
+        result_type as result_type,
+    )  # fmt: skip
     from magmath.core.dtypes import (
-        DType as DType, int8 as int8, int16 as int16, int32 as int32, int64 as int64,
-        uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64, float16 as float16,
-        bfloat16 as bfloat16, float32 as float32, float64 as float64, complex64 as complex64,
-        complex128 as complex128,
+        DType as DType, bfloat16 as bfloat16, complex128 as complex128, complex64 as complex64,
+        float16 as float16, float32 as float32, float64 as float64, int16 as int16, int32 as int32,
+        int64 as int64, int8 as int8, uint16 as uint16, uint32 as uint32, uint64 as uint64,
+        uint8 as uint8,
     )  # fmt: skip
     from magmath.core.dtypes import bool_
     from magmath.layout import Layout as Layout, Mesh as Mesh
@@ -125,4 +175,4 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_HOME, *_MODULES})
+        return sorted({*_HOME, *_MODULES, "__version__", "e", "inf", "nan", "newaxis", "pi"})

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.errors import DTypeError, ShapeError
+from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, topological
+from magmath.graph.node import LET_GO
 from magmath.ops.creation import full
 from magmath.ops.elementwise import add
 from magmath.ops.leaves import constant
@@ -29,6 +30,12 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
         if not node.dtype.is_floating:
             raise DTypeError(f"grad: needs real floating point, was given {node.dtype}")
     order = topological([output])
+    if any(x.name != "variable" for x in sources) and any(x.depth == LET_GO for x in order):
+        raise MagmathError(
+            "grad: the expression is so long that its beginning was computed and let go, so it "
+            "cannot be told how it depends on arrays; make them variables (mm.variable), whose "
+            "expressions are always kept, or compile the function (mm.compile)"
+        )
     useful = _depending_on(order, sources)
     cotangents: dict[Node, Node] = {output: constant(1, output.dtype)}
     for node in reversed(order):

@@ -7,6 +7,8 @@ required, what it was given, and what to do.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 
 class MagmathError(Exception):
     """The base of all errors of magmath."""
@@ -14,6 +16,10 @@ class MagmathError(Exception):
 
 class ShapeError(MagmathError, ValueError):
     """Shapes do not fit the operation."""
+
+
+class AxisError(ShapeError, IndexError):
+    """An array has no such axis."""
 
 
 class DTypeError(MagmathError, TypeError):
@@ -40,16 +46,24 @@ class WorkerLost(MagmathError, RuntimeError):
     """A worker died or stopped answering; the pool is closed and can be started again."""
 
 
+class TracingError(MagmathError, RuntimeError):
+    """A value was asked for while a function was traced, when there are none."""
+
+
 class DataError(MagmathError, ValueError):
     """A data set or data file is malformed."""
 
 
 class OptionError(MagmathError, ValueError):
-    """An option of the command line is out of range or contradicts another."""
+    """An option of a function or of the command line is out of range or contradicts another."""
 
 
 class MissingDataError(MagmathError, FileNotFoundError):
     """A data set is not on this machine; says where it was looked for and how to get it."""
+
+
+class MissingPackageError(MagmathError, ImportError):
+    """An optional package is needed and not installed; says how to get it."""
 
 
 class WeightsError(MagmathError, ValueError):
@@ -62,3 +76,29 @@ class NonFiniteLoss(MagmathError, ArithmeticError):
 
 class ProtocolError(MagmathError, RuntimeError):
     """A message between controller and workers is malformed."""
+
+
+if TYPE_CHECKING:
+
+    class LinAlgError(MagmathError, ValueError):
+        secondary: bool
+
+else:
+
+    def __getattr__(name: str) -> Any:
+        """LinAlgError, made when it is first asked for: its base is NumPy's, which loads slowly."""
+        if name != "LinAlgError":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import numpy as np
+
+        class LinAlgError(MagmathError, np.linalg.LinAlgError):
+            """A matrix that cannot be factorised or solved with: singular, not positive definite.
+
+            `secondary`: it was another worker's matrix, and that worker says what was wrong.
+            """
+
+            secondary = False
+
+        LinAlgError.__qualname__ = name
+        globals()[name] = LinAlgError
+        return LinAlgError

@@ -6,16 +6,26 @@ Run with `make gpu` (or `pytest tests/gpu`) on a machine that has one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import magmath as mm
+from engines import engine_of
+from operation_bodies import check_close, computed, reference
+from operation_table import FOLDED, ROWS, cases
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device, this machine has none"
 )
+
+
+TABLE = {**ROWS, **FOLDED}
+ON_CPU_ONLY = {"uint16", "uint32", "uint64"}  # torch stores them, and hardly computes with them
 
 
 @pytest.fixture
@@ -29,6 +39,29 @@ def test_arrays_live_on_the_gpu() -> None:
     x = mm.ones((3, 4)) + 1
     assert x.device == "cuda"
     np.testing.assert_array_equal(np.asarray(x), np.full((3, 4), 2, dtype=np.float32))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_files_and_profiles(tmp_path: Path) -> None:
+    values = np.arange(48, dtype="float32").reshape(6, 8)
+    for name in ("a.npy", "a.csv"):
+        mm.save(tmp_path / name, mm.asarray(values))
+        back = mm.load(tmp_path / name)
+        assert back.device == "cuda"
+        with mm.profile() as profile:
+            np.testing.assert_array_equal(np.asarray(back + 1), values + 1)
+        assert profile.total.measured is not None
+        assert profile.total.measured > 0
+
+
+@pytest.mark.parametrize("name", TABLE)
+@given(data=st.data())
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
+def test_every_operation_agrees_with_numpy(name: str, data: st.DataObject) -> None:
+    for dtype in sorted({*TABLE[name].dtypes} - ON_CPU_ONLY):
+        case = data.draw(cases(TABLE[name], dtype))
+        result = computed(engine_of("gpu"), name, case)
+        check_close(result, reference(name, case), (name, case))
 
 
 @pytest.mark.usefixtures("gpu")
@@ -60,11 +93,13 @@ def test_random_numbers_equal_the_cpu() -> None:
     np.testing.assert_array_equal(drawn["cpu"], drawn["cuda"])
 
 
-def test_training_equals_the_cpu() -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_training_equals_the_cpu(workers: int) -> None:
+    """Two workers share the GPU where there is one only."""
     digits = mm.data.load("digits")
     losses = {}
     for device in ("cpu", "cuda"):
-        with mm.init(workers=0, device=device, seed=3):
+        with mm.init(workers=workers, device=device, seed=3):
             net = mm.nn.NeuralNetwork(
                 [mm.nn.Flatten(), mm.nn.Dense(64, activation="relu"), mm.nn.Dense(10)],
                 optimizer=mm.optim.Adam(1e-3),

@@ -208,17 +208,18 @@ def test_one_worker_that_fails_alone_closes_the_pool(pool: Pool, no_litter: None
     assert all(is_gone(pid) for pid in pids)
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("rank", "busy"), [(0, True), (1, False), (2, True)])
 def test_a_killed_worker_is_lost_within_seconds(no_litter: None, rank: int, busy: bool) -> None:
-    pool = open_pool(2)
+    pool = open_pool(3)
     array, pids = put_ones(pool), pids_of(pool)
-    program = pool.define(fake_program("sleep", 2, seconds=0.01))
+    program = pool.define(fake_program("sleep", 3, seconds=0.01))
     run = pool.run(program, [array], steps=10**6) if busy else None
     os.kill(pids[rank], signal.SIGKILL)
     start = time.monotonic()
-    with pytest.raises(WorkerLost, match=rf"worker {rank} on .+ \(process {pids[rank]}\).+Killed"):
+    said = rf"worker {rank} on .+ \(process {pids[rank]}\).+Killed"
+    with pytest.raises(WorkerLost, match=said) as caught:
         run.values() if run else pool.get(array)
+    assert not hasattr(caught.value, "__notes__"), "the workers have said nothing"
     assert time.monotonic() - start < 10
     assert pool.closed
     assert all(is_gone(pid) for pid in pids)
@@ -247,6 +248,20 @@ def test_a_worker_that_computes_is_not_taken_for_stuck(monkeypatch: pytest.Monke
     program = pool.define(fake_program("sleep", 2, seconds=2.0))
     assert pool.run(program, [put_ones(pool)]).values() == [1.0]
     pool.close()
+
+
+def test_a_worker_that_is_stuck_in_a_run_is_lost(
+    monkeypatch: pytest.MonkeyPatch, no_litter: None
+) -> None:
+    monkeypatch.setenv("STUCK_SECONDS", "2")
+    pool = open_pool(2)
+    pids = pids_of(pool)
+    program = pool.define(fake_program("sleep", 2, seconds=600.0, ranks=[1]))
+    run = pool.run(program, [put_ones(pool)], steps=2)  # worker 0 waits for worker 1
+    with pytest.raises(WorkerLost, match=r"worker 1 on .+ no processor time for 2 s") as caught:
+        run.values()
+    assert "in _misbehave" in caught.value.__notes__[0]
+    assert all(is_gone(pid) for pid in pids)
 
 
 def poll_until_lost(pool: Pool) -> None:

@@ -57,9 +57,19 @@ def structured(dice: Dice) -> list[tuple[str, Case]]:
         ("reshape", Case((x,), {"shape": (5, 3)})),
         ("permute_dims", Case((x,), {"axes": (1, 0)})),
         ("broadcast_to", Case((x[1],), {"shape": SHAPE})),
-        ("take", Case((x, rows), {"axis": 0})),
-        ("take", Case((x, rows), {"axis": 1})),
-        ("batch", Case((x.reshape(-1), torch.tensor(3)), {"extent": 4})),
+        ("take", Case((x, rows), {"axes": (0,), "at": 0})),
+        ("take", Case((x, rows - 3), {"axes": (1,), "at": 1})),
+        (
+            "window",
+            Case((x.reshape(-1), torch.tensor(3)), {"axes": (0,), "extents": (4,), "steps": (1,)}),
+        ),
+        (
+            "window",
+            Case(
+                (x, torch.tensor(1), torch.tensor(4)),
+                {"axes": (0, 1), "extents": (None, 3), "steps": (1, -2)},
+            ),
+        ),
         ("full", Case((x[0, 0],), {"shape": SHAPE, "dtype": element})),
         ("iota", Case((), {"shape": SHAPE, "dtype": element, "axis": 1})),
         ("random_uniform", Case(drawn, {"shape": SHAPE, "dtype": element})),

@@ -17,6 +17,7 @@ from magmath.ops import OPERATIONS, creation, leaves, movement
 from operation_table import FOLDED, REAL, ROWS, Case, cases
 
 TABLE = {**ROWS, **FOLDED}
+VECTORS = ("eigh", "eig", "eigvals", "svd")  # not unique: tried in test_linalg.py
 SMOOTH = {name: row for name, row in ROWS.items() if row.slopes}
 POOLS = [(kind, workers) for workers in (2, 3, 4, 7) for kind in ("shared", "messages")]
 POOLS += [("shared", 1)]
@@ -29,7 +30,7 @@ some = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
 
 def test_every_operation_has_a_row() -> None:
-    tried_elsewhere = {*leaves.OPERATIONS, *movement.OPERATIONS}
+    tried_elsewhere = {*leaves.OPERATIONS, *movement.OPERATIONS, *VECTORS}
     assert set(TABLE) == set(OPERATIONS) - tried_elsewhere
 
 
@@ -40,12 +41,13 @@ def test_every_operation_has_a_row() -> None:
 @few
 def test_one_worker_agrees_with_numpy(name: str, dtype: str, data: st.DataObject) -> None:
     case = data.draw(cases(TABLE[name], dtype))
-    result = bodies.computed(engine_of("inline"), name, case)
-    bodies.check_close(result, bodies.reference(name, case), (name, case))
+    for kind in ("inline", "planned"):
+        result = bodies.computed(engine_of(kind), name, case)
+        bodies.check_close(result, bodies.reference(name, case), (name, case))
 
 
 # Types are checked where the user's line is; what only passes make is not checked again.
-UNCHECKED = {*creation.OPERATIONS, "scatter_add", "gemm"}
+UNCHECKED = {*creation.OPERATIONS, "scatter_add", "scatter_along", "gemm", "lu_solve", "parity"}
 
 
 @pytest.mark.parametrize("name", sorted(set(TABLE) - UNCHECKED))
@@ -99,11 +101,12 @@ def test_deterministic_sums_agree_bit_for_bit(data: st.DataObject) -> None:
     a, b = (torch.from_numpy(random.standard_normal(s)).float() for s in ((m, k), (k, n)))
     axes = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
     engines = [engine_of("exact", workers) for workers in (1, 2, 3, 4, 8)]
+    product = {"subscripts": "ab,bc->ac", "dtype": DTYPES["float32"]}
     for name, case in (
-        ("matmul", Case((a, b), {})),
+        ("contract", Case((a, b), product)),
         ("sum", Case((a,), {"axis": axes, "keepdims": False})),
         ("cumulative_sum", Case((b,), {"axis": axes[0]})),
-        ("matmul", Case((a.mT, a), {})),
+        ("contract", Case((a.mT, a), product)),
         ("exp", Case((b,), {})),
         ("random_normal", Case((torch.tensor(m), torch.tensor(k)),
                                {"shape": (m, n), "dtype": DTYPES["float32"]})),

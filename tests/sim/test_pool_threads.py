@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from layouts import layouts, meshes, shapes
 from magmath.core.dtypes import DTYPES
-from magmath.errors import DTypeError, LayoutError, ShapeError, WorkerError, WorkerLost
+from magmath.errors import (
+    DTypeError,
+    LayoutError,
+    MagmathError,
+    ShapeError,
+    WorkerError,
+    WorkerLost,
+)
 from magmath.layout import Layout, Mesh
 from magmath.memory.tensors import to_torch
 from magmath.runtime import Pool, start_pool
@@ -122,6 +129,21 @@ def test_put_that_does_not_fit_says_what_to_do(pool: Pool) -> None:
     pending = Layout((6,), pool.mesh, (None,), ("sum",))
     with pytest.raises(LayoutError, match="pending reduction"):
         pool.put(torch.ones(6), pending)
+
+
+@pytest.mark.parametrize("writer", [0, 1, 2])
+def test_a_shared_array_is_not_written_into_what_slower_workers_use(writer: int) -> None:
+    pool = open_pool(3)
+    slow = pool.define(
+        fake_program("sleep", 3, seconds=0.05, ranks=[r for r in range(3) if r != writer])
+    )
+    run = pool.run(slow, [put_ones(pool)])
+    pool.release(run.outputs[0])  # while the slow workers still write it
+    others = [writer, *(r for r in range(3) if r != writer)]
+    layout = Layout.whole((6,), Mesh((3,), workers=tuple(others)), shared=True)
+    shared = pool.put(torch.full((6,), 7.0), layout)
+    assert torch.equal(pool.get(shared), torch.full((6,), 7.0))
+    pool.close()
 
 
 def test_released_arrays_are_freed_with_the_next_command(pool: Pool) -> None:
@@ -443,7 +465,7 @@ def test_a_handler_of_ones_own_is_called_and_decides() -> None:
 
 
 def test_start_pool_within_the_process_and_as_threads() -> None:
-    with pytest.raises(WorkerError, match="0 or more workers"):
+    with pytest.raises(MagmathError, match="workers must be a whole number and at least 0"):
         start_pool(-1)
     for workers, launcher in ((0, "mpiexec"), (2, "threads")):
         pool = start_pool(workers, device="cpu", launcher=launcher, seed=3)

@@ -175,7 +175,7 @@ def test_every_benchmark_is_consistent(name: str, quick: bool) -> None:
     json.dumps([case.parameters for case in cases])
     for comparison in bench.comparisons(options):
         assert {comparison.own, *comparison.others} <= systems
-        assert all(comparison.mark(case) for case in cases)
+        assert any(comparison.mark(case) for case in cases)
 
 
 def test_plot_is_drawn(told: Any, tmp_path: Path) -> None:

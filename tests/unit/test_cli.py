@@ -15,6 +15,7 @@ from rich.console import Console
 
 import magmath
 from magmath.cli.progress import ProgressReporter
+from magmath.kernels.tuner import machine
 from magmath.train import EpochRecord
 
 COMMAND = [sys.executable, "-m", "magmath.cli"]
@@ -58,7 +59,7 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("bench", "nonsense"), "known are layers, parallel, scaling, collectives, start"),
+        (("bench", "nonsense"), "known are layers, parallel"),
         (("bench", "layers", "--peers", "keras"), "unknown peers keras"),
         (("train", "mlp", "--data", "imagenet"), "known are digits"),
         (("train", "mlp", "--data", "mnist"), "MAGMATH_DATA is not set"),
@@ -106,6 +107,26 @@ def test_info_counts_the_caches(tmp_path: Path) -> None:
     (tmp_path / "programs" / "one").write_bytes(b"x" * 1000)
     done = magmath_command("info", "--json", MAGMATH_CACHE=str(tmp_path))
     assert json.loads(done.stdout)["caches"]["programs"] == 1000
+
+
+def test_info_shows_what_the_tuner_has_measured(tmp_path: Path) -> None:
+    seconds = {"torch": 5e-6, "numpy": 4e-6}
+    file = tmp_path / "tuner" / "timings.jsonl"
+    file.parent.mkdir()
+    keys = [f"gemm 70x72x71 | {machine()}, 3 threads", "gemm 1x1x1 | another machine, 1 threads"]
+    lines = [json.dumps({"key": k, "chosen": "numpy", "seconds": seconds}) for k in keys]
+    file.write_text("\n".join(lines))
+    done = magmath_command("info", "--tuner", "--json", MAGMATH_CACHE=str(tmp_path))
+    assert json.loads(done.stdout) == {
+        "tuner": [
+            {"operation": "gemm 70x72x71", "threads": 3, "chosen": "numpy", "seconds": seconds}
+        ]
+    }
+    text = magmath_command("info", "--tuner", MAGMATH_CACHE=str(tmp_path)).stdout
+    assert "gemm 70x72x71" in text
+    assert "torch 5, numpy 4" in text
+    assert "another" not in text
+    assert "1x1x1" not in text
 
 
 # Progress

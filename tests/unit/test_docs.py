@@ -22,7 +22,7 @@ import magmath as mm
 import operation_bodies as bodies
 import operation_table
 from engines import engine_of
-from magmath.array import functions
+from magmath.array import elementwise as functions
 from magmath.layout import Layout, Mesh, layout
 from magmath.nn import layers
 from magmath.ops import OPERATIONS, elementwise
@@ -99,17 +99,25 @@ class SlotsApart(doctest.OutputChecker):
         return super().check_output(want, got, optionflags)
 
 
-def test_tour_shows_what_happens() -> None:
-    text = (ROOT / "docs" / "tour.md").read_text()
-    test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, "tour.md", None, 0)
+@pytest.mark.parametrize("page", ["tour.md", "arrays.md"])
+def test_page_shows_what_happens(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, page, None, 0)
     assert len(test.examples) > 30
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     report: list[str] = []
     try:
-        doctest.DocTestRunner(SlotsApart(), optionflags=flags).run(test, out=report.append)
+        doctest.DocTestRunner(SlotsApart(), False, flags).run(test, out=report.append)
     finally:
         mm.shutdown()
     assert not report, "".join(report)
+
+
+def test_pictures_are_what_is_drawn(tmp_path: Path) -> None:
+    images = ROOT / "docs" / "images"
+    run(images / "draw.py", str(tmp_path))
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {path.name: path.read_text() for path in images.glob("*.svg")}
 
 
 # The recipes of CONTRIBUTING.md -------------------------------------------------------------------
@@ -150,7 +158,7 @@ def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
         bodies.check_second_gradient(one, record.name, smooth, row.slopes)
 
     holds()
-    public = defined("array/functions.py", functions)[record.name]
+    public = defined("array/elementwise.py", functions)[record.name]
     np.testing.assert_allclose(np.asarray(public(mm.asarray([4.0, 0.25]))), [0.5, 2.0])
 
 

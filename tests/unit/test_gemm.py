@@ -247,6 +247,18 @@ def test_workspaces_beyond_the_limit_leave_the_candidate_out() -> None:
     assert [c.name for c in candidates_for(only, 0)] == ["widened"]
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_alpha_is_not_asked_before_the_first_call(tuner: Tuner, dtype: torch.dtype) -> None:
+    """When a product is bound, the memory in which alpha will lie may hold anything."""
+
+    def unknown() -> float:
+        raise AssertionError("alpha is not computed yet")
+
+    out, a, b = (torch.ones(shape).to(dtype) for shape in ((3, 4), (3, 5), (5, 4)))
+    if dtype != torch.bool:
+        bind_gemm(out, a, b, alpha=unknown, beta=1.0, tuner=tuner)
+
+
 def test_alpha_is_asked_before_every_call(tuner: Tuner) -> None:
     rate = torch.tensor(0.0)
     for dtype in (torch.float32, torch.float64, torch.float16, torch.int32):

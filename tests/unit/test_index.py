@@ -82,6 +82,13 @@ def test_locate_gives_local_positions(whole: set[int], other: set[int]) -> None:
     assert local.size == inner.size
 
 
+@given(index_sets, st.data())
+def test_part_is_by_position(members: set[int], data: st.DataObject) -> None:
+    indices = from_indices(members)
+    first, last = sorted(data.draw(st.tuples(*[st.integers(0, len(members))] * 2)))
+    assert indices.part(first, last).indices().tolist() == sorted(members)[first:last]
+
+
 @given(index_sets, index_sets)
 def test_locate_refuses_what_is_not_inside(whole: set[int], other: set[int]) -> None:
     if not other <= whole:

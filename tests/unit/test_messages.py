@@ -15,6 +15,11 @@ from hypothesis import strategies as st
 
 from magmath.comm import LocalGroup
 from magmath.errors import ProtocolError, WorkerError
+from magmath.files.csv import Rows
+from magmath.files.hdf5 import Dataset
+from magmath.files.npz import Member
+from magmath.files.place import Raw
+from magmath.files.zarr import Chunked
 from magmath.layout import Layout, Mesh
 from magmath.runtime import messages
 from magmath.runtime.failures import describe, rebuild
@@ -28,11 +33,23 @@ from pool_fakes import FakeExecutable
 naturals = st.integers(0, 2**62)
 texts = st.text(max_size=20)
 floats = st.floats(allow_nan=False)
+chunks = st.lists(naturals, max_size=3).map(tuple)
+places = st.one_of(
+    st.builds(Raw, naturals, st.booleans(), st.booleans()),
+    st.builds(Member, texts, naturals, chunks, st.booleans(), st.booleans()),
+    st.builds(Dataset, texts, chunks),
+    st.builds(Chunked, texts, chunks),
+    st.builds(Rows, texts, naturals, chunks, chunks),
+)
 LAYOUT = Layout.even((6,), Mesh.line(1), 0)
 
 commands = st.one_of(
     st.builds(messages.Put, naturals, naturals, texts, st.just([[6], "x"])),
     st.builds(messages.Get, naturals, naturals),
+    st.builds(
+        messages.Read, naturals, naturals, texts, st.just([[6], "x"]), texts, places, st.booleans()
+    ),
+    st.builds(messages.Write, naturals, naturals, texts, places, st.booleans()),
     st.builds(messages.Free, st.lists(naturals)),
     st.builds(messages.Define, naturals, naturals),
     st.builds(messages.Forget, naturals),

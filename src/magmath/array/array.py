@@ -10,25 +10,33 @@ import os
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from magmath.array import session
+from magmath.array import printing, session
 from magmath.array.engine import Cell, Data, data_of
-from magmath.core.dtypes import DType, default_dtype, promote, scalar_dtype
+from magmath.array.operators import Operators
+from magmath.array.reuse import UNNAMED
+from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32
 from magmath.core.shapes import size_of
-from magmath.errors import LayoutError, ShapeError
+from magmath.errors import DTypeError, LayoutError, ShapeError
 from magmath.graph import Node, Shape, apply
-from magmath.graph.node import NO_ATTRIBUTES, Line
+from magmath.graph.node import LET_GO, NO_ATTRIBUTES, Line
 from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
 from magmath.ops.movement import REDISTRIBUTE, redistribute
+from magmath.ops.rules import check_kind
+
+if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
 
 Number = bool | int | float | complex
 Operand: TypeAlias = "Array | Number | np.ndarray[Any, Any] | np.generic"
+MOST_PENDING = 2000
+"""Operations in a row that may wait to be computed."""
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -40,11 +48,11 @@ def user_line() -> Line:
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
-class Array:
+class Array(Operators):
     """An n-dimensional array, divided over the workers as its layout says.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`.
-    Arrays are immutable once evaluated; `a += b` gives the name a new array.
+    Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
     """
 
     __slots__ = ("_leaf", "_node", "_stamp")
@@ -54,6 +62,14 @@ class Array:
         self._node = node
         self._leaf: Node | None = node if node.name == "input" else None
         self._stamp: tuple[int, ...] = ()
+        if node.depth > MOST_PENDING:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Compute what has become a long expression, so that a loop that asks for no value takes
+        no more and more memory. `grad` knows that what lies behind it has been let go."""
+        if not self._node.variables and not session.engine().tracing:
+            self.evaluated().depth = LET_GO
 
     @property
     def node(self) -> Node:
@@ -127,6 +143,8 @@ class Array:
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("an array lies with the workers: NumPy cannot have it without a copy")
         values = self.numpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
@@ -152,6 +170,40 @@ class Array:
             raise TypeError(f"only integer arrays can be an index, this one is {self.dtype}")
         return int(self._scalar("index"))
 
+    def __format__(self, specification: str) -> str:
+        return format(self.item(), specification) if specification else str(self)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        from magmath.array.namespace import array_namespace
+
+        return array_namespace(api_version)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        from magmath.array.interchange import to_dlpack
+
+        return to_dlpack(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from magmath.array.interchange import CPU
+
+        return CPU
+
+    def to_device(self, device: object, /, *, stream: Any = None) -> Array:
+        """This array, which lies on the pool's device already; DeviceError for another one."""
+        from magmath.array.devices import check_device
+
+        check_device("to_device", device)
+        if stream is not None:
+            raise ValueError(f"to_device: takes no stream, was given {stream!r}")
+        return self
+
     def item(self) -> Number:
         """The value of a 0-d array as a Python number."""
         value: Number = self._scalar("item")
@@ -170,10 +222,14 @@ class Array:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        values = np.array2string(self.numpy(), threshold=60, edgeitems=3, precision=5)
-        return (
-            f"magmath.Array({values}, shape={self.shape}, dtype={self.dtype}, layout={self.layout})"
-        )
+        return printing.representation(self)
+
+    def __str__(self) -> str:
+        return printing.text(self)
+
+    def _repr_html_(self) -> str:
+        """A picture for notebooks: the shape, who holds what, and the values."""
+        return printing.html(self)
 
     # layouts --------------------------------------------------------------------------------
 
@@ -182,7 +238,7 @@ class Array:
 
         Raises LayoutError for a layout of another shape or another pool's mesh.
         """
-        from magmath.array.functions import astype
+        from magmath.array.types import astype
 
         bound = bind_layout("redistribute", layout, self.shape)
         source = self if dtype is None else astype(self, dtype)
@@ -209,11 +265,12 @@ class Array:
             engine.wait()
         return result
 
-    def explain(self) -> str:
-        """How this array is, or would be, computed: the program, with bytes and messages."""
-        from magmath.array.explain import explain
+    def explain(self) -> Explanation:
+        """How this array is, was or would be computed: instructions, seconds, bytes, messages and
+        memory, by operation and by line. Prints as a listing; its fields are the figures."""
+        from magmath.array.explain import explain_array
 
-        return explain(self)
+        return explain_array(self)
 
     # operators ------------------------------------------------------------------------------
 
@@ -227,7 +284,7 @@ class Array:
     @property
     def mT(self) -> Array:
         """The last two axes exchanged."""
-        from magmath.array.functions import matrix_transpose
+        from magmath.array.products import matrix_transpose
 
         return matrix_transpose(self)
 
@@ -236,114 +293,46 @@ class Array:
 
         return getitem(self, key)
 
-    def __matmul__(self, other: Array) -> Array:
-        from magmath.array.functions import matmul
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from magmath.array.indexing import setitem
 
-        return matmul(self, other)
-
-    def __neg__(self) -> Array:
-        return unary("negative", self)
+        unnamed = isinstance(value, Array) and sys.getrefcount(value) <= UNNAMED
+        written = self._updated(setitem(self, key, value))
+        if session.engine().settles([written.node, *([value.node] if unnamed else [])]):
+            written.evaluated()
 
     def __pos__(self) -> Array:
+        check_kind("positive", "numeric", self.dtype)
+        return Array(self._node)
+
+    def __matmul__(self, other: Any) -> Array:
+        from magmath.array.products import matmul
+
+        if not isinstance(other, (Array, np.ndarray)):
+            return NotImplemented
+        return matmul(self, as_array("matmul", other))
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return as_array("matmul", other) @ self if isinstance(other, np.ndarray) else NotImplemented
+
+    def _unary(self, operation: str) -> Array:
+        return unary(operation, self)
+
+    def _binary(self, operation: str, other: Any) -> Array:
+        return binary(operation, self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def _reflected(self, operation: str, other: Any) -> Array:
+        return binary(operation, other, self) if isinstance(other, OPERANDS) else NotImplemented
+
+    def _updated(self, result: Array) -> Array:
+        """This handle on another value of the same shape and type: what `a += b` does."""
+        if (result.shape, result.dtype) != (self.shape, self.dtype):
+            raise (ShapeError if result.shape != self.shape else DTypeError)(
+                f"update in place: the array is {self.shape} {self.dtype}, its new value would be "
+                f"{result.shape} {result.dtype}; write a = a + b for an array of another kind"
+            )
+        self._node, self._leaf, self._stamp = result._node, result._leaf, result._stamp
         return self
-
-    def __abs__(self) -> Array:
-        return unary("abs", self)
-
-    def __invert__(self) -> Array:
-        return unary("bitwise_invert", self)
-
-    def __add__(self, other: Operand) -> Array:
-        return _operator("add", self, other)
-
-    def __radd__(self, other: Operand) -> Array:
-        return _operator("add", other, self)
-
-    def __sub__(self, other: Operand) -> Array:
-        return _operator("subtract", self, other)
-
-    def __rsub__(self, other: Operand) -> Array:
-        return _operator("subtract", other, self)
-
-    def __mul__(self, other: Operand) -> Array:
-        return _operator("multiply", self, other)
-
-    def __rmul__(self, other: Operand) -> Array:
-        return _operator("multiply", other, self)
-
-    def __truediv__(self, other: Operand) -> Array:
-        return _operator("divide", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Array:
-        return _operator("divide", other, self)
-
-    def __floordiv__(self, other: Operand) -> Array:
-        return _operator("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Operand) -> Array:
-        return _operator("floor_divide", other, self)
-
-    def __mod__(self, other: Operand) -> Array:
-        return _operator("remainder", self, other)
-
-    def __rmod__(self, other: Operand) -> Array:
-        return _operator("remainder", other, self)
-
-    def __pow__(self, other: Operand) -> Array:
-        return _operator("power", self, other)
-
-    def __rpow__(self, other: Operand) -> Array:
-        return _operator("power", other, self)
-
-    def __and__(self, other: Operand) -> Array:
-        return _operator("bitwise_and", self, other)
-
-    def __rand__(self, other: Operand) -> Array:
-        return _operator("bitwise_and", other, self)
-
-    def __or__(self, other: Operand) -> Array:
-        return _operator("bitwise_or", self, other)
-
-    def __ror__(self, other: Operand) -> Array:
-        return _operator("bitwise_or", other, self)
-
-    def __xor__(self, other: Operand) -> Array:
-        return _operator("bitwise_xor", self, other)
-
-    def __rxor__(self, other: Operand) -> Array:
-        return _operator("bitwise_xor", other, self)
-
-    def __lshift__(self, other: Operand) -> Array:
-        return _operator("bitwise_left_shift", self, other)
-
-    def __rlshift__(self, other: Operand) -> Array:
-        return _operator("bitwise_left_shift", other, self)
-
-    def __rshift__(self, other: Operand) -> Array:
-        return _operator("bitwise_right_shift", self, other)
-
-    def __rrshift__(self, other: Operand) -> Array:
-        return _operator("bitwise_right_shift", other, self)
-
-    def __lt__(self, other: Operand) -> Array:
-        return _operator("less", self, other)
-
-    def __le__(self, other: Operand) -> Array:
-        return _operator("less_equal", self, other)
-
-    def __gt__(self, other: Operand) -> Array:
-        return _operator("greater", self, other)
-
-    def __ge__(self, other: Operand) -> Array:
-        return _operator("greater_equal", self, other)
-
-    def __eq__(self, other: Any) -> Array:  # type: ignore[override]
-        return _operator("equal", self, other)
-
-    def __ne__(self, other: Any) -> Array:  # type: ignore[override]
-        return _operator("not_equal", self, other)
-
-    __hash__ = object.__hash__
 
 
 class Variable(Array):
@@ -375,6 +364,10 @@ class Variable(Array):
         array = asarray(value, dtype=self.dtype, layout=self.node.layout)
         self._cell.set(data_of(copy_of(array, self.node.layout).evaluated()))
 
+    def _updated(self, result: Array) -> Array:
+        self.set(result)
+        return self
+
 
 # building expressions ---------------------------------------------------------------------------
 
@@ -385,13 +378,9 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
     return Array(copied if layout is None else redistribute(copied, layout))
 
 
-def _operator(operation: str, x: Operand, y: Operand) -> Array:
-    if not (isinstance(x, OPERANDS) and isinstance(y, OPERANDS)):
-        return NotImplemented
-    return binary(operation, x, y)
-
-
 OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic)
+_NUMBER_CLASSES = frozenset(NUMBERS)
+_PLAIN = frozenset({Array, *NUMBERS})
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:
@@ -406,23 +395,25 @@ def unary(operation: str, x: Array) -> Array:
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:
     """Nodes of one element type for arrays and Python numbers (numbers take the arrays' type)."""
-    if not any(isinstance(v, (Array, np.ndarray, np.generic)) for v in values):
+    if _NUMBER_CLASSES.issuperset(map(type, values)):
         raise TypeError(f"{operation}: needs an array, was given {', '.join(map(repr, values))}")
-    arrays = [v if _is_number(v) else as_array(operation, v) for v in values]
-    strong = [a.dtype for a in arrays if isinstance(a, Array) and not isinstance(a, WeakNumber)]
-    weak = [a.sample if isinstance(a, WeakNumber) else a for a in arrays
-            if isinstance(a, WeakNumber) or not isinstance(a, Array)]  # fmt: skip
-    dtype = promote(*strong) if strong else default_dtype(max(weak, key=_rank))
-    for value in weak:
-        dtype = promote(dtype, scalar_dtype(value, dtype))
+    given = [v if type(v) in _PLAIN or is_number(v) else as_array(operation, v) for v in values]
+    dtype = common_dtype(*[v._node.dtype if type(v) is Array else _kind(v) for v in given])
+    if operation == "divide" and dtype.kind in ("int", "uint"):
+        dtype = float32  # the standard leaves the quotient of integers open; torch does the same
     return tuple(
-        e.astype(a.node, dtype) if isinstance(a, Array) else leaves.parameter(a, dtype)
-        for a in arrays
+        [
+            leaves.parameter(v, dtype) if not isinstance(v, Array) else e.astype(v._node, dtype)
+            for v in given
+        ]
     )
 
 
-def _rank(value: bool | int | float | complex) -> int:
-    return [bool, int, float, complex].index(type(value))
+def _kind(value: Array | Number) -> DType | type:
+    """What counts for the type of a result: an array's element type, a number's class."""
+    if isinstance(value, WeakNumber):
+        return type(value.sample)
+    return value.dtype if isinstance(value, Array) else type(value)
 
 
 class WeakNumber(Array):
@@ -435,8 +426,12 @@ class WeakNumber(Array):
         self.sample = sample
         super().__init__(node)
 
+    def _updated(self, result: Array) -> Array:
+        return result  # as with the number itself, the name gets another value
 
-def _is_number(value: Any) -> bool:
+
+def is_number(value: Any) -> bool:
+    """True for a Python number, which takes the type of the arrays it meets; NumPy's do not."""
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
 
 
@@ -459,6 +454,10 @@ def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
     pool = session.engine().pool
     if isinstance(layout, Rule):
         layout = layout.bind(shape, pool.mesh)
+    if not isinstance(layout, Layout):
+        raise LayoutError(
+            f"{operation}: needs a layout such as mm.Layout.split(0), was given {layout!r}"
+        )
     if layout.shape != shape:
         raise LayoutError(
             f"{operation}: the layout is for shape {layout.shape}, the array has shape {shape}"
@@ -475,10 +474,12 @@ def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
 
 def evaluate(*arrays: Array) -> None:
     """Compute the values of arrays together, in one program."""
-    missing = list({id(a): a for a in arrays if not a.is_known()}.values())
-    if not missing:
-        return
-    for array, leaf in zip(
-        missing, session.engine().evaluate([a.node for a in missing]), strict=True
-    ):
-        array.set_known(leaf)
+    missing = [a for a in arrays if not a.is_known()]
+    for array in missing:  # another array's node may be the same, and known by now
+        if array.node.value is not None and not array.node.is_leaf:
+            array.set_known(array.node.value)
+    missing = [a for a in missing if not a.is_known()]
+    if missing:
+        known = session.engine().evaluate([array.node for array in missing])
+        for array, leaf in zip(missing, known, strict=True):
+            array.set_known(leaf)

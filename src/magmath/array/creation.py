@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from magmath.array import session
-from magmath.array.array import Array, Number, Variable, bind_layout, copy_of, user_line
+from magmath.array.array import (
+    Array,
+    Number,
+    Variable,
+    WeakNumber,
+    as_array,
+    bind_layout,
+    copy_of,
+    is_number,
+    user_line,
+)
+from magmath.array.devices import check_device
 from magmath.array.engine import Data, data_of
-from magmath.core.dtypes import DEFAULT_FLOAT, DType, as_dtype, bool_, default_dtype, int64
-from magmath.errors import DTypeError, ShapeError
+from magmath.core.dtypes import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DType,
+    as_dtype,
+    complex128,
+    default_dtype,
+    float64,
+    int64,
+    uint64,
+)
+from magmath.errors import DTypeError, ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
 from magmath.layout import Layout, Rule, Split
 from magmath.memory.tensors import from_torch, to_torch
-from magmath.ops import creation
+from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant as constant_leaf
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.ops.movement import redistribute
 
@@ -47,12 +71,24 @@ def asarray(
     """An array from nested sequences, Python numbers, NumPy arrays, torch tensors or an Array.
 
     layout: a Layout or a rule such as `Layout.split(0)`; by default small arrays are replicated
-    and larger ones split along their first dimension. Raises DTypeError for element types that
-    magmath lacks, LayoutError for a layout that does not fit.
+    and larger ones split along their first dimension. An Array that is as asked for is returned
+    itself, unless `copy` is True; anything else is copied to the workers. Raises DTypeError for
+    element types that magmath lacks, LayoutError for a layout that does not fit, ValueError where
+    `copy` is False and a copy is needed, DeviceError for another device than the pool's.
     """
+    check_device("asarray", device)
     if isinstance(obj, Array):
-        return _converted(obj, dtype, layout, bool(copy))
-    tensor = _tensor(obj, None if dtype is None else as_dtype(dtype))
+        return _converted(obj, dtype, layout, copy)
+    if copy is False:
+        raise ValueError(
+            f"asarray: copy=False, but the values of a {type(obj).__name__} must be copied to the "
+            f"workers; leave `copy` out"
+        )
+    return put(_tensor(obj, None if dtype is None else as_dtype(dtype)), layout)
+
+
+def put(tensor: torch.Tensor, layout: LayoutLike = None) -> Array:
+    """The array on the workers with the values of a contiguous CPU tensor."""
     shape, element = tuple(tensor.shape), from_torch(tensor.dtype)
     if layout is None:
         bound = default_layout(shape, tensor.numel() * element.itemsize)
@@ -63,12 +99,14 @@ def asarray(
     return Array(input_leaf(shape, element, bound, data))
 
 
-def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool) -> Array:
+def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | None) -> Array:
     result = array
     if dtype is not None and as_dtype(dtype) != array.dtype:
         result = Array(apply(e.ASTYPE, array.node, dtype=as_dtype(dtype), line=user_line()))
     if layout is not None:
         result = result.redistribute(layout)
+    if copy is False and result is not array:
+        raise ValueError(f"asarray: copy=False, but to make {array.dtype} {dtype} is a copy")
     return copy_of(array) if copy and result is array else result
 
 
@@ -77,7 +115,8 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
     if isinstance(obj, torch.Tensor):
         tensor = obj.detach().cpu()
     else:
-        values = np.ascontiguousarray(_numpy(obj)).reshape(np.shape(obj))
+        values = _numpy(obj, dtype)
+        values = np.ascontiguousarray(values).reshape(values.shape)
         if min(values.strides, default=0) < 0:  # of an extent of 1, or 0
             values = values.copy()
         tensor = torch.from_numpy(values)
@@ -86,22 +125,19 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
     return tensor.contiguous()
 
 
-def _numpy(obj: Any) -> np.ndarray[Any, Any]:
-    if isinstance(obj, (bool, int, float, complex)) and not isinstance(obj, np.generic):
-        return np.asarray(obj, dtype=default_dtype(obj).name)
+def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+    """The values as NumPy holds them; those of Python numbers in their default type, or `dtype`."""
     values = np.asarray(obj)
-    if isinstance(obj, (list, tuple)) and values.dtype == np.float64:
-        values = values.astype(DEFAULT_FLOAT.name)
-    elif isinstance(obj, (list, tuple)) and values.dtype == np.complex128:
-        values = values.astype(np.complex64)
+    if dtype is None and (isinstance(obj, (list, tuple)) or is_number(obj)):
+        default = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX}.get(values.dtype.kind)
+        values = values if default is None else values.astype(default.name)
     if values.dtype.kind not in "biufc" or values.dtype.name in ("float128", "complex256"):
         raise DTypeError(
             f"asarray: NumPy type {values.dtype} has no counterpart; convert it to one of the "
             f"array API's types first"
         )
-    if not values.flags.writeable or not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="), copy=True)
-    return values
+    values = np.asarray(values, dtype=values.dtype.name)  # in native byte order
+    return values if values.flags.writeable else values.copy()
 
 
 def variable(
@@ -122,14 +158,16 @@ def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) 
     return asarray(value, dtype=element, layout=layout)
 
 
-def _made(node: Node, layout: LayoutLike) -> Array:
+def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
+    check_device(node.name, device)
     node.line = user_line()
     if layout is None:
         return Array(node)
     return Array(redistribute(node, bind_layout(node.name, layout, node.shape)))
 
 
-def normal_shape(shape: int | tuple[int, ...]) -> Shape:
+def normal_shape(shape: int | Sequence[int]) -> Shape:
+    """A shape as a tuple of Python integers; ShapeError for negative ones."""
     extents = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
     if any(n < 0 for n in extents):
         raise ShapeError(f"creation: extents must be at least 0, was given {extents}")
@@ -156,7 +194,7 @@ def full(
     else:
         element = default_dtype(fill_value) if dtype is None else as_dtype(dtype)
         value = parameter(fill_value, element)
-    return _made(creation.full(normal_shape(shape), value), layout)
+    return _made(creation.full(normal_shape(shape), value), layout, device)
 
 
 def zeros(
@@ -167,7 +205,7 @@ def zeros(
     device: object = None,
 ) -> Array:
     """An array of zeros, float32 by default."""
-    return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, layout=layout)
+    return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
 
 
 def ones(
@@ -178,7 +216,7 @@ def ones(
     device: object = None,
 ) -> Array:
     """An array of ones, float32 by default."""
-    return full(shape, 1, dtype=dtype or DEFAULT_FLOAT, layout=layout)
+    return full(shape, 1, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
 
 
 def empty(
@@ -189,22 +227,41 @@ def empty(
     device: object = None,
 ) -> Array:
     """An array whose values do not matter (zeros)."""
-    return zeros(shape, dtype=dtype, layout=layout)
+    return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
 
 
-def full_like(x: Array, /, fill_value: Number, *, dtype: DTypeLike = None) -> Array:
+def full_like(
+    x: Array,
+    /,
+    fill_value: Number | Array,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
     """An array of x's shape and type, filled with one number."""
-    return full(x.shape, fill_value, dtype=dtype or x.dtype)
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, layout=layout, device=device)
 
 
-def zeros_like(x: Array, /, *, dtype: DTypeLike = None) -> Array:
+def zeros_like(
+    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+) -> Array:
     """Zeros of x's shape and type."""
-    return full_like(x, 0, dtype=dtype)
+    return full_like(x, 0, dtype=dtype, layout=layout, device=device)
 
 
-def ones_like(x: Array, /, *, dtype: DTypeLike = None) -> Array:
+def ones_like(
+    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+) -> Array:
     """Ones of x's shape and type."""
-    return full_like(x, 1, dtype=dtype)
+    return full_like(x, 1, dtype=dtype, layout=layout, device=device)
+
+
+def empty_like(
+    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+) -> Array:
+    """An array of x's shape and type whose values do not matter (zeros)."""
+    return full_like(x, 0, dtype=dtype, layout=layout, device=device)
 
 
 def arange(
@@ -218,20 +275,35 @@ def arange(
     device: object = None,
 ) -> Array:
     """start, start + step, … up to but not including stop (or 0 … start)."""
+    _check_told("arange", "start + step * mm.arange(n)", start, stop, step)
     if step == 0:
         raise ShapeError("arange: step must not be 0")
     first, last = (0, start) if stop is None else (start, stop)
-    extent = max(0, int(np.ceil((last - first) / step)))
     integer = all(isinstance(v, int) for v in (first, last, step))
+    extent = (
+        len(range(int(first), int(last), int(step)))
+        if integer
+        else max(0, math.ceil((last - first) / step))
+    )
     element = as_dtype(dtype) if dtype is not None else (int64 if integer else DEFAULT_FLOAT)
-    count = creation.iota((extent,), 0, element)
-    scaled = e.multiply(count, parameter(step, element))
-    return _made(e.add(scaled, parameter(first, element)), layout)
+    exact = (uint64 if element == uint64 else int64) if integer else float64
+    count = creation.iota((extent,), 0, exact)
+    values = e.add(e.multiply(count, parameter(step, exact)), parameter(first, exact))
+    return _made(e.astype(values, element), layout, device)
+
+
+def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
+    """TracingError for a number that a compiled function will only be given when it runs."""
+    if any(isinstance(number, WeakNumber) for number in numbers):
+        raise TracingError(
+            f"{operation}: needs numbers that are known while the function is traced, was given an "
+            f"argument of it; write {remedy} with a fixed n"
+        )
 
 
 def linspace(
-    start: float,
-    stop: float,
+    start: complex,
+    stop: complex,
     /,
     num: int,
     *,
@@ -240,12 +312,23 @@ def linspace(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """`num` evenly spaced numbers from start to stop."""
-    element = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
-    step = (stop - start) / max(num - 1 if endpoint else num, 1)
-    count = creation.iota((num,), 0, element)
-    scaled = e.multiply(count, parameter(step, element))
-    return _made(e.add(scaled, parameter(start, element)), layout)
+    """`num` evenly spaced numbers from start to stop, the last exact (or left out).
+
+    Complex numbers lie on the line between start and stop.
+    """
+    _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
+    is_complex = default_dtype(stop - start).kind == "complex"
+    default, exact = (DEFAULT_COMPLEX, complex128) if is_complex else (DEFAULT_FLOAT, float64)
+    parts = num - 1 if endpoint else num
+    step = (stop - start) / max(parts, 1)
+    position = creation.iota((num,), 0)
+    values = e.add(
+        e.multiply(e.astype(position, exact), parameter(step, exact)), parameter(start, exact)
+    )
+    if endpoint and num > 1:
+        at_end = e.call("equal", position, parameter(parts, int64))
+        values = e.where(at_end, parameter(stop, exact), values)
+    return _made(e.astype(values, as_dtype(dtype or default)), layout, device)
 
 
 def eye(
@@ -259,8 +342,59 @@ def eye(
     device: object = None,
 ) -> Array:
     """Ones on the k-th diagonal, zeros elsewhere."""
-    shape = (n_rows, n_rows if n_cols is None else n_cols)
-    rows, columns = creation.iota(shape, 0), creation.iota(shape, 1)
-    on_diagonal = e.call("equal", e.add(rows, parameter(k, int64)), columns)
-    assert on_diagonal.dtype == bool_
-    return _made(e.astype(on_diagonal, as_dtype(dtype or DEFAULT_FLOAT)), layout)
+    shape = normal_shape((n_rows, n_rows if n_cols is None else n_cols))
+    on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
+    return _made(e.astype(on_diagonal, as_dtype(dtype or DEFAULT_FLOAT)), layout, device)
+
+
+def _diagonal_number(shape: Shape) -> Node:
+    """Which diagonal each element of a matrix lies on: 0 is the main one, those above it count up.
+
+    `shape` may have further dimensions in front.
+    """
+    rows, columns = creation.iota(shape[-2:], 0), creation.iota(shape[-2:], 1)
+    return e.subtract(columns, rows)
+
+
+def _diagonal(k: int, shape: Shape) -> Node:
+    """The number of a diagonal; those beyond a corner are all alike, however far they lie."""
+    return parameter(max(-shape[-2], min(k, shape[-1])), int64)
+
+
+def tril(x: Array, /, *, k: int = 0) -> Array:
+    """x with zeros above the k-th diagonal of its last two dimensions."""
+    return _triangle("tril", x, "less_equal", k)
+
+
+def triu(x: Array, /, *, k: int = 0) -> Array:
+    """x with zeros below the k-th diagonal of its last two dimensions."""
+    return _triangle("triu", x, "greater_equal", k)
+
+
+def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
+    x = as_array(name, x)
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: needs 2 or more dimensions, was given {x.shape}")
+    kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
+    return _made(e.where(kept, x.node, constant_leaf(0, x.dtype)))
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
+    """Coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each.
+
+    indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f'meshgrid: indexing must be "xy" or "ij", was given {indexing!r}')
+    if bad := [x.shape for x in arrays if x.ndim != 1]:
+        raise ShapeError(f"meshgrid: needs 1-D arrays, was given shape {bad[0]}")
+    places = list(range(len(arrays)))
+    if indexing == "xy" and len(arrays) > 1:
+        places[:2] = [1, 0]
+    ndim = len(arrays)
+    shape = tuple(arrays[place].size for place in places)
+    grids = []
+    for x, place in zip(arrays, places, strict=True):
+        column = manipulation.reshape(x.node, (1,) * place + x.shape + (1,) * (ndim - place - 1))
+        grids.append(_made(manipulation.broadcast_to(column, shape)))
+    return tuple(grids)

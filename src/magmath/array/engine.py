@@ -8,20 +8,29 @@ handles of its inputs and the values of its parameters.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from magmath.array.copies import Copies
+from magmath.array.reuse import is_private, reused
 from magmath.core.dtypes import DType
-from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Shape, topological
+from magmath.errors import MagmathError, TracingError
+from magmath.graph import Graph, Node, Shape, topological, users_of
 from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
-from magmath.ops.leaves import input_leaf
+from magmath.ops.leaves import CONSTANT, PARAMETER, input_leaf
+from magmath.ops.movement import REDISTRIBUTE, redistribute
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
+from magmath.passes.expand import expand
+from magmath.passes.place import place
+from magmath.passes.simplify import simplify
+from magmath.passes.transfer import crosses
 from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
@@ -30,13 +39,15 @@ if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
 
 KEPT_PROGRAMS = 512
+KEPT_BYTES = 64 << 10  # of an array whose copies in other layouts are kept
+AT_ONCE_BYTES = 32 << 10  # of the largest array, where fusing begins to win over planning
 Progress = Callable[[int, list[float]], None]
 
 
 class Data:
     """An array held by the workers of a pool: a handle, given back when nobody refers to it."""
 
-    __slots__ = ("__weakref__", "dtype", "handle", "layout", "pool", "shape")
+    __slots__ = ("__weakref__", "copies", "dtype", "handle", "layout", "origin", "pool", "shape")
 
     def __init__(self, pool: Pool, handle: int, shape: Shape, dtype: DType, layout: Layout) -> None:
         self.pool = pool
@@ -44,6 +55,13 @@ class Data:
         self.shape = shape
         self.dtype = dtype
         self.layout = layout
+        self.origin: Run | None = None  # the run that has computed it
+        self.copies: dict[Layout, Data] = {}  # the same in other layouts, kept by the engine
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes on a worker, at most."""
+        return self.layout.max_local_size * self.dtype.itemsize
 
     def __del__(self) -> None:
         if not self.pool.closed:
@@ -82,9 +100,14 @@ class Engine:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.environment = environment_of(pool)
+        self.at_once_bytes = AT_ONCE_BYTES
+        self.tracing = False
         self.streams = 0  # of random numbers that have been drawn from
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._last: Run | None = None
+        self.recorder: Callable[[Run], object] | None = None  # profiles, while it is set
+        self.copies = Copies(pool.workers, pool.memory_limit)
+        self._moves: OrderedDict[Hashable, tuple[tuple[int, Layout], ...]] = OrderedDict()
 
     def compile(self, graph: Graph) -> Compiled:
         """The program of a graph of leaves that all have layouts; made on a miss."""
@@ -108,7 +131,7 @@ class Engine:
     def _team(self, graph: Graph, single: Compiled) -> Program | None:
         """The same for the threads of a single worker, where a loop will run it."""
         topology = self.pool.topology
-        updates = bool(graph.targets) and all(t is not None for t in graph.targets)
+        updates = bool(graph.targets) and all(t and t.name == "variable" for t in graph.targets)
         alone = self.environment.workers == 1 and topology.device == "cpu"
         if not (alone and updates and topology.threads > 1) or self.environment.deterministic:
             return None
@@ -139,16 +162,35 @@ class Engine:
         Variables among the targets must be given their new data by the caller. Raises MagmathError
         for data of another pool.
         """
+        if self.pool.memory_limit is not None:
+            self.copies.make_room(self.pool.held_bytes)
         handles = [self._handle(leaves[i]) for i in compiled.inputs]
         numbers = [leaves[i].value for i in compiled.parameters]
-        run = self.pool.run(compiled.identifier, handles, numbers, steps=steps, progress=progress)
+        timed = self.recorder is not None
+        run = self.pool.run(
+            compiled.identifier, handles, numbers, steps=steps, progress=progress, timed=timed
+        )
         self._last = run
+        if self.recorder is not None:
+            run.values()
+            self.recorder(run)
         slots = [compiled.program.slots[s] for s in compiled.program.outputs]
         outputs = [
             Data(self.pool, handle, slot.shape, slot.dtype, slot.layout)
             for handle, slot in zip(run.outputs, slots, strict=True)
         ]
+        for data in outputs:
+            data.origin = run
         return outputs, run
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """While a function is traced: its arguments have no values, so nothing is computed."""
+        outer, self.tracing = self.tracing, True
+        try:
+            yield
+        finally:
+            self.tracing = outer
 
     def wait(self) -> None:
         """Wait until everything that was started is done; raises what went wrong in it."""
@@ -165,52 +207,155 @@ class Engine:
         return data.handle
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
-        """Input leaves holding the values of `nodes`."""
-        graph = self.cut(Graph(tuple(nodes)))
-        compiled = self.compile(graph)
-        outputs, _ = self.run(compiled, graph.leaves)
-        return [input_leaf(d.shape, d.dtype, d.layout, d) for d in outputs]
+        """Input leaves holding the values of `nodes`.
+
+        Raises TracingError where they depend on arguments of a function that is being traced.
+        """
+        known = {node: self._redistributed(node) for node in nodes if _is_copy(node)}
+        wanted = tuple(dict.fromkeys(node for node in nodes if node not in known))
+        known |= self._computed(wanted) if wanted else {}
+        return [known[node] for node in nodes]
+
+    def _computed(self, wanted: tuple[Node, ...]) -> dict[Node, Node]:
+        """Input leaves with the values of nodes."""
+        order, results = topological(wanted, cut=True), wanted
+        for node in order:
+            if node.value is None and node.is_leaf:
+                raise _untold()
+        if any(node.operation.expand for node in order):
+            simpler = expand(self.cut(Graph(wanted)))
+            order, results = simpler.nodes, simpler.outputs
+        if self._fits_at_once(order, results):
+            outputs = self._compute(order, results)
+        else:
+            wanted, targets = reused(order, wanted) if results is wanted else (wanted, ())
+            graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
+            outputs, _ = self.run(self.compile(graph), graph.leaves)
+        known = dict(zip(wanted, map(_leaf_of, outputs), strict=True))
+        for node in wanted[len(results) :]:
+            node.value = known[node]
+        return known
+
+    def with_copies(self, graph: Graph, *, make: bool) -> Graph:
+        """The graph with copies in other layouts in place of arrays that it would only move there:
+        those that are kept, and with `make` new ones, to be kept for the next use."""
+        if self.environment.workers == 1:
+            return graph
+        new: dict[Node, Node] = {}
+        for position, layout in self._moves_of(graph):
+            leaf = graph.leaves[position]
+            if leaf in graph.targets:
+                continue
+            if make:
+                new[leaf] = self._redistributed(redistribute(leaf, layout))
+            elif (copy := self.copies.find(data_of(leaf), layout)) is not None:
+                new[leaf] = _leaf_of(copy)
+        return graph.substituted(new) if new else graph
+
+    def _moves_of(self, graph: Graph) -> tuple[tuple[int, Layout], ...]:
+        """The arrays, by their position among the leaves, that a graph has no other use for than to
+        move them between workers, and the layouts into which it does."""
+        large = any(leaf.name == "input" and _nbytes(leaf) >= KEPT_BYTES for leaf in graph.leaves)
+        if not large:
+            return ()
+        key = graph.key
+        if key not in self._moves:
+            self._moves[key] = tuple(_moves(graph, self.environment))
+            if len(self._moves) > KEPT_PROGRAMS:
+                self._moves.popitem(last=False)
+        return self._moves[key]
+
+    def _redistributed(self, node: Node) -> Node:
+        """The leaf of a copy of an array in another layout: one that is kept, or a new one."""
+        source, layout = data_of(node.inputs[0]), node.layout
+        assert layout is not None
+        copy = self.copies.find(source, layout)
+        if copy is None:
+            graph = self.cut(Graph((node,)))
+            (copy,), _ = self.run(self.compile(graph), graph.leaves)
+            if self.environment.workers > 1:
+                self.copies.keep(source, layout, copy, self.pool.held_bytes)
+        return _leaf_of(copy)
+
+    def settles(self, own: Sequence[Node]) -> bool:
+        """True if a written array, the first of `own`, is better computed at once: only `own`
+        would be lost to gradients. What waits for an earlier write waits on."""
+        if any(x.operation.updates and x.value is None for x in own[0].inputs[:1]):
+            return False
+        return is_private(topological(own[:1], cut=True), own)
+
+    def _fits_at_once(self, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
+        """True if nodes are computed as they come; a program pays for everything else.
+
+        That is so on the worker of this process, where all arrays are small and lie whole.
+        """
+        if not self.pool.direct or self.environment.deterministic or self.recorder is not None:
+            return False
+        for node in order:
+            if prod(node.shape) * node.dtype.itemsize > self.at_once_bytes:
+                return False
+            if node.value is not None:
+                if node.operation is not PARAMETER and not data_of(node).layout.is_alone:
+                    return False
+            elif node.operation is REDISTRIBUTE:
+                return False
+        return not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
+
+    def _compute(self, order: Sequence[Node], wanted: Sequence[Node]) -> list[Data]:
+        outputs = self.pool.compute(order, wanted, self._handle)
+        whole = self.environment.whole
+        return [
+            Data(self.pool, handle, node.shape, node.dtype, whole(node.shape))
+            for handle, node in zip(outputs, wanted, strict=True)
+        ]
 
     def cut(self, graph: Graph) -> Graph:
-        """The graph with evaluated nodes as leaves and a layout on every leaf."""
+        """The graph with leaves in place of the nodes whose values are known."""
         new: dict[Node, Node] = {}
-        for node in _unevaluated(graph):
-            if not node.is_leaf and node.value is not None:
+        for node in topological(graph.roots, cut=True):
+            if node.is_leaf:
+                new[node] = node
+            elif node.value is not None:
                 new[node] = node.value
-            elif node.is_leaf:
-                new[node] = self.placed(node)
             else:
                 inputs = tuple([new[source] for source in node.inputs])
                 new[node] = node if inputs == node.inputs else node.replace(inputs)
         return graph.mapped(new)
 
-    def placed(self, node: Node) -> Node:
-        """A leaf with a layout: numbers, and arrays that nobody placed, are replicated."""
-        if node.layout is not None:
-            return node
-        return node.replace((), self.environment.whole(node.shape))
+
+def _leaf_of(data: Data) -> Node:
+    return input_leaf(data.shape, data.dtype, data.layout, data)
 
 
-def _unevaluated(graph: Graph) -> list[Node]:
-    """The nodes above and including the first evaluated ones, inputs first."""
-    if not any(node.value is not None and not node.is_leaf for node in graph.nodes):
-        return graph.nodes
-    wanted: list[Node] = []
-    stack, seen = list(graph.roots), set[Node]()
-    while stack:
-        node = stack.pop()
-        if node in seen:
+def _is_copy(node: Node) -> bool:
+    """True for an array that is there, in another layout."""
+    if node.name != "redistribute" or node.value is not None:
+        return False
+    source = node.inputs[0]
+    return source.name == "input" or (not source.is_leaf and source.value is not None)
+
+
+def _nbytes(node: Node) -> int:
+    return node.size * node.dtype.itemsize
+
+
+def _moves(graph: Graph, environment: Environment) -> Iterator[tuple[int, Layout]]:
+    placed = place(simplify(graph), environment)
+    users = users_of(placed.nodes)
+    for position, leaf in enumerate(graph.leaves):
+        using = users.get(leaf, [])
+        if leaf.name != "input" or _nbytes(leaf) < KEPT_BYTES or leaf in placed.outputs:
             continue
-        seen.add(node)
-        wanted.append(node)
-        if node.is_leaf or node.value is None:
-            stack.extend(node.inputs)
-    order = {node: i for i, node in enumerate(topological(graph.roots))}
-    return sorted(wanted, key=order.__getitem__)
+        if len(using) == 1 and using[0].name == "redistribute":
+            have, want = leaf.layout, using[0].layout
+            if have and want and not want.overlaps and crosses(have, want):
+                yield position, want
 
 
 def _lowered(graph: Graph, environment: Environment) -> Compiled:
     """The program of a graph for certain workers, not yet sent anywhere."""
+    numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
+    graph = graph.substituted(numbers) if numbers else graph
     planned = pipeline.run(graph, environment)
     position = {leaf: i for i, leaf in enumerate(graph.leaves)}
     used = sorted(planned.graph.leaves, key=position.__getitem__)
@@ -237,10 +382,22 @@ def team_environment(threads: int) -> Environment:
 
 
 def data_of(leaf: Node) -> Data:
-    """The data behind an input or the current data of a variable."""
-    value = leaf.value
+    """The data behind an input or a known node, or the current data of a variable.
+
+    Raises TracingError for an argument of a function that is being traced.
+    """
+    value = leaf.value.value if isinstance(leaf.value, Node) else leaf.value
+    if value is None:
+        raise _untold()
     data: Data = value.data if isinstance(value, Cell) else value
     return data
+
+
+def _untold() -> TracingError:
+    return TracingError(
+        "a value was asked for while mm.compile traces a function: its arguments have none then; "
+        "return the array and use its value outside of the function"
+    )
 
 
 def environment_of(pool: Pool) -> Environment:
@@ -253,4 +410,4 @@ def environment_of(pool: Pool) -> Environment:
         shared_memory=shared,
         barrier=2e-6 if shared else 2e-5,
     )
-    return Environment(pool.mesh, link, shared, pool.deterministic)
+    return Environment(pool.mesh, link, shared, pool.deterministic, memory=pool.memory_limit)

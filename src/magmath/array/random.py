@@ -6,11 +6,16 @@ within a seed, so calls are independent and a program that runs again gives the 
 
 from __future__ import annotations
 
+import numbers
+
+import numpy as np
+
 from magmath.array import session
 from magmath.array.array import Array, bind_layout, user_line
 from magmath.array.creation import DTypeLike, LayoutLike, normal_shape
-from magmath.array.functions import take
+from magmath.array.indexing import take
 from magmath.core.dtypes import DEFAULT_FLOAT, as_dtype, int64
+from magmath.core.numbers import whole_number
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.ops import creation
@@ -22,7 +27,7 @@ from magmath.ops.movement import redistribute
 def seed(value: int) -> None:
     """Start the streams of the current pool over, from another seed."""
     engine = session.engine()
-    engine.pool.seed = value
+    engine.pool.seed = whole_number("random.seed", value, 0)
     engine.streams = 0
 
 
@@ -47,6 +52,15 @@ def _drawn(record: Operation, shape: Shape, dtype: DTypeLike) -> Node:
     return apply(record, *stream_nodes(), shape=shape, dtype=element, line=user_line())
 
 
+def _check_numbers(name: str, **given: object) -> None:
+    for what, value in given.items():
+        if not isinstance(value, numbers.Real | np.number):
+            raise ShapeError(
+                f"random.{name}: {what} must be a number, was given {value!r}; a shape is the "
+                f"third argument, or random.{name}(shape=…)"
+            )
+
+
 def _placed(node: Node, layout: LayoutLike) -> Array:
     if layout is None:
         return Array(node)
@@ -62,6 +76,7 @@ def uniform(
     layout: LayoutLike = None,
 ) -> Array:
     """Numbers drawn evenly from [low, high)."""
+    _check_numbers("uniform", low=low, high=high)
     node = _drawn(creation.UNIFORM, normal_shape(shape), dtype)
     scaled = e.multiply(node, parameter(high - low, node.dtype))
     return _placed(e.add(scaled, parameter(low, node.dtype)), layout)
@@ -76,6 +91,7 @@ def normal(
     layout: LayoutLike = None,
 ) -> Array:
     """Numbers from the normal distribution (Box–Muller)."""
+    _check_numbers("normal", mean=mean, std=std)
     node = _drawn(creation.NORMAL, normal_shape(shape), dtype)
     scaled = e.multiply(node, parameter(std, node.dtype))
     return _placed(e.add(scaled, parameter(mean, node.dtype)), layout)

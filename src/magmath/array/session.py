@@ -49,7 +49,8 @@ def init(
 
     workers        0: one worker inside this process. n: n processes, each with its own share of
                    the cores (or its own GPU)
-    device         "cpu", "cuda", or "auto": CUDA where there is a GPU for every worker
+    device         "cpu", "cuda", or "auto": CUDA where there is a GPU; the workers of a host take
+                   its GPUs in turn
     threads        threads of each worker; by default the cores divided between them
     launcher       "mpiexec" (the embedded one), "srun", "threads" (workers as threads of this
                    process), or any command line in which {n} stands for the number of workers

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from magmath.array import session
 from magmath.array.array import Array, WeakNumber, as_array
 from magmath.array.engine import Compiled, Engine, data_of
+from magmath.array.trees import flatten, unflatten
 from magmath.autodiff import gradients
 from magmath.core.dtypes import bool_, complex128, float64, int64
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.ops.leaves import input_leaf, parameter
+
+if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
+    from magmath.runtime.pending import Run
 
 
 @overload
@@ -51,11 +56,12 @@ class _Function:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._traces: dict[Hashable, _Trace] = {}
+        self._last: _Trace | None = None
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         engine = session.engine()
-        leaves, tree = _flatten((args, kwargs))
+        leaves, tree = flatten((args, kwargs))
         values = [
             as_array("compile", v) if isinstance(v, (np.ndarray, np.generic)) else v for v in leaves
         ]
@@ -63,7 +69,21 @@ class _Function:
         trace = self._traces.get(key)
         if trace is None:
             trace = self._traces[key] = _Trace(engine, self._function, values, tree)
+        self._last = trace
         return trace.run(values)
+
+    def explain(self) -> Explanation:
+        """How the function is computed for arguments like those of its last call.
+
+        Raises MagmathError before the first one.
+        """
+        from magmath.array.explain import explain_run
+
+        if self._last is None or self._last.last is None:
+            raise MagmathError(
+                "explain: call the compiled function first; what it does depends on its arguments"
+            )
+        return explain_run(self._last.last)
 
 
 class _Trace:
@@ -74,11 +94,12 @@ class _Trace:
     ) -> None:
         self.engine = engine
         self.places = [self._placeholder(v) for v in values]
-        args, kwargs = _unflatten(
+        args, kwargs = unflatten(
             tree,
             [_traced(p, v) for p, v in zip(self.places, values, strict=True)],
         )
-        outputs, self.tree = _flatten(function(*args, **kwargs))
+        with engine.traced():
+            outputs, self.tree = flatten(function(*args, **kwargs))
         for output in outputs:
             if not isinstance(output, Array):
                 raise MagmathError(
@@ -87,13 +108,15 @@ class _Trace:
                 )
         self.graph = engine.cut(Graph(tuple(output.node for output in outputs)))
         self.compiled: Compiled = engine.compile(self.graph)
+        self.last: Run | None = None
 
     def _placeholder(self, value: Any) -> Node | None:
+        """A leaf for an argument, which has no value while the function is traced."""
         if isinstance(value, Array):
             data = data_of(value.evaluated())
-            return input_leaf(data.shape, data.dtype, data.layout, data)
+            return input_leaf(data.shape, data.dtype, data.layout, None)
         if isinstance(value, (bool, int, float, complex)):
-            return self.engine.placed(parameter(value, WIDEST[type(value)]))
+            return parameter(None, WIDEST[type(value)])
         return None
 
     def run(self, values: Sequence[Any]) -> Any:
@@ -101,12 +124,12 @@ class _Trace:
         for place, value in zip(self.places, values, strict=True):
             if place is not None:
                 place.value = data_of(value.evaluated()) if isinstance(value, Array) else value
-        outputs, _ = self.engine.run(self.compiled, self.graph.leaves)
-        for place, value in zip(self.places, values, strict=True):
-            if place is not None and isinstance(value, Array):
+        outputs, self.last = self.engine.run(self.compiled, self.graph.leaves)
+        for place in self.places:
+            if place is not None:
                 place.value = None  # do not keep the arguments alive
         arrays = [Array(input_leaf(d.shape, d.dtype, d.layout, d)) for d in outputs]
-        return _unflatten(self.tree, arrays)
+        return unflatten(self.tree, arrays)
 
 
 WIDEST = {bool: bool_, int: int64, float: float64, complex: complex128}
@@ -133,38 +156,3 @@ def _signature(value: Any) -> Hashable:
             f"nor hashable"
         ) from None
     return hashable
-
-
-def _flatten(value: Any) -> tuple[list[Any], Hashable]:
-    """The leaves of nested lists, tuples and dictionaries, and their structure."""
-    if isinstance(value, dict):
-        leaves, trees = _flatten_all(value.values())
-        return leaves, ("dict", tuple(value), trees)
-    if isinstance(value, (list, tuple)):
-        leaves, trees = _flatten_all(value)
-        return leaves, ("list" if isinstance(value, list) else "tuple", trees)
-    return [value], None
-
-
-def _flatten_all(values: Iterable[Any]) -> tuple[list[Any], tuple[Hashable, ...]]:
-    parts = [_flatten(value) for value in values]
-    return [leaf for leaves, _ in parts for leaf in leaves], tuple(tree for _, tree in parts)
-
-
-def _unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
-    value, rest = _built(tree, list(leaves))
-    assert not rest
-    return value
-
-
-def _built(tree: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
-    if tree is None:
-        return leaves[0], leaves[1:]
-    kind, *parts = tree
-    values = []
-    for part in parts[-1]:
-        value, leaves = _built(part, leaves)
-        values.append(value)
-    if kind == "dict":
-        return dict(zip(parts[0], values, strict=True)), leaves
-    return (values if kind == "list" else tuple(values)), leaves

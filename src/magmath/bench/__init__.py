@@ -7,12 +7,32 @@ of its own and lets each run one round at a time (`runner.py`); `peers/` holds t
 
 from __future__ import annotations
 
-from magmath.bench import collectives, layers, parallel, scaling, start
+from magmath.bench import (
+    collectives,
+    elementwise,
+    gemm,
+    layers,
+    linalg,
+    parallel,
+    redistribute,
+    scaling,
+    start,
+)
 from magmath.bench.case import Bench, RunOptions
 
 BENCHES: dict[str, Bench] = {
     bench.name: bench
-    for bench in (layers.BENCH, parallel.BENCH, scaling.BENCH, collectives.BENCH, start.BENCH)
+    for bench in (
+        layers.BENCH,
+        parallel.BENCH,
+        scaling.BENCH,
+        collectives.BENCH,
+        gemm.BENCH,
+        redistribute.BENCH,
+        elementwise.BENCH,
+        linalg.BENCH,
+        start.BENCH,
+    )
 }
 
 __all__ = ["BENCHES", "Bench", "RunOptions"]

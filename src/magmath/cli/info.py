@@ -33,7 +33,11 @@ class Bytes(int):
     """A size in bytes: a plain number in JSON, with a unit in tables."""
 
 
-def info(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+def info(
+    *,
+    tuner: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
     """Show versions, processors, devices, BLAS and MPI libraries, threads, memory and caches.
 
     For example:
@@ -42,16 +46,23 @@ def info(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
 
         magmath info --json > machine.json
 
+        magmath info --tuner
+
     Parameters
     ----------
+    tuner
+        Show what was measured to choose among the ways to compute an operation on this machine.
     json
         Print one JSON object instead of tables.
     """
-    found = collect()
+    found: dict[str, Any] = {"tuner": measured()} if tuner else collect()
     if json:
         print(jsonlib.dumps(found, indent=2))
         return
     console = Console()
+    if tuner:
+        console.print(_timings(found["tuner"]))
+        return
     for title, section in found.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None)
         table.add_column(style="bold")
@@ -72,6 +83,36 @@ def collect() -> dict[str, Section]:
         "MPI": _mpi(),
         "caches": _caches(),
     }
+
+
+def measured() -> list[Section]:
+    """The tuner's decisions on this machine: of each operation, shape and number of threads the
+    seconds that every candidate took, the default one first, and the one that was chosen."""
+    from magmath.kernels.tuner import tuner_for
+
+    return [
+        {
+            "operation": timing.operation,
+            "threads": timing.threads,
+            "chosen": timing.chosen,
+            "seconds": dict(timing.seconds),
+        }
+        for timing in sorted(tuner_for(deterministic=False).table(), key=lambda t: t.key)
+        if timing.threads is not None
+    ]
+
+
+def _timings(decisions: list[Section]) -> Table:
+    table = Table("operation", "threads", "chosen", "µs a call", box=None)
+    for decision in decisions:
+        seconds = decision["seconds"].items()
+        table.add_row(
+            decision["operation"],
+            str(decision["threads"]),
+            decision["chosen"],
+            ", ".join(f"{name} {value * 1e6:.4g}" for name, value in seconds),
+        )
+    return table
 
 
 def _versions() -> Section:

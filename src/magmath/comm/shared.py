@@ -16,7 +16,8 @@ from torch import Tensor
 
 from magmath.comm.barrier import SpinBarrier
 from magmath.comm.reduction import Array, Reducer, flat_array, reducer
-from magmath.comm.small import SmallAllreduce
+from magmath.comm.small import SmallCollectives
+from magmath.machine.copy import STREAMED, copy
 
 Show: TypeAlias = Callable[[Array], "list[Array] | None"]
 """show(mine): the arrays of all ranks, in which peers' may be written, or None on every rank where
@@ -25,8 +26,6 @@ not all of them can be seen. Collective; passes one barrier."""
 _Key: TypeAlias = tuple[int, "np.dtype[Any]", tuple[int, ...]]
 _VIEWS = 256
 """Views of the staging slots kept for calls to come."""
-_TINY = 1 << 14
-"""Bytes up to which an allreduce is one compiled call."""
 _SMALL = 1 << 16
 """Bytes up to which staging costs less than asking where the others' tensors are."""
 _SLOT = 1 << 19
@@ -54,14 +53,15 @@ class SharedCollectives:
         self._window = window
         self._show = show
         self._slots: list[list[Array]] = []
-        self._small: SmallAllreduce | None = None
+        self._small: SmallCollectives | None = None
         self._views: dict[_Key, list[Array]] = {}
         self._turn = 0
 
     def allreduce(self, tensor: Tensor, op: str) -> None:
         """Replace `tensor` by its reduction over the ranks."""
         if tensor.nbytes <= _SMALL:
-            self._allreduce_small(tensor, op)
+            # Everyone reduces everything: cheaper than a second barrier.
+            self._reduce_small(tensor, tensor, op, 0)
             return
         mine, reduce = flat_array(tensor), reducer(tensor.dtype, op)
         arrays = self._show(mine)
@@ -73,21 +73,27 @@ class SharedCollectives:
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with rank r's `tensor`."""
+        if out.nbytes <= _SMALL:
+            self._prepared().gather(out, tensor, 0, self._next_turn())
+            return
         mine, blocks = flat_array(tensor), self._blocks(flat_array(out))
-        arrays = self._look(mine)
+        arrays = self._show(mine)
         if arrays is None:
             for piece in _pieces(len(mine), mine.itemsize, _SLOT):
                 for block, part in zip(blocks, self._stage(mine[piece]), strict=True):
                     block[piece] = part
             return
         for block, array in zip(blocks, arrays, strict=True):
-            block[:] = array
+            _fill(block, array)
         self._barrier()
 
     def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
         """Fill `out` with the reduction over the ranks of this rank's block of `tensor`."""
+        if tensor.nbytes <= _SMALL:
+            self._reduce_small(out, tensor, op, self._rank * out.numel())
+            return
         mine, target, reduce = flat_array(tensor), flat_array(out), reducer(tensor.dtype, op)
-        arrays = self._look(mine)
+        arrays = self._show(mine)
         if arrays is None:
             blocks = self._blocks(mine)
             for piece in _pieces(len(target), target.itemsize, _SLOT // self._size):
@@ -99,8 +105,12 @@ class SharedCollectives:
 
     def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with this rank's block of rank r's `tensor`."""
+        if tensor.nbytes <= _SMALL:
+            first = self._rank * (tensor.nbytes // self._size)
+            self._prepared().gather(out, tensor, first, self._next_turn())
+            return
         mine, targets = flat_array(tensor), self._blocks(flat_array(out))
-        arrays = self._look(mine)
+        arrays = self._show(mine)
         if arrays is None:
             blocks = self._blocks(mine)
             for piece in _pieces(blocks.shape[1], mine.itemsize, _SLOT // self._size):
@@ -108,7 +118,7 @@ class SharedCollectives:
                     target[piece] = part[self._rank]
             return
         for target, array in zip(targets, arrays, strict=True):
-            target[:] = self._blocks(array)[self._rank]
+            _fill(target, self._blocks(array)[self._rank])
         self._barrier()
 
     def close(self) -> None:
@@ -117,17 +127,13 @@ class SharedCollectives:
         self._small = None
         self._views = {}
 
-    def _look(self, mine: Array) -> list[Array] | None:
-        return self._show(mine) if mine.nbytes > _SMALL else None
-
     def _blocks(self, array: Array) -> Array:
         return array.reshape(self._size, -1)
 
     def _stage(self, part: Array) -> list[Array]:
         """Copy `part` into this rank's slot; what all ranks have put into theirs."""
-        self._ensure_slots()
-        key = (self._turn, part.dtype, part.shape)
-        self._turn ^= 1
+        self._prepared()
+        key = (self._next_turn(), part.dtype, part.shape)
         parts = self._views.get(key)
         if parts is None:
             parts = self._make_views(key, part.nbytes)
@@ -135,12 +141,19 @@ class SharedCollectives:
         self._barrier()
         return parts
 
-    def _ensure_slots(self) -> None:
+    def _prepared(self) -> SmallCollectives:
+        """The compiled collectives, after the staging slots have been made."""
         if self._small is None:
             memory = [flat_array(tensor) for tensor in self._window(2 * _SLOT)]
             self._slots = [[m[:_SLOT] for m in memory], [m[_SLOT:] for m in memory]]
             places = [np.array([slot.ctypes.data for slot in turn]) for turn in self._slots]
-            self._small = SmallAllreduce(self._meet, places)
+            self._small = SmallCollectives(self._meet, places)
+        return self._small
+
+    def _next_turn(self) -> int:
+        """Which of the slots to use now; the other one next time."""
+        turn, self._turn = self._turn, self._turn ^ 1
+        return turn
 
     def _make_views(self, key: _Key, nbytes: int) -> list[Array]:
         """The slots of a turn as arrays of a dtype and shape; made once for each, they add up."""
@@ -151,16 +164,13 @@ class SharedCollectives:
         self._views[key] = views
         return views
 
-    def _allreduce_small(self, tensor: Tensor, op: str) -> None:
-        # Everyone reduces everything: cheaper than a second barrier.
-        if tensor.nbytes <= _TINY and SmallAllreduce.has(tensor.dtype):
-            self._ensure_slots()
-            assert self._small is not None
-            turn, self._turn = self._turn, self._turn ^ 1
-            self._small.run(tensor, op, turn)
+    def _reduce_small(self, out: Tensor, tensor: Tensor, op: str, first: int) -> None:
+        """Fill `out` with the reduction of the ranks' tensors' elements from `first` on."""
+        if SmallCollectives.reduces(tensor.dtype):
+            self._prepared().reduce(out, tensor, op, first, self._next_turn())
         else:
-            mine = flat_array(tensor)
-            reducer(tensor.dtype, op)(mine, self._stage(mine))
+            target, parts = flat_array(out), self._stage(flat_array(tensor))
+            reducer(tensor.dtype, op)(target, [p[first : first + len(target)] for p in parts])
 
     def _allreduce_staged(self, mine: Array, reduce: Reducer) -> None:
         parts = self._stage(mine)
@@ -188,6 +198,14 @@ class SharedCollectives:
         share = -(-length // self._size)
         share += -share % _LINE
         return slice(min(owner * share, length), min((owner + 1) * share, length))
+
+
+def _fill(target: Array, source: Array) -> None:
+    """Copy a flat array into another."""
+    if target.nbytes < STREAMED:
+        target[:] = source
+    else:
+        copy(target.ctypes.data, source.ctypes.data, target.nbytes)
 
 
 def _pieces(length: int, itemsize: int, nbytes: int) -> Iterator[slice]:

@@ -7,19 +7,26 @@ the standard; Python scalars are weak and take the type of the array they meet.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 from magmath.errors import DTypeError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type: name, kind ("bool", "int", "uint", "float", "complex"), bytes."""
+    """An element type: name, kind ("bool", "int", "uint", "float", "complex"), bytes.
+
+    There is one object of each, so they are compared and hashed by identity, which is fast.
+    """
 
     name: str
     kind: str
     itemsize: int
+
+    def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
+        return DTYPES.__getitem__, (self.name,)
 
     def __repr__(self) -> str:
         return f"magmath.{self.name}"
@@ -69,6 +76,7 @@ DTYPES: dict[str, DType] = {
 
 DEFAULT_FLOAT = float32
 DEFAULT_INT = int64
+DEFAULT_COMPLEX = complex64
 
 _COMPLEX_PART = {complex64: float32, complex128: float64}
 
@@ -82,7 +90,7 @@ def as_dtype(value: object) -> DType:
     if value is int:
         return DEFAULT_INT
     if value is complex:
-        return complex64
+        return DEFAULT_COMPLEX
     name = value if isinstance(value, str) else getattr(value, "name", None) or _type_name(value)
     dtype = DTYPES.get(name.removeprefix("torch."))
     if dtype is None:
@@ -159,13 +167,40 @@ def scalar_dtype(value: bool | int | float | complex, other: DType) -> DType:
     )
 
 
+NUMBERS = (bool, int, float, complex)
+
+
+@cache
+def common_dtype(*kinds: DType | type) -> DType:
+    """The type of a result of arrays of these types and of Python numbers of these classes.
+
+    Numbers take the arrays' type; numbers alone give their default type. Raises DTypeError where
+    the standard has no result.
+    """
+    dtypes = [kind for kind in kinds if isinstance(kind, DType)]
+    numbers = [_number(kind) for kind in kinds if not isinstance(kind, DType)]
+    dtype = promote(*dtypes) if dtypes else default_dtype(max(numbers, key=_rank))
+    for number in numbers:
+        dtype = promote(dtype, scalar_dtype(number, dtype))
+    return dtype
+
+
+def _number(kind: type) -> bool | int | float | complex:
+    """A number of the class of Python's that `kind` is, or is derived from."""
+    return next(base(0) for base in NUMBERS if issubclass(kind, base))
+
+
+def _rank(number: bool | int | float | complex) -> int:
+    return NUMBERS.index(type(number))
+
+
 def default_dtype(value: bool | int | float | complex) -> DType:
     """The type of an array made from a Python scalar alone."""
     if isinstance(value, bool):
         return bool_
     if isinstance(value, int):
         return DEFAULT_INT
-    return DEFAULT_FLOAT if isinstance(value, float) else complex64
+    return DEFAULT_FLOAT if isinstance(value, float) else DEFAULT_COMPLEX
 
 
 def accumulator(dtype: DType) -> DType:

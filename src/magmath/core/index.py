@@ -157,7 +157,7 @@ class IndexSet:
         if self.is_range:
             if subset.start < self.start or subset.stop > self.stop:
                 raise _not_inside(subset, self)
-            return subset._shifted(-self.start)
+            return subset.shifted(-self.start)
         if self.period and (subset.is_range or subset.period == self.period):
             return self._locate_regular(subset)
         starts, stops = self.segments()
@@ -168,6 +168,29 @@ class IndexSet:
         lengths = stops - starts
         shift = (np.cumsum(lengths) - lengths - starts)[place]
         return IndexSet.segments_of(inner + shift, outer + shift)
+
+    def find(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions inside this set of indices that it holds, given in any order."""
+        starts, stops = self.segments()
+        lengths = stops - starts
+        shift = np.cumsum(lengths) - lengths - starts
+        return np.asarray(indices + shift[np.searchsorted(starts, indices, side="right") - 1])
+
+    def part(self, first: int, last: int) -> IndexSet:
+        """The indices at positions first … last - 1, counted within this set."""
+        if last <= first:
+            return _EMPTY
+        return self.intersect(IndexSet.range(self._at(first), self._at(last - 1) + 1))
+
+    def _at(self, position: int) -> int:
+        """The index at a position."""
+        if self.is_range or self.period:
+            step, offset = divmod(position, self.block)
+            return self.start + step * self.period + offset
+        starts, stops = self.segments()
+        ends = np.cumsum(stops - starts)
+        segment = int(np.searchsorted(ends, position, side="right"))
+        return int(stops[segment]) - (int(ends[segment]) - position)
 
     def _locate_regular(self, subset: IndexSet) -> IndexSet:
         """`locate` in a regular set, of a range or of segments with the same period."""
@@ -197,7 +220,8 @@ class IndexSet:
             stops = starts + self.block
         return IndexSet.segments_of(np.maximum(starts, start), np.minimum(stops, stop))
 
-    def _shifted(self, offset: int) -> IndexSet:
+    def shifted(self, offset: int) -> IndexSet:
+        """Every index plus `offset`."""
         if offset == 0:
             return self
         segments = None
@@ -247,6 +271,11 @@ Tile: TypeAlias = tuple[IndexSet, ...]
 """The part of an array that one worker holds: one set of indices for each dimension."""
 
 _EMPTY = IndexSet(0, 0, 0, 0, 0)
+
+
+def shifted(tile: Tile, start: tuple[int, ...]) -> Tile:
+    """The tile of a slice that begins at `start`, as indices of the whole."""
+    return tuple([indices.shifted(by) for indices, by in zip(tile, start, strict=True)])
 
 
 def tile_shape(tile: Tile) -> tuple[int, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from operator import index
 
-from magmath.errors import ShapeError
+from magmath.errors import AxisError, ShapeError
 
 Shape = tuple[int, ...]
 
@@ -31,20 +32,28 @@ def broadcast(operation: str, *shapes: Shape) -> Shape:
     return tuple(reversed(result))
 
 
+def stretches(shape: Shape, target: Shape) -> bool:
+    """True if an array of one shape broadcasts to exactly the other."""
+    if len(shape) > len(target):
+        return False
+    own = target[len(target) - len(shape) :]
+    return all(n in (1, extent) for n, extent in zip(shape, own, strict=True))
+
+
 def normal_axis(operation: str, axis: int, ndim: int) -> int:
-    """`axis` counted from the front; ShapeError if the array has no such axis."""
+    """`axis` counted from the front; AxisError if the array has no such axis."""
     if not -ndim <= axis < ndim:
-        raise ShapeError(
+        raise AxisError(
             f"{operation}: axis {axis} is out of range for an array of {ndim} dimensions"
         )
-    return axis % ndim
+    return index(axis) % ndim
 
 
 def normal_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
     """`axes` as sorted positions from the front, every axis for None; ShapeError for repeats."""
     if axes is None:
         return tuple(range(ndim))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
     found = [normal_axis(operation, axis, ndim) for axis in given]
     if len(set(found)) != len(found):
         raise ShapeError(f"{operation}: axes {given} name an axis twice")

@@ -9,8 +9,15 @@ from functools import cached_property
 from magmath.graph.node import Node
 
 
-def topological(outputs: Iterable[Node]) -> list[Node]:
-    """Every node that the outputs need, each after its inputs (depth first, no recursion)."""
+def topological(
+    outputs: Iterable[Node], *, cut: bool = False, depth: Mapping[Node, int] | None = None
+) -> list[Node]:
+    """Every node that the outputs need, each after its inputs (depth first, no recursion).
+
+    With `cut`, only what must be computed: nothing behind a node whose value is known. With `depth`
+    the deepest input comes first: what takes long to compute is not waited for by other inputs,
+    which would need memory meanwhile (Sethi and Ullman, 1970).
+    """
     order: list[Node] = []
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(outputs))]
@@ -20,8 +27,14 @@ def topological(outputs: Iterable[Node]) -> list[Node]:
             order.append(node)
         elif node not in seen:
             seen.add(node)
+            if not node.inputs or (cut and node.value is not None):
+                order.append(node)
+                continue
             stack.append((node, True))
-            stack.extend((source, False) for source in reversed(node.inputs) if source not in seen)
+            sources = list(reversed(node.inputs))
+            if depth is not None:
+                sources.sort(key=depth.__getitem__)
+            stack.extend([(source, False) for source in sources])
     return order
 
 

@@ -8,7 +8,8 @@ is looked up when a program runs) and `parameter` (a Python number, never part o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from magmath.core.dtypes import DType
@@ -20,18 +21,22 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = {}
+LET_GO = -1  # the depth of a leaf whose expression was too long to be kept
+NO_VARIABLES: frozenset[Node] = frozenset()
 
 
 class Node:
     """An operation's immutable application.
 
-    `value` is carried by leaves alone: the data behind an `input`, the cell of a `variable`, the
-    number of a `parameter`. `variables` are the variable leaves that the node depends on.
+    `value` is the data behind an `input`, the cell of a `variable`, the number of a `parameter`;
+    of any other node the leaf that holds its value, once that is known. `variables` are the
+    variable leaves that the node depends on, `depth` the most operations between it and a leaf.
     """
 
     __slots__ = (
         "__weakref__",
         "attributes",
+        "depth",
         "dtype",
         "inputs",
         "layout",
@@ -62,7 +67,17 @@ class Node:
         self.layout = layout
         self.line = line
         self.value = value
-        self.variables: frozenset[Node] = _variables_of(inputs)
+        depth: int = 0
+        variables: frozenset[Node] = NO_VARIABLES
+        for node in inputs:
+            if node.depth >= depth:
+                depth = node.depth + 1
+            if node.variables:
+                variables = variables | node.variables if variables else node.variables
+            elif node.operation.name == "variable":
+                variables |= {node}
+        self.depth: int = depth
+        self.variables: frozenset[Node] = variables
 
     @property
     def name(self) -> str:
@@ -82,10 +97,7 @@ class Node:
     @property
     def size(self) -> int:
         """The number of elements."""
-        size = 1
-        for extent in self.shape:
-            size *= extent
-        return size
+        return prod(self.shape)
 
     def replace(self, inputs: tuple[Node, ...], layout: Layout | None = None) -> Node:
         """The same operation on other inputs, in a layout."""
@@ -103,13 +115,3 @@ class Node:
     def __repr__(self) -> str:
         layout = f" {self.layout}" if self.layout is not None else ""
         return f"{self.name}{list(self.shape)}:{self.dtype}{layout}"
-
-
-def _variables_of(inputs: Iterable[Node]) -> frozenset[Node]:
-    found: frozenset[Node] = frozenset()
-    for node in inputs:
-        if node.name == "variable":
-            found |= {node}
-        elif node.variables:
-            found = node.variables if not found else found | node.variables
-    return found

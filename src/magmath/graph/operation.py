@@ -4,18 +4,22 @@ Every field is required, so that a missing rule is found at import and not in a 
 `axes` names each dimension by a letter, one string an operand and one for the result
 (`"mk,kn->mn"`); a letter may be split over workers if every operand that has it is split alike,
 a letter missing from the result is combined by `reduction`, and `.` marks a dimension that must be
-whole. From it the placements are derived, one mesh axis at a time (`passes/place.py`).
+whole. A dimension with the upper-case form of a letter follows the ones that have the letter: its
+extent is another, and it is divided where they are, as `follow` says (`"ab->Ab"` for a slice of
+rows: who holds rows holds those of them that are in the slice). From it the placements are derived,
+one mesh axis at a time (`passes/place.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.core.dtypes import DType
 from magmath.core.index import Tile
 from magmath.graph.node import NO_ATTRIBUTES, Line, Node, Shape
+from magmath.layout import Layout, Split
 
 if TYPE_CHECKING:
     import torch
@@ -42,15 +46,18 @@ class KernelContext(Protocol):
 class LocalCall:
     """One operation on one worker's tensors, to be bound to a ready call.
 
-    `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers); `tile` and `shape`
-    say which elements of the whole array `out` holds, for operations that count elements.
+    `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers). For operations that
+    count elements, `tile` and `tiles` say which elements of the whole arrays they hold, and `shape`
+    and `shapes` what the shapes of the whole arrays are.
     """
 
     out: torch.Tensor
     inputs: list[torch.Tensor]
     attributes: Mapping[str, Any]
     tile: Tile
+    tiles: list[Tile]
     shape: Shape
+    shapes: list[Shape]
     context: KernelContext
 
 
@@ -60,10 +67,17 @@ Axes = Callable[[Node], str]
 Gradients = tuple["Node | None", ...]
 Vjp = Callable[[Node, Node], Gradients]
 Kernel = Callable[[LocalCall], Callable[[], object]]
+Ways = Callable[[Node, Sequence[Layout]], Sequence[Node]]
+Follow = Callable[[Node, str, Split], "Split | None"]
 Native = Any  # a scalar expression such as "({0} + {1})", an emitter, or None
 
 
-def full_speed(shape: Shape) -> float:
+def one_way(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """Of operations that are computed as they stand."""
+    return ()
+
+
+def full_speed(node: Node, local: Shape) -> float:
     """The efficiency of operations that do not care how their result is cut."""
     return 1.0
 
@@ -80,7 +94,17 @@ class Operation:
     native     how it is written in a native function; None: programs with it are replayed
     reference  the same on NumPy arrays: (*arrays, **attributes)
     flops      node → arithmetic operations, for the cost model
-    efficiency the local result's shape → share of the full speed that such a piece reaches
+    efficiency (node, shape of a local result) → share of the full speed that such a piece reaches
+    ways       (node, its operands' layouts) → graphs of other operations on the same inputs that
+               compute the same; the place pass takes whichever is cheapest
+    follow     (node, letter, its split) → how the dimension with the letter's upper-case form is
+               divided then; None: not in a way that a layout can express
+    selects    reads no more of its first operand than the result holds (for the cost model)
+    updates    is the first operand but for what it overwrites: may be computed in its storage
+    expand     node → the same in simpler operations, by which the passes replace it; such a record
+               is there for its gradient and has no kernel
+    lapack     computed by LAPACK: data can make it fail (LinAlgError), and one worker may compute
+               it for all, with the threads of its whole host
     """
 
     name: str
@@ -92,12 +116,22 @@ class Operation:
     native: Native
     reference: Callable[..., Any]
     flops: Callable[[Node], float]
-    efficiency: Callable[[Shape], float] = full_speed
+    efficiency: Callable[[Node, Shape], float] = full_speed
+    ways: Ways = one_way
+    follow: Follow | None = None
+    selects: bool = False
+    updates: bool = False
     elementwise: bool = False
     leaf: bool = False
+    expand: Callable[[Node], Node] | None = None
+    lapack: bool = False
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"
+
+
+_inferred: dict[Hashable, Inference] = {}
+_MOST_INFERRED = 10_000
 
 
 def apply(
@@ -106,8 +140,19 @@ def apply(
     line: Line = None,
     **attributes: Any,
 ) -> Node:
-    """A new node; infers and checks the shape and dtype of the result."""
-    shape, dtype = operation.infer(*inputs, **attributes)
+    """A new node; infers and checks the shape and dtype of the result.
+
+    An inference depends on nothing but the operation, its attributes and its operands' shapes and
+    types, so it is made once for each combination of these.
+    """
+    key = (operation, *attributes.items(), *[x.shape for x in inputs], *[x.dtype for x in inputs])
+    inferred = _inferred.get(key)
+    if inferred is None:
+        inferred = operation.infer(*inputs, **attributes)
+        if len(_inferred) >= _MOST_INFERRED:
+            _inferred.clear()
+        _inferred[key] = inferred
+    shape, dtype = inferred
     if line is None and inputs:
         line = inputs[0].line
     return Node(operation, inputs, attributes or NO_ATTRIBUTES, shape, dtype, line=line)

@@ -16,6 +16,16 @@ class Structure:
     inputs: tuple[str, ...]
     output: str
 
+    @property
+    def letters(self) -> str:
+        """The letters that divide the result where they are split, in the order of its dimensions:
+        its own, and those that its dimensions follow."""
+        return self.output.replace(".", "").lower()
+
+    def is_followed(self, letter: str) -> bool:
+        """True if some dimension follows this letter."""
+        return any(letter.upper() in letters for letters in (*self.inputs, self.output))
+
     def extents(self, node: Node) -> dict[str, int]:
         """The extent of every letter."""
         found: dict[str, int] = {}
@@ -35,6 +45,6 @@ def structure_of(node: Node) -> Structure:
 def logical_letter(structure: Structure, node: Node) -> str | None:
     """The letter of the result that deterministic mode computes in parts: the first it can."""
     for letter, extent in zip(structure.output, node.shape, strict=True):
-        if letter != "." and extent > 1:
+        if letter.islower() and extent > 1 and not structure.is_followed(letter):
             return letter
     return None

@@ -21,6 +21,7 @@ from numba.extending import get_cython_function_address, intrinsic
 from scipy.linalg import cython_blas
 
 from magmath.kernels.threads import limit_loaded
+from magmath.machine.raw import pointer
 
 _LETTERS = {"float32": "s", "float64": "d"}
 _NO, _YES = np.uint8(ord("N")), np.uint8(ord("T"))
@@ -152,25 +153,14 @@ many such products there are and how many bytes apart; a row to add (its address
 elements apart its elements are); whether negative results become 0; alpha and beta."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
-    """The address as a pointer to numbers of the type of `like`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = context.get_value_type(signature.return_type)
-        return builder.inttoptr(arguments[0], kind)
-
-    return types.CPointer(like)(types.uintp, like), generate
-
-
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _finish(
     c: int, pitch: int, m: int, n: int, bias: int, step: int, relu: bool, zero: Any
 ) -> None:
     """Add a row to the product and cut it off below 0, in one pass; a NaN stays."""
-    row = carray(_pointer(bias, zero), ((n - 1) * step + 1,))
+    row = carray(pointer(bias, zero), ((n - 1) * step + 1,))
     for i in range(m):
-        line = carray(_pointer(c + i * pitch, zero), (n,))
+        line = carray(pointer(c + i * pitch, zero), (n,))
         if bias == 0:
             for j in range(n):
                 line[j] = zero if line[j] <= zero else line[j]
@@ -196,14 +186,14 @@ def _run(w: Any, alpha: Any, beta: Any, zero: Any, itemsize: int) -> None:
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def run32(record: int) -> None:
     """Do the float32 products of the RECORD at this address."""
-    numbers = carray(_pointer(record, np.float64(0)), (20,))
-    words = carray(_pointer(record, np.int64(0)), (20,))
+    numbers = carray(pointer(record, np.float64(0)), (20,))
+    words = carray(pointer(record, np.int64(0)), (20,))
     _run(words, np.float32(numbers[18]), np.float32(numbers[19]), np.float32(0), 4)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def run64(record: int) -> None:
     """Do the float64 products of the RECORD at this address."""
-    numbers = carray(_pointer(record, np.float64(0)), (20,))
-    words = carray(_pointer(record, np.int64(0)), (20,))
+    numbers = carray(pointer(record, np.float64(0)), (20,))
+    words = carray(pointer(record, np.int64(0)), (20,))
     _run(words, numbers[18], numbers[19], 0.0, 8)

@@ -33,9 +33,10 @@ def bind_gemm(
     """A ready call for out = activation(alpha · a·b + beta · out + bias).
 
     a is (…, m, k), b (…, k, n), out (…, m, n) with the batch dimensions of a and b broadcast, bias
-    a row (n,); all of one type on one device, in any strides (transposed views are how a transposed
-    product is asked for). out must not overlap a or b. `alpha` may be a function that is asked
-    before every call; `activation` is "none" or "relu". With beta = 0 what out held is not read.
+    a row (n,); all of one type (but half a and b may give a float32 result) on one device, in any
+    strides (transposed views are how a transposed product is asked for). out must not overlap a or
+    b. `alpha` may be a function that is asked before every call; `activation` is "none" or "relu".
+    With beta = 0 what out held is not read.
 
     float16 and bfloat16 accumulate in float32; integers are exact modulo 2 to their width; bool is
     the product over "or" and "and". The call reads and writes the tensors' memory as it is then;
@@ -55,7 +56,7 @@ def bind_gemm(
 
 def _bind(product: Product, tuner: Tuner) -> Call:
     """The tuner's choice for a product of two or three dimensions."""
-    if product.out.is_cuda and product.dtype in (torch.float16, torch.bfloat16):
+    if product.out.is_cuda and product.a.dtype in (torch.float16, torch.bfloat16):
         _accumulate_in_float32()
     inner = partial(_bind, tuner=tuner)
     offered = {c.name: c for c in candidates_for(product, tuner.workspace_limit)}
@@ -63,13 +64,26 @@ def _bind(product: Product, tuner: Tuner) -> Call:
     if product.extents[2] > 0:
         operands = cache(partial(stand_in, product))
 
+        company = _company() if product.out.device.type == "cpu" else _nothing
+
         def trial(candidate: Candidate) -> Call:
-            return candidate.bind(operands(), inner)
+            return sequence(company, candidate.bind(operands(), inner))
 
         wait = torch.cuda.synchronize if product.out.is_cuda else None
         trials = {name: partial(trial, candidate) for name, candidate in offered.items()}
         name = tuner.choose(key(product), trials, wait)
     return offered[name].bind(product, inner)
+
+
+@cache
+def _company() -> Call:
+    """An operation of torch on several threads, as programs have them between their products.
+
+    Its threads stay awake for a while, in the way of a library that brings its own: what is
+    fastest alone may be many times slower in a program.
+    """
+    numbers = torch.zeros(1 << 17)
+    return partial(torch.neg, numbers, out=numbers)
 
 
 def _nothing() -> None:

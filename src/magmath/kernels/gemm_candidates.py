@@ -90,17 +90,20 @@ def _epilogue(product: Product, bias: bool = True) -> list[Call]:
 def _torch_takes(product: Product) -> bool:
     if product.dtype == torch.bool:
         return False
+    if product.widens:
+        return product.out.is_cuda and product.is_plain
     return _on_cpu(product) or not _is_whole(product.dtype)
 
 
 def _bind_torch(product: Product, inner: object) -> Call:
     out, a, b = product.out, product.a, product.b
     if product.is_plain:
-        if product.bias is not None and out.ndim == 2:
+        if product.bias is not None and out.ndim == 2 and not product.widens:
             call: Call = partial(torch.addmm, product.bias, a, b, out=out)
             return sequence(call, *_epilogue(product, bias=False))
         multiply = torch.mm if out.ndim == 2 else torch.bmm
-        return sequence(partial(multiply, a, b, out=out), *_epilogue(product))
+        wider = {"out_dtype": out.dtype} if product.widens else {}
+        return sequence(partial(multiply, a, b, out=out, **wider), *_epilogue(product))
     return sequence(_torch_scaled(product), *_epilogue(product))
 
 
@@ -129,7 +132,7 @@ def _unchanged(value: Number) -> Number:
 
 
 def _fused_takes(product: Product) -> bool:
-    fits = product.is_plain and product.bias is not None and product.relu
+    fits = product.is_plain and product.bias is not None and product.relu and not product.widens
     return fits and product.out.ndim == 2 and product.dtype.is_floating_point
 
 
@@ -145,7 +148,9 @@ def _bind_fused(product: Product, inner: object) -> Call:
 
 
 def _numpy_takes(product: Product) -> bool:
-    if not _on_cpu(product) or product.dtype not in _NUMPY_TYPES or not product.is_plain:
+    if not _on_cpu(product) or product.dtype not in _NUMPY_TYPES or product.widens:
+        return False
+    if not product.is_plain:
         return False
     operands = (product.out, product.a, product.b)
     return not any(x.is_conj() or x.is_neg() for x in operands)
@@ -165,7 +170,7 @@ def _bind_numpy(product: Product, inner: object) -> Call:
 
 
 def _blas_takes(product: Product) -> bool:
-    if not _on_cpu(product) or product.dtype not in _BLAS_TYPES:
+    if not _on_cpu(product) or product.dtype not in _BLAS_TYPES or product.widens:
         return False
     forms = [leading(x) for x in (product.out, product.a, product.b)]
     if None in forms or max(*product.extents, *(form[1] for form in forms if form)) > _BLAS_MOST:
@@ -177,11 +182,17 @@ def _blas_takes(product: Product) -> bool:
 def _bind_blas(product: Product, inner: object) -> Call:
     from magmath.kernels import blas
 
-    record = np.zeros(1, blas.RECORD)
+    return _recorded(product, blas.run32 if product.dtype == torch.float32 else blas.run64)
+
+
+def _recorded(product: Product, run: Callable[[int], object]) -> Call:
+    """A call of a compiled routine that reads the product from a record."""
+    from magmath.kernels.blas import RECORD
+
+    record = np.zeros(1, RECORD)
     address = record.ctypes.data
     for name, value in _blas_record(product).items():
         record[name] = value
-    run = blas.run32 if product.dtype == torch.float32 else blas.run64
     call: Call = partial(run, address)
     alpha, alphas = product.alpha, record["alpha"]
     if callable(alpha):
@@ -206,7 +217,7 @@ def _blas_record(product: Product) -> dict[str, Number]:
         "a": a.data_ptr(), "lda": lda, "b": b.data_ptr(), "ldb": ldb,
         "c": out.data_ptr(), "ldc": ldc, "count": out.shape[0] if out.ndim == 3 else 1,
         "step_a": steps[0], "step_b": steps[1], "step_c": steps[2], "relu": product.relu,
-        "alpha": product.current_alpha(), "beta": product.beta,
+        "alpha": product.sample_alpha(), "beta": product.beta,
     }  # fmt: skip
     if bias is not None:
         record |= {"bias": bias.data_ptr(), "bias_step": bias.stride(0)}
@@ -219,12 +230,29 @@ def _form(x: torch.Tensor) -> tuple[bool, int]:
     return form
 
 
+# our own tiles, on one thread ---------------------------------------------------------------------
+
+
+def _tiled_takes(product: Product) -> bool:
+    if not _blas_takes(product):
+        return False
+    record = _blas_record(product)
+    both = record["transpose_a"] and record["transpose_b"]
+    return not both and record.get("bias_step", 1) == 1
+
+
+def _bind_tiled(product: Product, inner: object) -> Call:
+    from magmath.kernels import tiled
+
+    return _recorded(product, tiled.run32 if product.dtype == torch.float32 else tiled.run64)
+
+
 # in float32, for types that the processor is slow with: what is stored half is computed wider
 
 
 def _widened_takes(product: Product) -> bool:
     half_on_cpu = product.dtype in _HALF_TYPES and _on_cpu(product)
-    return half_on_cpu or product.dtype == torch.bool
+    return half_on_cpu or product.dtype == torch.bool or product.widens
 
 
 def _bind_widened(product: Product, inner: Callable[[Product], Call]) -> Call:
@@ -238,17 +266,18 @@ def _bind_widened(product: Product, inner: Callable[[Product], Call]) -> Call:
         pairs.append((wide.out, product.out))
     if product.bias is not None and wide.bias is not None:
         pairs.append((wide.bias, product.bias))
-    calls: list[Call] = [partial(to.copy_, source) for to, source in pairs]
+    calls: list[Call] = [partial(to.copy_, source) for to, source in pairs if to is not source]
     calls.append(inner(wide))
     if product.dtype == torch.bool:  # a sum of ones and zeros: no rounding makes it 0
         calls.append(partial(torch.ne, wide.out, 0, out=product.out))
-    else:
+    elif wide.out is not product.out:
         calls.append(partial(product.out.copy_, wide.out))
     return sequence(*calls)
 
 
 def _float32_like(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x, dtype=torch.float32)
+    """x if it is float32, else memory for it."""
+    return x if x.dtype == torch.float32 else torch.empty_like(x, dtype=torch.float32)
 
 
 def _widened_workspace(product: Product) -> int:
@@ -328,6 +357,7 @@ CANDIDATES = (
     Candidate("fused", _fused_takes, _bind_fused),
     Candidate("numpy", _numpy_takes, _bind_numpy),
     Candidate("blas", _blas_takes, _bind_blas),
+    Candidate("tiled", _tiled_takes, _bind_tiled),
     Candidate("widened", _widened_takes, _bind_widened, _widened_workspace),
     Candidate("limbs", _limbs_take, _bind_limbs, _limbs_workspace),
 )

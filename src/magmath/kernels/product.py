@@ -34,8 +34,8 @@ _SIGNED = {
 class Product:
     """out = relu(alpha · a·b + beta · out + bias), relu and bias being optional.
 
-    a is (…, m, k), b (…, k, n), out (…, m, n), bias a row (n,). `alpha` may be a function that is
-    asked before every call.
+    a is (…, m, k), b (…, k, n), out (…, m, n), bias a row (n,). All have one type, or a and b are
+    half and the others float32. `alpha` may be a function that is asked before every call.
     """
 
     out: torch.Tensor
@@ -58,8 +58,17 @@ class Product:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of all operands."""
+        """The type of the result, and of the operands unless it `widens`."""
         return self.out.dtype
+
+    @property
+    def widens(self) -> bool:
+        """True where half types are multiplied into a float32 result."""
+        return self.a.dtype != self.out.dtype
+
+    def sample_alpha(self) -> Number:
+        """Alpha, or another number where it is known only when the product is called."""
+        return 2.0 if callable(self.alpha) else self.alpha
 
     def current_alpha(self) -> Number:
         """alpha's value now."""
@@ -75,11 +84,12 @@ def check(product: Product) -> None:
             f"gemm: needs (…, m, k) @ (…, k, n) + (n,) into (…, m, n), was given "
             f"{tuple(a.shape)} @ {tuple(b.shape)}{row} into {tuple(out.shape)}"
         )
-    types = {out.dtype, a.dtype, b.dtype, out.dtype if bias is None else bias.dtype}
-    if len(types) > 1:
+    types = {a.dtype, b.dtype, out.dtype, out.dtype if bias is None else bias.dtype}
+    accumulates = product.widens and types == {torch.float32, a.dtype} and a.dtype == b.dtype
+    if len(types) > 1 and not (accumulates and a.dtype in (torch.float16, torch.bfloat16)):
         raise DTypeError(
-            f"gemm: all operands need one type, was given {', '.join(sorted(map(str, types)))}; "
-            "convert them first"
+            f"gemm: all operands need one type, or halves a float32 result, was given "
+            f"{', '.join(sorted(map(str, types)))}; convert them first"
         )
     if not (out.is_floating_point() or out.is_complex()):
         _check_whole(product)
@@ -172,8 +182,9 @@ def key(product: Product) -> str:
     m, n, k = _measured_extents(product)
     batch = f"{_measured_batch(product)}x" if product.out.ndim == 3 else ""
     orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
-    dtype = str(product.dtype).removeprefix("torch.")
-    words = ["gemm", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
+    dtype = str(product.a.dtype).removeprefix("torch.")
+    words = ["gemm in company", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
+    words += ["widening"] * product.widens
     if not product.is_plain:
         words.append("accumulated" if product.beta else "scaled")
     words += ["bias"] * (product.bias is not None) + ["relu"] * product.relu
@@ -189,7 +200,7 @@ def stand_in(product: Product) -> Product:
         a=_like(product.a, m, k, _measured_batch(product)),
         b=_like(product.b, k, n, _measured_batch(product)),
         bias=_values(product.bias, n) if product.bias is not None else None,
-        alpha=product.current_alpha(),
+        alpha=product.sample_alpha(),
     )
 
 

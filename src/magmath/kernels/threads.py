@@ -6,6 +6,7 @@ that `magmath.kernels.blas` can set it for the library that it loads.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -37,6 +38,36 @@ def single_threaded_blas() -> Iterator[None]:
     """Every BLAS uses one thread within: for threads that compute side by side."""
     with _controller().limit(limits=1, user_api="blas"):
         yield
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Every kernel uses one thread within: threads that meet after each operation stand still
+    whenever another process has one of their processors."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        with single_threaded_blas():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def more_threads(factor: int) -> Iterator[None]:
+    """Within, kernels may use so many times the threads, as far as there are processors: for a
+    worker that computes while others wait."""
+    before = torch.get_num_threads()
+    count = max(before, min(before * factor, len(os.sched_getaffinity(0))))
+    torch.set_num_threads(count)
+    try:
+        with _controller().limit(limits=count, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @lru_cache(maxsize=1)

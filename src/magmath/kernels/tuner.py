@@ -35,15 +35,30 @@ HOPELESS = 3.0  # times slower than another candidate at first: not measured fur
 ADVANTAGE = 0.95  # what a candidate must do against the default one to replace it
 DISTURBED = 1.5  # median over minimum: something else was running
 WORKSPACE_LIMIT = 256 * 2**20
+_ON = " | "
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A decision: the seconds of a call of every candidate, the default one first."""
+    """A decision: the seconds of a call of every candidate, the default one first.
+
+    `key` names the operation with its shapes and types, and what it was measured on.
+    """
 
     key: str
     chosen: str
     seconds: Mapping[str, float]
+
+    @property
+    def operation(self) -> str:
+        """The operation, its shapes and types."""
+        return self.key.partition(_ON)[0]
+
+    @property
+    def threads(self) -> int | None:
+        """The threads of the worker that measured it; None if that was on another machine."""
+        measured_on, _, threads = self.key.partition(_ON)[2].rpartition(", ")
+        return int(threads.split()[0]) if measured_on == machine() else None
 
 
 class Tuner:
@@ -81,7 +96,7 @@ class Tuner:
         default = next(iter(candidates))
         if len(candidates) == 1 or not self.enabled:
             return default
-        full = f"{key} | {_machine()}, {torch.get_num_threads()} threads"
+        full = f"{key}{_ON}{machine()}, {torch.get_num_threads()} threads"
         with self._lock:
             known = self._decisions().get(full)
             if known is None or known.seconds.keys() != candidates.keys():
@@ -230,7 +245,7 @@ def _append_bytes(path: Path, data: bytes) -> None:
 
 
 @cache
-def _machine() -> str:
+def machine() -> str:
     """The processor, devices and libraries that a decision depends on."""
     parts = [cpu_name(), os.environ.get("OPENBLAS_CORETYPE", "")]
     if torch.cuda.is_available():

@@ -8,7 +8,7 @@ from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage, plan
 from magmath.layout.rule import Rule
-from magmath.layout.split import Blocks, Cyclic, Split, even_cuts
+from magmath.layout.split import Blocks, Cyclic, Split, Windows, even_cuts
 
 __all__ = [
     "REDUCTIONS",
@@ -22,6 +22,7 @@ __all__ = [
     "Rule",
     "Split",
     "Stage",
+    "Windows",
     "even_cuts",
     "plan",
     "price",

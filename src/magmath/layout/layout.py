@@ -20,7 +20,7 @@ from magmath.errors import LayoutError
 from magmath.layout.boxes import Box, check_tiling
 from magmath.layout.mesh import Mesh
 from magmath.layout.rule import BoxLike, Rule
-from magmath.layout.split import Split
+from magmath.layout.split import Split, Windows
 
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 _MOST = 2**63 - 1  # indices are int64
@@ -168,6 +168,16 @@ class Layout:
             and all(s is None or self.mesh.shape[s.axis] == 1 for s in self.splits)
         )
 
+    @cached_property
+    def is_alone(self) -> bool:
+        """True where the array lies whole on worker 0 of a pool that has no other."""
+        return self == Layout.whole(self.shape, Mesh.line(1))
+
+    @property
+    def overlaps(self) -> bool:
+        """True where workers see windows of a dimension, which may overlap."""
+        return any(split is not None and isinstance(split.pieces, Windows) for split in self.splits)
+
     def split_of(self, dim: int) -> Split | None:
         """How dimension `dim` is divided; None where it is whole."""
         return self.splits[dim]
@@ -240,6 +250,16 @@ class Layout:
         `(0,) * ndim`, and `(0,)` for an array of no dimensions. So a shape is always returned, and
         its size is `local_size(worker)`.
         """
+        shape = self._local_shapes.get(worker)
+        if shape is None:
+            shape = self._local_shapes[worker] = self._local_shape_of(worker)
+        return shape
+
+    @cached_property
+    def _local_shapes(self) -> dict[int, tuple[int, ...]]:
+        return {}
+
+    def _local_shape_of(self, worker: int) -> tuple[int, ...]:
         tiles = self.tiles(worker)
         if self.boxes is not None:
             return (sum(math.prod(tile_shape(tile)) for tile in tiles),)
@@ -318,6 +338,12 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"<Layout of {self.shape}: {self}>"
+
+    def _repr_html_(self) -> str:
+        """A picture for notebooks: the shape and who holds what."""
+        from magmath.layout.picture import picture
+
+        return picture(self)
 
     @cached_property
     def _is_plain(self) -> bool:

@@ -1,12 +1,13 @@
 """How one dimension of an array is cut into pieces, and who along one mesh axis owns each piece.
 
 `Blocks` lists its cuts: even, uneven, any owner. `Cyclic` deals equal blocks round and round and
-stays three integers however long the dimension is. A `Split` puts either on an axis of a mesh.
+stays three integers however long the dimension is. `Windows` may overlap: what a stencil sees. A
+`Split` puts one of them on an axis of a mesh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -15,6 +16,8 @@ from typing import Any, TypeAlias
 
 from magmath.core.index import IndexSet
 from magmath.errors import LayoutError
+
+MOST_LISTED = 1024  # pieces
 
 
 def even_cuts(extent: int, count: int) -> tuple[int, ...]:
@@ -116,12 +119,55 @@ class Cyclic:
             coordinate * self.block, self.extent, self.block, self.block * self.count
         )
 
+    def listed(self) -> Blocks | None:
+        """The same pieces one by one; None where they are more than a list should hold."""
+        count = -(-self.extent // self.block)
+        if count > MOST_LISTED:
+            return None
+        cuts = (*range(0, self.extent, self.block), self.extent)
+        return Blocks(cuts, tuple([piece % self.count for piece in range(count)]))
+
     def describe(self, length: int) -> str:
         """What distinguishes this from an even split on an axis of `length`, for short prints."""
         return f" by {self.block}"
 
 
-Pieces: TypeAlias = "Blocks | Cyclic"
+@dataclass(frozen=True)
+class Windows:
+    """Any range [start, stop) for each coordinate: with overlaps, with gaps, or empty.
+
+    Only what is about to be read is divided like this: the neighbours' elements are copied beside
+    one's own, and each has its owner in the layout that it comes from. Raises LayoutError for a
+    range outside of the dimension.
+    """
+
+    extent: int
+    ranges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= start <= stop <= self.extent for start, stop in self.ranges):
+            raise LayoutError(
+                f"windows must lie in a dimension of length {self.extent}, not {self.ranges}"
+            )
+
+    @property
+    def span(self) -> int:
+        """The least length of a mesh axis that this needs."""
+        return len(self.ranges)
+
+    def held(self, coordinate: int) -> IndexSet:
+        """The indices that the coordinate sees."""
+        if not 0 <= coordinate < len(self.ranges):
+            return _NOTHING
+        return IndexSet.range(*self.ranges[coordinate])
+
+    def describe(self, length: int) -> str:
+        """What distinguishes this from an even split on an axis of `length`, for short prints."""
+        seen = sum([stop - start for start, stop in self.ranges])
+        return f": windows {seen - self.extent:+}"
+
+
+Pieces: TypeAlias = "Blocks | Cyclic | Windows"
 
 
 @dataclass(frozen=True)
@@ -145,8 +191,46 @@ class Split:
         """The indices held at this coordinate of the mesh axis."""
         return self.pieces.held(coordinate)
 
+    def listed(self) -> Blocks | None:
+        """The pieces one by one; None for more than a list should hold, and for windows."""
+        if isinstance(self.pieces, Cyclic):
+            return self.pieces.listed()
+        return self.pieces if isinstance(self.pieces, Blocks) else None
+
+    def image(self, position: Callable[[int], int]) -> Split | None:
+        """How a dimension is divided of which position(i) elements come from the first i of this.
+
+        `position` ascends, or descends for a dimension in reverse: then that many come from the
+        rest. None where the pieces cannot be listed.
+        """
+        pieces = self.listed()
+        if pieces is None:
+            return None
+        cuts, owners = tuple([position(cut) for cut in pieces.cuts]), pieces.owners
+        if cuts[0] > cuts[-1]:
+            cuts, owners = cuts[::-1], owners[::-1]
+        return Split(self.axis, Blocks(cuts, owners))
+
+    def seen(self, needed: Callable[[int, int], tuple[int, int]], extent: int) -> Split | None:
+        """How a dimension of this extent is divided of which needed(i, j), as far as it exists, is
+        looked at from the elements from i to j of this.
+
+        None where someone has elements that are no range.
+        """
+        ranges = []
+        for coordinate in range(self.pieces.span):
+            held = self.held(coordinate)
+            if not held.is_range:
+                return None
+            start, stop = needed(held.start, held.stop) if held.size else (0, 0)
+            start = min(max(start, 0), extent)
+            ranges.append((start, min(max(stop, start), extent)))
+        return Split(self.axis, Windows(extent, tuple(ranges)))
+
     def encode(self) -> tuple[Any, ...]:
         """Nested tuples of plain integers and strings."""
+        if isinstance(self.pieces, Windows):
+            return self.axis, "windows", (self.pieces.extent,), self.pieces.ranges
         if isinstance(self.pieces, Cyclic):
             cyclic = self.pieces
             return self.axis, "cyclic", (cyclic.extent, cyclic.block, cyclic.count)
@@ -160,6 +244,9 @@ class Split:
             if kind == "cyclic":
                 extent, block, count = _integers(numbers[0])
                 return Split(index(axis), Cyclic(extent, block, count))
+            if kind == "windows":
+                ranges = tuple([(index(start), index(stop)) for start, stop in numbers[1]])
+                return Split(index(axis), Windows(index(numbers[0][0]), ranges))
             cuts, owners = numbers
             if kind == "blocks":
                 return Split(index(axis), Blocks(_integers(cuts), _integers(owners)))

@@ -2,16 +2,18 @@
 
 Every worker makes the same sequence of allocations and frees with the same sizes, so a block has
 the same chunk and offset on every worker, and where chunks are windows a peer's copy is found
-without asking. Freed blocks are merged with their neighbours and used again, best fit first; in a
-steady state nothing is asked of the system.
+without asking. Freed blocks are merged with their neighbours and used again, best fit first; small
+ones are kept for the next of their size until the memory is wanted otherwise. In a steady state
+nothing is asked of the system.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from dataclasses import dataclass
-from typing import final
+from heapq import heappop, heappush
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -20,6 +22,8 @@ from magmath.comm import Communicator
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
 
 _SHOWN = 5  # holders named where memory is short
+_SMALL = 64 << 10  # bytes up to which freed blocks wait for the next of their size
+_KEPT_VIEWS = 1024
 
 
 class ChunkSource(ABC):
@@ -62,8 +66,7 @@ class WindowSource(ChunkSource):
         return tuple(self._communicator.window(nbytes))
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A piece of the heap: `nbytes` at `offset` in chunk number `chunk`; the same on each worker.
 
     A block of no bytes is in no chunk: its number is -1.
@@ -105,12 +108,19 @@ class Heap:
         self._holes: list[_Hole] = []
         self._begins: dict[tuple[int, int], int] = {}  # (chunk, begin) of a hole: its bytes
         self._ends: dict[tuple[int, int], int] = {}  # (chunk, end) of a hole: its bytes
+        self._waiting: dict[int, list[tuple[int, int]]] = {}  # by size: (chunk, begin), a heap
+        self._views: dict[tuple[int, int, torch.dtype, tuple[int, ...]], Tensor] = {}
         self._holders: dict[Block, object] = {}
         self._nothing = torch.empty(0, dtype=torch.uint8, device=source.device)
         self.allocations = 0
         self.in_use = 0
         self.peak = 0
         self.reserved = 0
+
+    @property
+    def rank(self) -> int:
+        """This worker."""
+        return self._source.rank
 
     @property
     def chunks(self) -> int:
@@ -131,19 +141,28 @@ class Heap:
         if nbytes == 0:
             return Block(-1, 0, 0)
         size = self._rounded(nbytes)
-        place = bisect_left(self._holes, (size, -1, -1))
-        if place == len(self._holes):
-            self._grow(size, holder)
-            place = bisect_left(self._holes, (size, -1, -1))
-        length, chunk, offset = self._holes[place]
-        self._remove_hole(chunk, offset, length)
-        if length > size:
-            self._add_hole(chunk, offset + size, length - size)
+        waiting = self._waiting.get(size)
+        chunk, offset = heappop(waiting) if waiting else self._cut(size, holder)
         block = Block(chunk, offset, nbytes)
         self._holders[block] = holder
         self.in_use += size
         self.peak = max(self.peak, self.in_use)
         return block
+
+    def _cut(self, size: int, holder: object) -> tuple[int, int]:
+        """Take the beginning of the hole that fits best."""
+        if not self._fits(size):
+            self._merge_waiting()
+        if not self._fits(size):
+            self._grow(size, holder)
+        length, chunk, offset = self._holes[bisect_left(self._holes, (size, -1, -1))]
+        self._remove_hole(chunk, offset, length)
+        if length > size:
+            self._add_hole(chunk, offset + size, length - size)
+        return chunk, offset
+
+    def _fits(self, size: int) -> bool:
+        return bool(self._holes) and self._holes[-1][0] >= size
 
     def free(self, block: Block) -> None:
         """Give a block back. Raises MagmathError for one that is not allocated."""
@@ -153,6 +172,20 @@ class Heap:
             raise MagmathError(f"the heap cannot free {block}: it is not allocated; free it once")
         chunk, begin, length = block.chunk, block.offset, self._rounded(block.nbytes)
         self.in_use -= length
+        if length <= _SMALL:
+            heappush(self._waiting.setdefault(length, []), (chunk, begin))
+        else:
+            self._merge(chunk, begin, length)
+
+    def _merge_waiting(self) -> None:
+        """Small blocks that wait for the next of their size become holes like all others."""
+        waiting, self._waiting = self._waiting, {}
+        for length, places in waiting.items():
+            for chunk, begin in places:
+                self._merge(chunk, begin, length)
+
+    def _merge(self, chunk: int, begin: int, length: int) -> None:
+        """A new hole, joined with the holes beside it."""
         before = self._ends.get((chunk, begin))
         if before is not None:
             begin -= before
@@ -167,6 +200,18 @@ class Heap:
     def local(self, block: Block) -> Tensor:
         """This worker's memory of a block: a uint8 tensor of its `nbytes`."""
         return self.peer(block, self._source.rank)
+
+    def tensor(self, block: Block, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+        """The beginning of this worker's memory of a block, as a tensor of this type and shape."""
+        key = (block.chunk, block.offset, dtype, shape)
+        view = self._views.get(key)
+        if view is None:
+            nbytes = math.prod(shape) * dtype.itemsize
+            view = self.local(block)[:nbytes].view(dtype).view(shape)
+            if len(self._views) >= _KEPT_VIEWS:
+                self._views.clear()
+            self._views[key] = view
+        return view
 
     def leader(self, block: Block) -> Tensor:
         """Rank 0's memory of a block. Raises as `peer`."""
@@ -191,6 +236,8 @@ class Heap:
 
     def trim(self) -> None:
         """Give chunks in which nothing is allocated back to the system."""
+        self._merge_waiting()
+        self._views.clear()
         for chunk, length in list(self._lengths.items()):
             if self._begins.get((chunk, 0)) == length:
                 self._remove_hole(chunk, 0, length)
@@ -201,7 +248,8 @@ class Heap:
     def close(self) -> None:
         """Give everything back, whatever is still allocated."""
         self._chunks.clear()
-        for table in (self._lengths, self._begins, self._ends, self._holders):
+        tables = (self._lengths, self._begins, self._ends, self._holders)
+        for table in (*tables, self._waiting, self._views):
             table.clear()
         self._holes.clear()
         self.in_use = self.reserved = 0

@@ -57,6 +57,8 @@ def tile_tensor(heap: Heap, block: Block, layout: Layout, dtype: DType, rank: in
 
     Raises DeviceError where `rank` is another worker whose memory cannot be seen.
     """
+    if rank == heap.rank and not layout.shared:
+        return heap.tensor(block, to_torch(dtype), layout.local_shape(rank))
     memory = heap.leader(block) if layout.shared else heap.peer(block, rank)
     nbytes = layout.local_size(rank) * dtype.itemsize
     return memory[:nbytes].view(to_torch(dtype)).view(layout.local_shape(rank))

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from magmath.array import functions as f
+import magmath as mm
 from magmath.array.array import Array
+from magmath.core.numbers import whole_number
 from magmath.core.shapes import size_of
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Shape, apply
@@ -22,11 +23,11 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 ACTIVATIONS = {
-    "relu": f.relu,
-    "sigmoid": f.sigmoid,
-    "tanh": f.tanh,
-    "softmax": f.softmax,
-    "linear": f.positive,
+    "relu": mm.relu,
+    "sigmoid": mm.sigmoid,
+    "tanh": mm.tanh,
+    "softmax": mm.softmax,
+    "linear": mm.positive,
 }
 
 
@@ -86,8 +87,7 @@ class Dense(Layer):
 
     def __post_init__(self) -> None:
         activation_function(self.activation)
-        if self.units < 1:
-            raise MagmathError(f"Dense: units must be at least 1, was given {self.units}")
+        whole_number("Dense: units", self.units, 1)
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:
@@ -160,7 +160,7 @@ class Dropout(Layer):
         )
         drawn = apply(creation.UNIFORM, noise.seed, stream, shape=x.shape, dtype=x.dtype)
         kept = Array(e.call("greater_equal", drawn, constant(self.rate, x.dtype)))
-        return f.where(kept, x * (1.0 / (1.0 - self.rate)), 0.0)
+        return mm.where(kept, x * (1.0 / (1.0 - self.rate)), 0.0)
 
 
 @final
@@ -174,4 +174,4 @@ class Flatten(Layer):
     def __call__(
         self, x: Array, parameters: dict[str, Array], noise: Noise | None, index: int
     ) -> Array:
-        return f.reshape(x, (x.shape[0], size_of(x.shape[1:])))
+        return mm.reshape(x, (x.shape[0], size_of(x.shape[1:])))

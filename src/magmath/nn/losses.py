@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from magmath.array import functions as f
+import magmath as mm
 from magmath.array.array import Array
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
@@ -29,20 +29,20 @@ def cross_entropy(outputs: Array, labels: Array) -> Array:
     """
     if outputs.ndim != 2:
         raise ShapeError(f"cross_entropy: outputs must be (N, classes), was given {outputs.shape}")
-    log_probability = f.log_softmax(outputs, axis=1)
+    log_probability = mm.log_softmax(outputs, axis=1)
     if labels.ndim == 2:
         if labels.shape != outputs.shape:
             raise ShapeError(
                 f"cross_entropy: probabilities {labels.shape} do not fit outputs {outputs.shape}"
             )
-        return f.negative(f.mean(f.sum(labels * log_probability, axis=1)))
+        return mm.negative(mm.mean(mm.sum(labels * log_probability, axis=1)))
     if labels.ndim != 1 or not labels.dtype.is_integer:
         raise DTypeError(
             f"cross_entropy: labels must be (N,) integers or (N, classes) probabilities, was given "
             f"{labels.shape} {labels.dtype}"
         )
     mask = class_mask(labels, outputs.shape[1])
-    return f.negative(f.mean(f.sum(f.where(mask, log_probability, 0.0), axis=1)))
+    return mm.negative(mm.mean(mm.sum(mm.where(mask, log_probability, 0.0), axis=1)))
 
 
 def mean_squared_error(outputs: Array, targets: Array) -> Array:
@@ -51,17 +51,17 @@ def mean_squared_error(outputs: Array, targets: Array) -> Array:
         raise ShapeError(
             f"mean_squared_error: outputs {outputs.shape} and targets {targets.shape} differ"
         )
-    return f.mean(f.square(outputs - targets))
+    return mm.mean(mm.square(outputs - targets))
 
 
 def correct(outputs: Array, labels: Array) -> Array:
     """The share of samples whose label has the largest output."""
     if labels.ndim == 2:
-        truth = f.argmax(labels, axis=1)
-        return f.mean(f.astype(f.argmax(outputs, axis=1) == truth, outputs.dtype))
-    score = f.sum(f.where(class_mask(labels, outputs.shape[1]), outputs, 0.0), axis=1)
-    hit = score == f.max(outputs, axis=1)
-    return f.mean(f.astype(hit, outputs.dtype))
+        truth = mm.argmax(labels, axis=1)
+        return mm.mean(mm.astype(mm.argmax(outputs, axis=1) == truth, outputs.dtype))
+    score = mm.sum(mm.where(class_mask(labels, outputs.shape[1]), outputs, 0.0), axis=1)
+    hit = score == mm.max(outputs, axis=1)
+    return mm.mean(mm.astype(hit, outputs.dtype))
 
 
 LOSSES: dict[str, Callable[[Array, Array], Array]] = {

@@ -1,14 +1,50 @@
 """The operations: one record each, in a file per family, all in the table `OPERATIONS`."""
 
 from magmath.graph import Operation
-from magmath.ops import creation, elementwise, leaves, linalg, manipulation, movement, reductions
+from magmath.ops import (
+    along_axis,
+    contraction,
+    convolution,
+    creation,
+    eigen,
+    elementwise,
+    factor,
+    gathering,
+    least_squares,
+    leaves,
+    linalg,
+    manipulation,
+    masking,
+    matrices,
+    movement,
+    reductions,
+    slicing,
+    solvers,
+    sorting,
+    spectral,
+    windows,
+)
 
 OPERATIONS: dict[str, Operation] = {
     **leaves.OPERATIONS,
     **elementwise.OPERATIONS,
     **reductions.OPERATIONS,
     **manipulation.OPERATIONS,
+    **contraction.OPERATIONS,
+    **slicing.OPERATIONS,
+    **windows.OPERATIONS,
+    **gathering.OPERATIONS,
+    **along_axis.OPERATIONS,
+    **masking.OPERATIONS,
+    **sorting.OPERATIONS,
     **linalg.OPERATIONS,
     **creation.OPERATIONS,
+    **spectral.OPERATIONS,
+    **matrices.OPERATIONS,
+    **factor.OPERATIONS,
+    **solvers.OPERATIONS,
+    **eigen.OPERATIONS,
+    **least_squares.OPERATIONS,
+    **convolution.OPERATIONS,
     **movement.OPERATIONS,
 }

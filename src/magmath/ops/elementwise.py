@@ -18,13 +18,21 @@ from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Kernel, Vjp
 from magmath.ops.leaves import constant
+from magmath.ops.repairs import (
+    exact_complex_kernel,
+    expm1,
+    flag_kernel,
+    nextafter_kernel,
+    part_kernel,
+    remainder_kernel,
+    round_kernel,
+    sign_kernel,
+)
 from magmath.ops.rules import (
     Result,
     check_kind,
     flops_per_element,
-    is_numpy_only,
     no_gradient,
-    numpy_call,
     numpy_name,
     pointwise_axes,
     pointwise_infer,
@@ -59,35 +67,7 @@ def _row(
     )
 
 
-def _test_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch's tests of single numbers take no `out`."""
-
-    def bind(call: LocalCall) -> Callable[[], object]:
-        import torch
-
-        if is_numpy_only(*call.inputs):
-            return numpy_call(call, reference)
-        function, (x,), out = getattr(torch, name), call.inputs, call.out
-        return lambda: out.copy_(function(x))
-
-    return bind
-
-
-def _sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch's sign of nan is 0, the standard's is nan."""
-
-    def bind(call: LocalCall) -> Callable[[], object]:
-        import torch
-
-        (x,), out = call.inputs, call.out
-        if not out.dtype.is_floating_point:
-            return torch_kernel("sgn", reference)(call)
-        return lambda: torch.where(x == x, torch.sgn(x), x, out=out)
-
-    return bind
-
-
-def _c(value: float, like: Node) -> Node:
+def _c(value: complex, like: Node) -> Node:
     return constant(value, like.dtype)
 
 
@@ -132,8 +112,40 @@ def _scaled(factor: Callable[[Node], Node]) -> Vjp:
     return lambda node, g: (multiply(g, factor(node)),)
 
 
+# Cotangents of complex numbers: a change dz of z changes the result by the real part of g·dz.
+def conj(x: Node) -> Node:
+    """The complex conjugate; x itself where it is real."""
+    return call("conj", x) if x.dtype.kind == "complex" else x
+
+
+def real(x: Node) -> Node:
+    """The real part; x itself where it is real."""
+    return call("real", x) if x.dtype.kind == "complex" else x
+
+
+def _abs_vjp(node: Node, g: Node) -> Gradients:
+    direction = call("sign", _x(node))
+    return (multiply(astype(g, direction.dtype), conj(direction)),)
+
+
+def _imag_vjp(node: Node, g: Node) -> Gradients:
+    if _x(node).dtype.kind != "complex":
+        return (None,)
+    return (multiply(astype(g, _x(node).dtype), _c(-1j, _x(node))),)
+
+
 def _x(node: Node) -> Node:
     return node.inputs[0]
+
+
+def _sign_vjp(node: Node, g: Node) -> Gradients:
+    """Constant along the real line; z / |z| turns with the part of dz across z."""
+    if node.dtype.kind != "complex":
+        return (None,)
+    x, zero = _x(node), _c(0, g)
+    along = multiply(astype(real(multiply(g, node)), g.dtype), conj(node))
+    length = astype(call("abs", x), g.dtype)
+    return (where(call("equal", x, zero), zero, divide(subtract(g, along), length)),)
 
 
 def _square(x: Node) -> Node:
@@ -199,17 +211,23 @@ _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
 
 UNARY = (
     _row("negative", "numeric", "(-{0})", lambda n, g: (negative(g),)),
-    _row("abs", "numeric", "abs({0})", _scaled(lambda n: call("sign", _x(n))), result=real_dtype),
-    _row("sign", "numeric", "np.sign({0})", no_gradient, kernel=_sign_kernel, flops=2),
+    _row("abs", "numeric", "abs({0})", _abs_vjp, result=real_dtype),
+    _row("conj", "numeric", "{0}", lambda n, g: (conj(g),), torch="conj_physical", numpy=np.conj),
+    _row("real", "numeric", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
+         kernel=part_kernel, result=real_dtype),
+    _row("imag", "numeric", "0", _imag_vjp, kernel=part_kernel, result=real_dtype),
+    _row("sign", "numeric", "np.sign({0})", _sign_vjp, kernel=sign_kernel, flops=2),
     _row("square", "numeric", "({0} * {0})", _scaled(lambda n: add(_x(n), _x(n)))),
     _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: negative(_square(n)))),
     _row("sqrt", "floating", "np.sqrt({0})",
          lambda n, g: (divide(g, add(n, n)),), flops=4),
     _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10),
-    _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: add(n, _c(1, n))), flops=12),
+    _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: add(n, _c(1, n))),
+         numpy=expm1, kernel=exact_complex_kernel, flops=12),
     _row("log", "floating", "np.log({0})", lambda n, g: (divide(g, _x(n)),), flops=10),
     _row("log1p", "floating", "np.log1p({0})",
-         lambda n, g: (divide(g, add(_x(n), _c(1, n))),), flops=12),
+         lambda n, g: (divide(g, add(_x(n), _c(1, n))),),
+         kernel=exact_complex_kernel, flops=12),
     _row("log2", "floating", "np.log2({0})",
          lambda n, g: (divide(g, multiply(_x(n), _c(_LN2, n))),), flops=10),
     _row("log10", "floating", "np.log10({0})",
@@ -223,7 +241,7 @@ UNARY = (
          numpy=np.arcsin, flops=16),
     _row("acos", "floating", "np.arccos({0})",
          lambda n, g: (negative(divide(g, call("sqrt", _one_minus_square(_x(n))))),),
-         numpy=np.arccos, flops=16),
+         numpy=np.arccos, kernel=exact_complex_kernel, flops=16),
     _row("atan", "floating", "np.arctan({0})",
          lambda n, g: (divide(g, _one_plus_square(_x(n))),), numpy=np.arctan, flops=16),
     _row("sinh", "floating", "np.sinh({0})", _scaled(lambda n: call("cosh", _x(n))), flops=14),
@@ -239,11 +257,12 @@ UNARY = (
          lambda n, g: (divide(g, _one_minus_square(_x(n))),), numpy=np.arctanh, flops=16),
     _row("floor", "real", "np.floor({0})", no_gradient),
     _row("ceil", "real", "np.ceil({0})", no_gradient),
-    _row("round", "real", "np.rint({0})", no_gradient, numpy=np.round),
+    _row("round", "numeric", "np.rint({0})", no_gradient, numpy=np.round, kernel=round_kernel),
     _row("trunc", "real", "np.trunc({0})", no_gradient),
-    _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_, kernel=_test_kernel),
-    _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_, kernel=_test_kernel),
-    _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_, kernel=_test_kernel),
+    _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_, kernel=flag_kernel),
+    _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_, kernel=flag_kernel),
+    _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_, kernel=flag_kernel),
+    _row("signbit", "real floating", "np.signbit({0})", no_gradient, result=bool_),
     _row("logical_not", "bool", "(not {0})", no_gradient),
     _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
          torch="bitwise_not", numpy=np.invert),
@@ -258,7 +277,8 @@ BINARY = (
          lambda n, g: (divide(g, n.inputs[1]),
                        negative(divide(multiply(g, n), n.inputs[1])))),
     _row("floor_divide", "real", "({0} // {1})", no_gradient, flops=4),
-    _row("remainder", "real", "np.mod({0}, {1})", _remainder_vjp, flops=4),
+    _row("remainder", "real", "np.mod({0}, {1})", _remainder_vjp,
+         kernel=remainder_kernel, flops=4),
     _row("power", "numeric", "({0} ** {1})", _power_vjp,
          torch="pow", numpy=np.power, flops=20),
     _row("maximum", "real", "({0} if {0} > {1} or {0} != {0} else {1})",
@@ -271,6 +291,8 @@ BINARY = (
     _row("logaddexp", "real floating", "np.logaddexp({0}, {1})", _logaddexp_vjp, flops=20),
     _row("copysign", "real floating", "np.copysign({0}, {1})",
          lambda n, g: (multiply(g, multiply(call("sign", n), call("sign", n.inputs[0]))), None)),
+    _row("nextafter", "real floating", "np.nextafter({0}, {1})", no_gradient,
+         kernel=nextafter_kernel),
     _row("equal", "any", "({0} == {1})", no_gradient, torch="eq", numpy=np.equal, result=bool_),
     _row("not_equal", "any", "({0} != {1})", no_gradient,
          torch="ne", numpy=np.not_equal, result=bool_),
@@ -329,7 +351,8 @@ def _astype_kernel(call: LocalCall) -> Callable[[], object]:
 
 
 def _astype_vjp(node: Node, g: Node) -> Gradients:
-    return (apply(ASTYPE, g, dtype=node.inputs[0].dtype),)
+    dtype = node.inputs[0].dtype
+    return (astype(g if dtype.kind == "complex" else real(g), dtype),)
 
 
 def _astype_reference(x: Any, *, dtype: DType) -> Any:

@@ -72,8 +72,8 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, cell: Any) -> Node
     return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=cell)
 
 
-def parameter(value: Number, dtype: DType) -> Node:
-    """A Python number of the user's, as a 0-d array of `dtype`."""
+def parameter(value: Number | None, dtype: DType) -> Node:
+    """A Python number of the user's, as a 0-d array of `dtype`; None: one that is given later."""
     return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, value=value)
 
 

@@ -1,6 +1,6 @@
-"""Matrix products: `matmul` as users write it, and `gemm` as the passes shape it.
+"""`gemm`: the product of two matrices as the passes shape it.
 
-`gemm` is matmul with everything folded in that a BLAS call can do: transposed operands, a bias
+It is a contraction with everything folded in that a BLAS call can do: transposed operands, a bias
 row, an activation, and accumulation onto a third operand (`c + alpha·a·b`, the weight update).
 Users never write it; `passes/simplify.py` and `passes/fuse.py` make it.
 """
@@ -13,90 +13,13 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.core.shapes import broadcast
-from magmath.errors import DTypeError, ShapeError
+from magmath.errors import ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.manipulation import transpose
 from magmath.ops.native_emit import NativeCall, Operand, Writer, literal
-from magmath.ops.reductions import sum_to
-from magmath.ops.rules import LETTERS, check_kind
+from magmath.ops.panels import in_panels
 
-
-def _matmul_infer(a: Node, b: Node) -> tuple[Shape, DType]:
-    check_kind("matmul", "numeric", a.dtype)
-    if a.dtype != b.dtype:
-        raise DTypeError(f"matmul: operands have types {a.dtype} and {b.dtype}")
-    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
-        raise ShapeError(
-            f"matmul: needs (…, m, k) @ (…, k, n), was given {a.shape} @ {b.shape}"
-            + (f": {a.shape[-1]} is not {b.shape[-2]}" if a.ndim > 1 < b.ndim else "")
-        )
-    batch = broadcast("matmul", a.shape[:-2], b.shape[:-2])
-    return (*batch, a.shape[-2], b.shape[-1]), a.dtype
-
-
-def _batch_letters(shape: Shape, result: Shape) -> str:
-    offset = len(result) - len(shape)
-    return "".join(
-        LETTERS[offset + d] if extent == result[offset + d] else "."
-        for d, extent in enumerate(shape)
-    )
-
-
-def _matmul_axes(node: Node) -> str:
-    a, b = node.inputs
-    batch = node.shape[:-2]
-    m, n, k = LETTERS[len(batch)], LETTERS[len(batch) + 1], LETTERS[len(batch) + 2]
-    left, right = _batch_letters(a.shape[:-2], batch), _batch_letters(b.shape[:-2], batch)
-    return f"{left}{m}{k},{right}{k}{n}->{LETTERS[: len(batch)]}{m}{n}"
-
-
-def _matmul_vjp(node: Node, g: Node) -> Gradients:
-    a, b = node.inputs
-    return (
-        sum_to(matmul(g, transpose(b)), a.shape),
-        sum_to(matmul(transpose(a), g), b.shape),
-    )
-
-
-def _product_flops(node: Node) -> float:
-    a = node.inputs[0]
-    k = a.shape[-2] if node.attributes.get("transpose_a") else a.shape[-1]
-    return 2.0 * node.size * k
-
-
-def _product_efficiency(shape: Shape) -> float:
-    """Narrow results fill the processor's registers badly: half speed at 16 rows or columns."""
-    rows, columns = shape[-2:]
-    return (rows / (rows + 16.0)) * (columns / (columns + 16.0)) if rows and columns else 1.0
-
-
-def _matmul_kernel(call: LocalCall) -> Callable[[], object]:
-    a, b = call.inputs
-    return call.context.gemm(call.out, a, b)
-
-
-MATMUL = Operation(
-    name="matmul",
-    infer=_matmul_infer,
-    axes=_matmul_axes,
-    reduction="sum",
-    vjp=_matmul_vjp,
-    kernel=_matmul_kernel,
-    native=None,
-    reference=np.matmul,
-    flops=_product_flops,
-    efficiency=_product_efficiency,
-)
-
-
-def matmul(a: Node, b: Node) -> Node:
-    """The matrix product of (…, m, k) and (…, k, n)."""
-    return apply(MATMUL, a, b)
-
-
-# gemm ---------------------------------------------------------------------------------------
+TILED_MOST = 6e8  # multiplications up to which `kernels/tiled.py` is ahead (docs/benchmarks.md)
 # operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`
 
 
@@ -109,12 +32,13 @@ def _gemm_infer(
     bias: bool,
     activation: str,
     accumulate: bool,
+    dtype: DType,
 ) -> tuple[Shape, DType]:
     m, k = a.shape[::-1] if transpose_a else a.shape
     k2, n = b.shape[::-1] if transpose_b else b.shape
     if k != k2 or a.dtype != b.dtype or len(rest) != bias + 2 * accumulate:
         raise ShapeError(f"gemm: operands {a}, {b} and {rest} do not fit")
-    return (m, n), a.dtype
+    return (m, n), dtype
 
 
 def _gemm_axes(node: Node) -> str:
@@ -128,6 +52,16 @@ def _gemm_axes(node: Node) -> str:
     if attributes["accumulate"]:
         operands += ["mn", ""]
     return f"{','.join(operands)}->mn"
+
+
+def _gemm_flops(node: Node) -> float:
+    a = node.inputs[0]
+    return 2.0 * node.size * a.shape[-2 if node.attributes["transpose_a"] else -1]
+
+
+def product_efficiency(rows: int, columns: int) -> float:
+    """Narrow results fill the processor's registers badly: half speed at 16 rows or columns."""
+    return (rows / (rows + 16.0)) * (columns / (columns + 16.0)) if rows and columns else 1.0
 
 
 def _no_vjp(node: Node, g: Node) -> Gradients:
@@ -163,6 +97,7 @@ def _gemm_reference(
     bias: bool,
     activation: str,
     accumulate: bool,
+    dtype: DType,
 ) -> Any:
     product = (a.T if transpose_a else a) @ (b.T if transpose_b else b)
     if bias:
@@ -188,7 +123,8 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
     transpose_a = bool(attributes.get("transpose_a"))
     transpose_b = bool(attributes.get("transpose_b"))
     leading = [_leading(x) for x in (a, b, out)]
-    if len(out.shape) != 2 or None in leading or out.dtype.name not in ("float32", "float64"):
+    blas = out.dtype.name in ("float32", "float64") and a.dtype == out.dtype
+    if len(out.shape) != 2 or None in leading or not blas:
         return False
     m, n = out.shape
     k = a.shape[0] if transpose_a else a.shape[1]
@@ -198,16 +134,35 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
     if accumulate and rest[-2].name != out.name:
         with w.loops(out.shape) as indices:
             w.line(f"{out.at(indices)} = {rest[-2].at(indices)}")
+    bias = rest[0] if attributes.get("bias") else None
+    relu = attributes.get("activation") == "relu"
+    beta = one if accumulate else zero
+    if _tiles_well(m, n, k) and not (transpose_a and transpose_b) and _is_row(bias):
+        row = "0" if bias is None else f"address({bias.name})"
+        w.line(
+            f"tiled_gemm({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
+            f"address({a.name}), {leading[0]}, address({b.name}), {leading[1]}, {beta}, "
+            f"address({out.name}), {leading[2]}, {row}, {int(relu)})"
+        )
+        return True
     w.line(
         f"gemm({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, {a.name}, {leading[0]}, "
-        f"{b.name}, {leading[1]}, {one if accumulate else zero}, {out.name}, {leading[2]})"
+        f"{b.name}, {leading[1]}, {beta}, {out.name}, {leading[2]})"
     )
-    _emit_epilogue(w, out, rest[0] if attributes.get("bias") else None, attributes)
+    _emit_epilogue(w, out, bias, relu)
     return True
 
 
-def _emit_epilogue(w: Writer, out: Operand, bias: Operand | None, attributes: Any) -> None:
-    relu = attributes.get("activation") == "relu"
+def _tiles_well(m: int, n: int, k: int) -> bool:
+    """True where our own product beats OpenBLAS; both are single-threaded in native code."""
+    return min(m, n) > 1 and m * n * k <= TILED_MOST
+
+
+def _is_row(bias: Operand | None) -> bool:
+    return bias is None or bias.strides == (1,)
+
+
+def _emit_epilogue(w: Writer, out: Operand, bias: Operand | None, relu: bool) -> None:
     if bias is None and not relu:
         return
     with w.loops(out.shape) as indices:
@@ -229,8 +184,9 @@ GEMM = Operation(
     kernel=_gemm_kernel,
     native=emit_gemm,
     reference=_gemm_reference,
-    flops=_product_flops,
-    efficiency=_product_efficiency,
+    flops=_gemm_flops,
+    efficiency=lambda node, local: product_efficiency(*local),
+    ways=in_panels,
 )
 
 
@@ -243,8 +199,10 @@ def gemm(
     bias: bool = False,
     activation: str = "none",
     accumulate: bool = False,
+    dtype: DType | None = None,
 ) -> Node:
-    """A 2-D product with transposes, bias row, activation or accumulation folded in."""
+    """A 2-D product with transposes, bias row, activation or accumulation folded in; `dtype` is
+    that of the result, by default the operands'."""
     return apply(
         GEMM,
         a,
@@ -255,7 +213,8 @@ def gemm(
         bias=bias,
         activation=activation,
         accumulate=accumulate,
+        dtype=a.dtype if dtype is None else dtype,
     )
 
 
-OPERATIONS = {"matmul": MATMUL, "gemm": GEMM}
+OPERATIONS = {"gemm": GEMM}

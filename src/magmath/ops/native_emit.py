@@ -40,13 +40,15 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """One instruction to be written: its result, operands, attributes and result's global place."""
+    """One instruction to be written: its result, operands, attributes, the result's global place,
+    and the shapes of the whole arrays."""
 
     out: Operand
     inputs: list[Operand]
     attributes: Mapping[str, Any]
     offset: tuple[str, ...] = ()  # expressions: global index of the local result's first element
     shape: Shape = ()  # the result's global shape
+    shapes: tuple[Shape, ...] = ()  # the operands'
 
 
 @dataclass
@@ -177,22 +179,3 @@ def emit_copy(w: Writer, call: NativeCall) -> None:
     """Copy an operand, stretched to the result's shape."""
     with w.loops(call.out.shape) as indices:
         w.line(f"{call.out.at(indices)} = {call.inputs[0].at(indices)}")
-
-
-def emit_take(w: Writer, call: NativeCall) -> None:
-    """Copy the elements of one axis at the positions that the second operand holds."""
-    (x, positions), axis = call.inputs, call.attributes["axis"]
-    with w.loops(call.out.shape) as indices:
-        source = list(indices)
-        source[axis] = positions.at([indices[axis]])
-        w.line(f"{call.out.at(indices)} = {x.at(source)}")
-
-
-def emit_batch(w: Writer, call: NativeCall) -> None:
-    """Copy consecutive entries from a position known only now."""
-    x, position = call.inputs
-    first = w.name("p")
-    w.line(f"{first} = {position.at([])} + {call.offset[0]}")
-    with w.loops(call.out.shape) as indices:
-        index = indices[0]
-        w.line(f"{call.out.at([index])} = {x.name}[{first} + {index}]")

@@ -166,7 +166,7 @@ def _bool(_: DType) -> DType:
 
 
 REDUCTIONS = (
-    _row("sum", "numeric", accumulator, _sum_vjp, np.sum, "sum"),
+    _row("sum", "any", accumulator, _sum_vjp, np.sum, "sum"),
     _row("prod", "numeric", accumulator, _prod_vjp, np.prod, "prod"),
     _row("max", "real", _same, _extremum_vjp, np.max, "amax"),
     _row("min", "real", _same, _extremum_vjp, np.min, "amin"),
@@ -220,17 +220,20 @@ ARG = tuple(
 
 
 def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
-    check_kind("cumulative_sum", "numeric", x.dtype)
+    check_kind("cumulative_sum/cumulative_prod", "numeric", x.dtype)
     return x.shape, accumulator(x.dtype)
 
 
-def _cumulative_kernel(call: LocalCall) -> Callable[[], object]:
-    import torch
+def _cumulative_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
 
-    (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
-    if is_numpy_only(x, out):
-        return numpy_call(call, np.cumsum)
-    return lambda: torch.cumsum(x, axis, dtype=out.dtype, out=out)
+        (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
+        if is_numpy_only(x, out):
+            return numpy_call(call, reference)
+        return partial(getattr(torch, name), x, axis, dtype=out.dtype, out=out)
+
+    return bind
 
 
 def _cumulative_axes(node: Node) -> str:
@@ -238,28 +241,58 @@ def _cumulative_axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def _cumulative_vjp(node: Node, g: Node) -> Gradients:
-    """The sum of the cotangents from each position on: total minus those before, plus itself."""
-    axis = node.attributes["axis"]
+def _from_each_on(g: Node, axis: int) -> Node:
+    """The sum from each position to the end: the total minus what comes before it."""
     total = sum_(g, (axis,), True)
     before = apply(CUMULATIVE_SUM, g, axis=axis)
-    return (pointwise("add", pointwise("subtract", total, before), g),)
+    return pointwise("add", pointwise("subtract", total, before), g)
 
 
-CUMULATIVE_SUM = Operation(
-    name="cumulative_sum",
-    infer=_cumulative_infer,
-    axes=_cumulative_axes,
-    reduction=None,
-    vjp=_cumulative_vjp,
-    kernel=_cumulative_kernel,
-    native=None,
-    reference=np.cumsum,
-    flops=lambda node: float(node.size),
-)
+def _cumulative_sum_vjp(node: Node, g: Node) -> Gradients:
+    return (_from_each_on(g, node.attributes["axis"]),)
+
+
+def _cumulative_prod_vjp(node: Node, g: Node) -> Gradients:
+    """An element's slope is the product of the others, summed over the results that contain it.
+
+    That is result / element, but for zeros: at the first one it is the product with that zero left
+    out, and whatever comes after it only stands in products that are 0.
+    """
+    (x,), axis = node.inputs, node.attributes["axis"]
+    one, zero = constant(1, x.dtype), constant(0, x.dtype)
+    is_zero = pointwise("equal", x, zero)
+    number = apply(
+        CUMULATIVE_SUM, where(is_zero, constant(1, int64), constant(0, int64)), axis=axis
+    )
+    first = pointwise("logical_and", is_zero, pointwise("equal", number, constant(1, int64)))
+    rest = apply(CUMULATIVE_PROD, where(first, one, x), axis=axis)
+    before = divide(_from_each_on(multiply(g, node), axis), where(is_zero, one, x))
+    at_first = _from_each_on(multiply(g, rest), axis)
+    after = pointwise("greater", number, constant(0, int64))
+    return (where(first, at_first, where(after, zero, before)),)
+
+
+def _cumulative(name: str, torch_name: str, vjp: Vjp, reference: Callable[..., Any]) -> Operation:
+    return Operation(
+        name=name,
+        infer=_cumulative_infer,
+        axes=_cumulative_axes,
+        reduction=None,
+        vjp=vjp,
+        kernel=_cumulative_kernel(torch_name, reference),
+        native=None,
+        reference=reference,
+        flops=lambda node: float(node.size),
+    )
+
+
+CUMULATIVE_SUM = _cumulative("cumulative_sum", "cumsum", _cumulative_sum_vjp, np.cumsum)
+CUMULATIVE_PROD = _cumulative("cumulative_prod", "cumprod", _cumulative_prod_vjp, np.cumprod)
 
 BY_NAME = {operation.name: operation for operation in REDUCTIONS}
-OPERATIONS = {operation.name: operation for operation in (*REDUCTIONS, *ARG, CUMULATIVE_SUM)}
+OPERATIONS = {
+    operation.name: operation for operation in (*REDUCTIONS, *ARG, CUMULATIVE_SUM, CUMULATIVE_PROD)
+}
 
 
 def reduce(name: str, x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:

@@ -6,8 +6,10 @@ torch is imported when the first kernel is bound, not when the tables are built.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import broadcast
@@ -18,7 +20,7 @@ from magmath.graph.operation import Gradients, Infer, Kernel
 if TYPE_CHECKING:
     import torch
 
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LETTERS = "abcdefghijklmnopqrstuvwxyzαβγδεζηθικλμνξοπρτυφχψω"  # upper-case ones follow these
 
 KINDS: dict[str, frozenset[str]] = {
     "any": frozenset({"bool", "int", "uint", "float", "complex"}),
@@ -88,20 +90,31 @@ def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """
 
     def bind(call: LocalCall) -> Callable[[], object]:
-        import torch
-
         if is_numpy_only(call.out, *call.inputs):
             return numpy_call(call, reference)
-        return partial(getattr(torch, name), *call.inputs, out=call.out)
+        return partial(_torch(name), *call.inputs, out=call.out)
 
     return bind
 
 
 def is_numpy_only(*tensors: torch.Tensor) -> bool:
     """True if one is of a type that torch stores but hardly computes with."""
+    return not _numpy_only().isdisjoint([tensor.dtype for tensor in tensors])
+
+
+@cache
+def _torch(name: str) -> Callable[..., object]:
     import torch
 
-    return any(t.dtype in (torch.uint16, torch.uint32, torch.uint64) for t in tensors)
+    function: Callable[..., object] = getattr(torch, name)
+    return function
+
+
+@cache
+def _numpy_only() -> frozenset[torch.dtype]:
+    import torch
+
+    return frozenset({torch.uint16, torch.uint32, torch.uint64})
 
 
 def as_signed(tensor: torch.Tensor) -> torch.Tensor:
@@ -126,7 +139,8 @@ def numpy_call(call: LocalCall, reference: Callable[..., Any]) -> Callable[[], o
     out, inputs = call.out.numpy(), [tensor.numpy() for tensor in call.inputs]
 
     def run() -> None:
-        out[...] = reference(*inputs, **call.attributes)
+        with np.errstate(all="ignore"):  # as torch does: inf and nan say it
+            out[...] = reference(*inputs, **call.attributes)
 
     return run
 

@@ -86,7 +86,7 @@ class _Minimizing:
         self.expression = expression
         self.variables = tuple(variables)
         self.engine = session.engine()
-        self.rate = self.engine.placed(parameter(optimizer.rate(0), expression.dtype))
+        self.rate = parameter(optimizer.rate(0), expression.dtype)
         states = make_states(optimizer, self.variables)
         count = variable("count", 0.0) if optimizer.counts else None
         graph = update_graph(

@@ -19,10 +19,14 @@ def compute_seconds(
     for axis, count in enumerate(output.mesh.shape):
         used = output.dim_of(axis) is not None or output.partial[axis] is not None
         share *= count if used else 1
-    speed = environment.flops * node.operation.efficiency(
-        output.local_shape(output.mesh.workers[0])
-    )
-    touched = sum(layout.max_local_size for layout in (*inputs, output)) * node.dtype.itemsize
+    local = output.local_shape(output.mesh.workers[0])
+    speed = environment.flops * node.operation.efficiency(node, local)
+    if node.operation.lapack and output.mesh.size == 1 and environment.shares_memory:
+        speed *= environment.workers  # while it computes, the others wait and lend their threads
+    sizes = [layout.max_local_size for layout in (*inputs, output)]
+    if node.operation.selects:
+        sizes[0] = min(sizes[0], sizes[-1])
+    touched = sum(sizes) * node.dtype.itemsize
     return max(node.operation.flops(node) / share / speed, touched / environment.bandwidth)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
+from magmath.ops.panels import PANEL_BYTES
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,9 @@ class Environment:
     flops, bandwidth   of one worker: arithmetic operations and bytes of local memory a second
     link               latency and bandwidth between workers
     deterministic      results must not depend on the number of workers
+    memory             bytes that a worker may hold, or None
+    workspace          bytes of moved operands that an operation should need on a worker at a time,
+                       where it can be computed in parts
     """
 
     mesh: Mesh
@@ -23,12 +28,25 @@ class Environment:
     deterministic: bool = False
     flops: float = 1e11
     bandwidth: float = 1e10
+    memory: int | None = None
+    workspace: int = PANEL_BYTES
 
     @property
     def workers(self) -> int:
         """The number of workers."""
         return self.mesh.size
 
+    @property
+    def first(self) -> Mesh:
+        """The first worker alone: it computes what cannot be divided, with everybody's threads."""
+        return Mesh((1,), None, self.mesh.workers[:1])
+
     def whole(self, shape: tuple[int, ...], shared: bool = False) -> Layout:
         """Replicated over all workers; stored once if `shared` and they share memory."""
-        return Layout.whole(shape, self.mesh, shared=shared and self.shares_memory)
+        several = self.workers > 1 and self.shares_memory
+        return _whole(shape, self.mesh, shared and several)
+
+
+@lru_cache(maxsize=4096)
+def _whole(shape: tuple[int, ...], mesh: Mesh, shared: bool) -> Layout:
+    return Layout.whole(shape, mesh, shared=shared)

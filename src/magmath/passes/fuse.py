@@ -1,8 +1,9 @@
 """Fuse: fold into a matrix product what one BLAS call or its epilogue can do.
 
-Works on a placed graph, so it folds only what lies on the same worker in the same layout: a bias
-row, a ReLU, and the weight update `w - rate·(xᵀ·d)`, which becomes one accumulating product where
-no reduction over workers stands between.
+Works on a placed graph, so it folds only what lies on the same worker in the same layout: the
+conversion of the result back to half types, a bias row, a ReLU, and the weight update
+`w - rate·(xᵀ·d)`, which becomes one accumulating product where no reduction over workers stands
+between.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from collections.abc import Callable
 from magmath.graph import Graph, Node, users_of
 from magmath.graph.operation import apply
 from magmath.ops.elementwise import negative
-from magmath.ops.linalg import GEMM
 from magmath.passes.simplify import is_constant, merge_equal
 
 
 def fuse(graph: Graph) -> Graph:
     """The graph with biases, activations and updates folded into their products."""
-    for rule in (_bias, _activation, _update):
+    for rule in (_conversion, _bias, _activation, _update):
         graph = _folded(graph, rule)
     return merge_equal(graph)
 
 
 Rule = Callable[[Node, set[Node]], Node | None]
+PRODUCTS = ("gemm", "contract")
 
 
 def _folded(graph: Graph, rule: Rule) -> Graph:
@@ -37,7 +38,7 @@ def _folded(graph: Graph, rule: Rule) -> Graph:
         inputs = tuple(new[source] for source in node.inputs)
         current = node if inputs == node.inputs else node.replace(inputs)
         new[node] = rule(current, single) or current
-        if new[node].name == "gemm" and len(users[node]) == 1 and node not in wanted:
+        if new[node].name in PRODUCTS and len(users[node]) == 1 and node not in wanted:
             single.add(new[node])
     return graph.mapped(new)
 
@@ -45,16 +46,31 @@ def _folded(graph: Graph, rule: Rule) -> Graph:
 def _remade(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
     """`product` with more folded in, in the place of `node`."""
     attributes = {**product.attributes, **changes}
-    made = apply(GEMM, *product.inputs, *rest, line=node.line, **attributes)
+    made = apply(product.operation, *product.inputs, *rest, line=node.line, **attributes)
     made.layout = node.layout
     return made
 
 
 def _is_plain(product: Node, single: set[Node]) -> bool:
     attributes = product.attributes
-    return product in single and not (
-        attributes["bias"] or attributes["accumulate"] or attributes["activation"] != "none"
+    return (
+        product in single
+        and product.name == "gemm"
+        and not (
+            attributes["bias"] or attributes["accumulate"] or attributes["activation"] != "none"
+        )
     )
+
+
+def _conversion(node: Node, single: set[Node]) -> Node | None:
+    """A product of half types, converted back to them."""
+    if node.name != "astype":
+        return None
+    product = node.inputs[0]
+    back = product in single and product.inputs[0].dtype == node.dtype
+    if not back or product.layout != node.layout:
+        return None
+    return _remade(product, node, dtype=node.dtype)
 
 
 def _bias(node: Node, single: set[Node]) -> Node | None:
@@ -73,7 +89,9 @@ def _activation(node: Node, single: set[Node]) -> Node | None:
     if node.name != "maximum" or not is_constant(node.inputs[1], 0):
         return None
     product = node.inputs[0]
-    if product not in single or product.attributes["activation"] != "none":
+    if product not in single or product.name != "gemm":
+        return None
+    if product.attributes["activation"] != "none":
         return None
     if product.attributes["accumulate"] or product.layout != node.layout:
         return None

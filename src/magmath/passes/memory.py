@@ -1,9 +1,10 @@
 """Memory: which nodes lie in the storage of others, and what the rest needs.
 
-A redistribution that only narrows is a view. What is gathered by workers that share memory is
-computed directly in the shared copy. An output with a target is computed in the target's storage
-where that is safe. An element-wise result takes the place of an operand that dies. Everything else
-gets its own place in the program's arena, from its first to its last use.
+A redistribution that only narrows is a view, and so is a slice. What is gathered by workers that
+share memory is computed directly in the shared copy. An output with a target is computed in the
+target's storage where that is safe, and a product that others are added to in that of their sum. An
+element-wise result takes the place of an operand that dies. Everything else gets its own place in
+the program's arena, from its first to its last use.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from dataclasses import dataclass, field
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
 from magmath.passes.schedule import Schedule
-from magmath.passes.transfer import can_publish, crosses, is_view
+from magmath.passes.transfer import can_publish, crosses, is_part, is_view
 
 
 @dataclass
 class Storage:
-    """`alias[n]`: the node in whose storage n lies; `window`: nodes that other workers read;
-    `copied`: outputs that end with a copy into their target (or into an array of their own)."""
+    """`alias[n]`: the node in whose storage n lies, and `start[n]` where in it, if n is a slice;
+    `window`: nodes that other workers read; `copied`: outputs that end with a copy into their
+    target (or into an array of their own)."""
 
     alias: dict[Node, Node] = field(default_factory=dict)
+    start: dict[Node, tuple[int, ...]] = field(default_factory=dict)
     window: set[Node] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
 
@@ -38,10 +41,22 @@ def memory(graph: Graph, schedule: Schedule) -> Storage:
     for node in schedule.order:
         if node.name == "redistribute" and is_view(_layout(node.inputs[0]), _layout(node)):
             storage.alias[node] = node.inputs[0]
+        elif node.name == "slice" and _is_part(node):
+            storage.alias[node] = node.inputs[0]
+            storage.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])
     _outputs(graph, schedule, storage)
     _windows(schedule, storage, set(graph.outputs))
+    _accumulated(graph, storage)
     _in_place(graph, schedule, storage)
     return storage
+
+
+def _is_part(node: Node) -> bool:
+    """True for a slice that every worker finds in its own tile of the operand."""
+    bounds = node.attributes["bounds"]
+    if any(step != 1 for _, _, step in bounds):
+        return False
+    return is_part(_layout(node.inputs[0]), _layout(node), tuple([first for first, _, _ in bounds]))
 
 
 def _layout(node: Node) -> Layout:
@@ -80,7 +95,8 @@ def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> b
 
 
 def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
-    """True if `writer` may write where it reads: element by element, or accumulating."""
+    """True if `writer` may write where it reads: element by element, accumulating, or replacing
+    some elements of its first operand."""
     reading = [i for i, x in enumerate(writer.inputs) if storage.root(x) is target]
     if not reading:
         return True
@@ -88,6 +104,8 @@ def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
         return False
     if writer.operation.elementwise:
         return all(writer.inputs[i].shape == writer.shape for i in reading)
+    if writer.operation.updates:
+        return reading == [0]
     accumulates = writer.name == "gemm" and writer.attributes["accumulate"]
     return bool(accumulates and reading == [len(writer.inputs) - 2])
 
@@ -105,8 +123,22 @@ def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
                 storage.alias[source] = node
 
 
+def _accumulated(graph: Graph, storage: Storage) -> None:
+    """What a product is accumulated onto is computed where the result lies."""
+    users = users_of(graph.nodes)
+    kept = set(graph.roots)
+    for node in graph.nodes:
+        if node.name != "gemm" or not node.attributes["accumulate"]:
+            continue
+        onto = node.inputs[-2]
+        computed = onto.name == "gemm" and onto not in kept and onto not in storage.alias
+        if computed and users[onto] == [node] and onto.layout == node.layout:
+            storage.alias[onto] = node
+
+
 def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
-    """Element-wise results take the storage of an operand that is not needed any more."""
+    """Results take the storage of an operand that is not needed any more: element-wise ones that
+    of any, an array that is written in part its own."""
     position = {node: i for i, node in enumerate(schedule.order)}
     users = users_of(graph.nodes)
     kept = set(graph.roots)
@@ -118,10 +150,12 @@ def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
         last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
     for node in schedule.order:
         fixed = node in storage.alias or node in kept or node in storage.window
-        if not node.operation.elementwise or fixed:
+        if not (node.operation.elementwise or node.operation.updates) or fixed:
             continue
-        for x in node.inputs:
+        for x in node.inputs if node.operation.elementwise else node.inputs[:1]:
             root = storage.root(x)
+            if node.operation.updates and any(storage.root(v) is root for v in node.inputs[1:]):
+                break
             private = not (root.is_leaf or root in kept or root in storage.window)
             same = (root.shape, root.dtype, root.layout) == (node.shape, node.dtype, node.layout)
             if private and same and root.name != "constant" and last[root] <= position[node]:

@@ -1,26 +1,29 @@
 """Place: choose a layout for every node and insert the redistributions that this needs.
 
-The candidates of a node follow from its index structure: on each mesh axis one letter is split, or
-none. A letter of the result splits it; a letter that is summed over leaves a pending reduction. The
-cuts are those that an operand has already, or even ones. Each candidate is priced: moving operands
-into place (copies made before are free), the local arithmetic, and what its result must still go
-through; the cheapest is taken, node by node. Whatever layouts users chose, the result is the same.
+The candidates of a node (`passes/candidates.py`) are priced: moving operands into place (copies
+made before are free), the local arithmetic, and what the result must still go through; the cheapest
+that fits the memory is taken, node by node. An operation that can also be computed as a graph of
+others is placed in every such way, and the cheapest stays. Whatever layouts users chose, the result
+is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
 
 from magmath.graph import Graph, Node
-from magmath.graph.structure import LOGICAL_PARTS, Structure, logical_letter, structure_of
-from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts, plan, price
+from magmath.graph.structure import structure_of
+from magmath.layout import Layout, plan, price
 from magmath.layout.redistribution import SMALL
 from magmath.ops.movement import redistribute
+from magmath.ops.panels import panels_of
+from magmath.passes.candidates import Candidate, candidates, is_contraction
 from magmath.passes.compute import compute_seconds, reduction_seconds
 from magmath.passes.environment import Environment
+from magmath.passes.reduced import reduced
 
 RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is taken
 
@@ -42,6 +45,40 @@ def place(graph: Graph, environment: Environment) -> Graph:
     return Graph(outputs, graph.targets, emitted)
 
 
+@dataclass(frozen=True)
+class Option:
+    """A candidate with its price: predicted seconds, bytes between workers and messages, and the
+    bytes that a worker needs for moved operands and the result."""
+
+    candidate: Candidate
+    seconds: float
+    moved: int
+    messages: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `place` chooses from at a contraction, the option taken first; or, where that would need
+    too much memory at a time, the number of `panels` that are summed one after the other."""
+
+    node: Node
+    options: list[Option]
+    panels: int
+
+
+def choices(graph: Graph, environment: Environment) -> list[Choice]:
+    """What `place` chooses from at each contraction of a graph."""
+    placing = _Placing(environment, _wanted_layouts(graph))
+    found = []
+    for node in graph.nodes:
+        options = placing.options(node) if is_contraction(structure_of(node)) else None
+        placing.place(node)
+        if options is not None:
+            found.append(Choice(node, options, panels_of(node, placing.taken.get(node, node))))
+    return found
+
+
 def _padded_targets(graph: Graph) -> tuple[Node | None, ...]:
     return graph.targets or (None,) * len(graph.outputs)
 
@@ -52,22 +89,17 @@ def _wanted_layouts(graph: Graph) -> dict[Node, Layout]:
     return {node: t.layout for node, t in pairs if t is not None and t.layout is not None}
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A way to compute a node: the layouts of its operands and of its result."""
-
-    inputs: tuple[Layout, ...]
-    output: Layout
-
-
 @dataclass
 class _Placing:
     """The state of one pass: what each node became, and the copies made so far."""
 
     environment: Environment
     wanted: Mapping[Node, Layout]
-    new: dict[Node, Node] = field(default_factory=dict)
-    copies: dict[tuple[Node, Layout], Node] = field(default_factory=dict)
+    new: ChainMap[Node, Node] = field(default_factory=ChainMap)
+    copies: ChainMap[tuple[Node, Layout], Node] = field(default_factory=ChainMap)
+    cost: int = 0  # of all that has been placed, in units of RESOLUTION
+    taken: dict[Node, Node] = field(default_factory=dict)  # graphs that stand for a node
+    workspace: int = 0  # the most bytes that an operation needs for moved operands
 
     def place(self, node: Node) -> None:
         if node.is_leaf:
@@ -76,20 +108,87 @@ class _Placing:
             assert node.layout is not None
             self.new[node] = self.moved(self.new[node.inputs[0]], node.layout)
         else:
+            self._place_cheapest(node)
+
+    def _place_cheapest(self, node: Node) -> None:
+        """Place a node as it stands, or as the cheapest of the graphs that compute the same."""
+        layouts = [_layout(self.new[source]) for source in node.inputs]
+        ways = [] if self.environment.deterministic else node.operation.ways(node, layouts)
+        if not ways:
             self.new[node] = self._placed(node)
+            return
+        trials = [(way, self._tried(node, way)) for way in (node, *ways)]
+        self.taken[node], best = min(trials, key=lambda trial: (trial[1].excess, trial[1].cost))
+        self.new.update(best.new.maps[0])
+        self.copies.update(best.copies.maps[0])
+        self.cost = best.cost
+        self.workspace = max(self.workspace, best.workspace)
+
+    @property
+    def excess(self) -> int:
+        """How far the workspace exceeds what an operation should need."""
+        return max(0, self.workspace - self.environment.workspace)
+
+    def _tried(self, node: Node, way: Node) -> _Placing:
+        """The state after this one in which `node` has been computed in a certain way."""
+        wanted = {**self.wanted, way: self.wanted[node]} if node in self.wanted else self.wanted
+        new, copies = self.new.new_child(), self.copies.new_child()
+        trial = _Placing(self.environment, wanted, new, copies, self.cost)
+        if way is node:
+            new[node] = trial._placed(node)
+        else:
+            trial._place_all(way)
+            new[node] = new[way]
+        return trial
+
+    def _place_all(self, node: Node) -> None:
+        """Place a node after all that it needs."""
+        if node not in self.new:
+            for source in node.inputs:
+                self._place_all(source)
+            self.place(node)
 
     def _placed_leaf(self, node: Node) -> Node:
         if node.layout is not None:
             return node
         return node.replace((), self.environment.whole(node.shape))
 
+    def options(self, node: Node) -> list[Option]:
+        """The candidates of a node whose operands are placed, in the order of preference."""
+        operands = [self.new[source] for source in node.inputs]
+        return [
+            Option(
+                candidate,
+                self._seconds(node, operands, candidate),
+                *self._traffic(node, operands, candidate),
+                self._memory(node, operands, candidate),
+            )
+            for _, candidate in self._ranked(node, operands)
+        ]
+
+    def _ranked(self, node: Node, operands: list[Node]) -> list[tuple[int, Candidate]]:
+        """The candidates that fit the memory (or all, where none does) and their costs, the
+        cheapest first, and of equally cheap ones that which moves least."""
+        layouts = tuple(_layout(operand) for operand in operands)
+        found = list(candidates(node, layouts, self.environment))
+        limit = self.environment.memory
+        if limit is not None:
+            fitting = [c for c in found if self._memory(node, operands, c) <= limit]
+            found = fitting or found
+        costs = [round(self._seconds(node, operands, c) / RESOLUTION) for c in found]
+        tied = costs.count(min(costs)) > 1
+        moved = [
+            self._traffic(node, operands, c)[0] if tied and cost == min(costs) else 0
+            for cost, c in zip(costs, found, strict=True)
+        ]
+        order = sorted(range(len(found)), key=lambda i: (costs[i], moved[i]))
+        return [(costs[i], found[i]) for i in order]
+
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
-        layouts = tuple(_layout(operand) for operand in operands)
-        best = min(
-            candidates(node, layouts, self.environment),
-            key=lambda c: self._cost(node, operands, c),
-        )
+        cost, best = self._ranked(node, operands)[0]
+        self.cost += cost
+        self.workspace = max(self.workspace, self._workspace(operands, best))
         moved = tuple(
             self.moved(operand, layout)
             for operand, layout in zip(operands, best.inputs, strict=True)
@@ -127,40 +226,73 @@ class _Placing:
     def resolved(self, node: Node) -> Node:
         """`node` without pending reductions."""
         layout = _layout(node)
-        return self.moved(node, _reduced(layout)) if layout.is_partial else node
+        return self.moved(node, reduced(layout)) if layout.is_partial else node
 
     # prices, in seconds -----------------------------------------------------------------------
 
-    def _cost(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
+    def _seconds(self, node: Node, operands: list[Node], candidate: Candidate) -> float:
         moves = sum(
             self._price(operand, layout)
             for operand, layout in zip(operands, candidate.inputs, strict=True)
         )
         compute = compute_seconds(node, candidate.inputs, candidate.output, self.environment)
-        seconds = moves + compute + self._afterwards(node, candidate)
-        return round(seconds / RESOLUTION)
+        return moves + compute + self._afterwards(node, candidate)
+
+    def _memory(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
+        """The bytes of moved operands and of the result on the busiest worker."""
+        result = candidate.output.max_local_size * node.dtype.itemsize
+        return self._workspace(operands, candidate) + result
+
+    def _workspace(self, operands: list[Node], candidate: Candidate) -> int:
+        """The bytes of moved operands on the busiest worker; what all share, each has a part of."""
+        total = 0
+        for operand, layout in zip(operands, candidate.inputs, strict=True):
+            if not self._is_there(operand, layout):
+                shared = layout.is_replicated and self.environment.shares_memory
+                nbytes = layout.max_local_size * operand.dtype.itemsize
+                total += nbytes // layout.mesh.size if shared else nbytes
+        return total
+
+    def _traffic(self, node: Node, operands: list[Node], candidate: Candidate) -> tuple[int, int]:
+        """The bytes and messages between workers: of the operands, and of a reduction."""
+        steps = [
+            (plan(_layout(operand), layout), operand.dtype.itemsize)
+            for operand, layout in zip(operands, candidate.inputs, strict=True)
+            if not self._is_there(operand, layout)
+        ]
+        if candidate.output.is_partial:
+            summed = plan(candidate.output, reduced(candidate.output))
+            steps.append((summed, node.dtype.itemsize))
+        return (
+            sum(step.total_bytes(itemsize) for step, itemsize in steps),
+            sum(step.messages for step, _ in steps),
+        )
+
+    def _is_there(self, operand: Node, layout: Layout) -> bool:
+        """True where an operand can be read in a layout without being moved."""
+        if _serves(_layout(operand), layout) or (operand, layout) in self.copies:
+            return True
+        shared = self.environment.whole(operand.shape, shared=True)
+        return layout.is_replicated and (operand, shared) in self.copies
 
     def _price(self, operand: Node, layout: Layout) -> float:
-        have = _layout(operand)
-        if _serves(have, layout) or (operand, layout) in self.copies:
+        if self._is_there(operand, layout):
             return 0.0
         if layout.is_replicated:
             shared = self.environment.whole(operand.shape, shared=True)
-            if (operand, shared) in self.copies:
-                return 0.0
             if layout.mesh == shared.mesh:
                 layout = shared
-        return _price(have, layout, operand.dtype.itemsize, self.environment)
+        return _price(_layout(operand), layout, operand.dtype.itemsize, self.environment)
 
     def _afterwards(self, node: Node, candidate: Candidate) -> float:
         """What the result must still go through: its reduction, its way to where it is wanted."""
         output, itemsize = candidate.output, node.dtype.itemsize
         cost = 0.0
         if output.is_partial:
-            reduced = _reduced(output)
-            cost += _price(output, reduced, itemsize, self.environment)
-            cost += reduction_seconds(node, reduced, self.environment)
-            output = reduced
+            summed = reduced(output)
+            cost += _price(output, summed, itemsize, self.environment)
+            cost += reduction_seconds(node, summed, self.environment)
+            output = summed
         if node in self.wanted:
             return cost + _price(output, self.wanted[node], itemsize, self.environment)
         if not output.is_replicated and all(x.is_replicated for x in candidate.inputs):
@@ -191,132 +323,3 @@ def _price(have: Layout, want: Layout, itemsize: int, environment: Environment) 
     if have == want:
         return 0.0
     return price(plan(have, want), itemsize, environment.link)
-
-
-def _reduced(layout: Layout) -> Layout:
-    """Where a pending reduction goes by default: split along the first dimension long enough."""
-    result = layout.without_partial()
-    for axis, reduction in enumerate(layout.partial):
-        if reduction is None:
-            continue
-        count = layout.mesh.shape[axis]
-        for d, extent in enumerate(layout.shape):
-            if result.splits[d] is None and extent >= count:
-                result = result.replace_split(d, Split.even(axis, extent, count))
-                break
-    return result
-
-
-# candidates ---------------------------------------------------------------------------------------
-
-
-def candidates(
-    node: Node, operands: tuple[Layout, ...], environment: Environment
-) -> Iterator[Candidate]:
-    """Every way to compute a node that its index structure allows, preferred ones first."""
-    structure = structure_of(node)
-    for mesh in _meshes(operands, environment):
-        choices = [
-            list(_choices(node, structure, operands, mesh, axis, environment))
-            for axis in range(mesh.ndim)
-        ]
-        for choice in product(*choices):
-            letters = [c[0] for c in choice if c is not None]
-            if len(set(letters)) == len(letters):
-                yield _candidate(node, structure, mesh, choice)
-
-
-Choice = tuple[str, Split] | None
-
-
-def _meshes(operands: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
-    meshes = [environment.mesh]
-    if environment.deterministic:
-        return meshes
-    for layout in operands:
-        if layout.boxes is None and layout.mesh not in meshes:
-            meshes.append(layout.mesh)
-    return meshes
-
-
-def _choices(
-    node: Node,
-    structure: Structure,
-    operands: tuple[Layout, ...],
-    mesh: Mesh,
-    axis: int,
-    environment: Environment,
-) -> Iterator[Choice]:
-    """On one mesh axis: each letter with each reasonable way to cut it, or no split at all."""
-    if mesh.shape[axis] > 1:
-        letters = _letters(node, structure, environment)
-        for letter, extent in letters.items():
-            for split in _splits(letter, extent, structure, operands, mesh, axis, environment):
-                yield letter, split
-    yield None
-
-
-def _letters(node: Node, structure: Structure, environment: Environment) -> dict[str, int]:
-    """The letters that may be split, the result's first."""
-    extents = structure.extents(node)
-    if environment.deterministic:
-        letter = logical_letter(structure, node)
-        return {} if letter is None else {letter: extents[letter]}
-    reduces = node.operation.reduction is not None
-    inner = [c for c in extents if c not in structure.output] if reduces else []
-    outer = [c for c in structure.output if c != "."]
-    return {c: extents[c] for c in (*outer, *inner) if extents[c] > 1}
-
-
-def _splits(
-    letter: str,
-    extent: int,
-    structure: Structure,
-    operands: tuple[Layout, ...],
-    mesh: Mesh,
-    axis: int,
-    environment: Environment,
-) -> list[Split]:
-    if environment.deterministic:
-        return [logical_split(axis, extent, mesh.shape[axis])]
-    found = [Split.even(axis, extent, mesh.shape[axis])]
-    for letters, layout in zip(structure.inputs, operands, strict=True):
-        if layout.boxes is None and layout.mesh == mesh:
-            for d, c in enumerate(letters):
-                split = layout.splits[d]
-                if c == letter and split is not None and split.axis == axis and split not in found:
-                    found.append(split)
-    return found
-
-
-@lru_cache(maxsize=4096)
-def logical_split(axis: int, extent: int, workers: int) -> Split:
-    """A split that cuts between logical parts, so that every worker count has the same parts."""
-    parts = even_cuts(extent, LOGICAL_PARTS)
-    shares = even_cuts(LOGICAL_PARTS, workers)
-    return Split(axis, Blocks(tuple(parts[share] for share in shares), tuple(range(workers))))
-
-
-def _candidate(
-    node: Node, structure: Structure, mesh: Mesh, choice: tuple[Choice, ...]
-) -> Candidate:
-    splits = {c[0]: c[1] for c in choice if c is not None}
-    inputs = tuple(
-        _bound(source.shape, letters, mesh, splits)
-        for letters, source in zip(structure.inputs, node.inputs, strict=True)
-    )
-    partial = tuple(
-        node.operation.reduction if c is not None and c[0] not in structure.output else None
-        for c in choice
-    )
-    return Candidate(inputs, _bound(node.shape, structure.output, mesh, splits, partial))
-
-
-def _bound(
-    shape: tuple[int, ...],
-    letters: str,
-    mesh: Mesh,
-    splits: Mapping[str, Split],
-    partial: tuple[str | None, ...] = (),
-) -> Layout:
-    return Layout(shape, mesh, tuple(splits.get(c) for c in letters), partial)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from magmath.graph import Graph, Node, topological, users_of
 from magmath.passes.transfer import crosses
 
+_VIEWS = ("redistribute", "slice")
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -35,7 +37,8 @@ class Schedule:
 def schedule(graph: Graph) -> Schedule:
     """An order that respects data, overwritten storage and meetings."""
     targets = {n: t for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None}
-    nodes = topological(sorted(graph.roots, key=_depths(graph).__getitem__))
+    depth = _depths(graph)
+    nodes = topological(sorted(graph.roots, key=depth.__getitem__), depth=depth)
     users = users_of(nodes)
     position = {node: i for i, node in enumerate(nodes)}
     after: dict[Node, set[Node]] = {node: set(node.inputs) for node in nodes}
@@ -94,18 +97,18 @@ def _writer(output: Node) -> Node:
 
 def _source(node: Node) -> Node:
     """The node whose storage this one may be a view of."""
-    while node.name == "redistribute":
+    while node.name in _VIEWS:
         node = node.inputs[0]
     return node
 
 
 def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:
-    """Nodes that read the target's storage, directly or through a redistribution (maybe a view)."""
+    """Nodes that read the target's storage, directly or through what may be a view of it."""
     found, stack = [], list(users[target])
     while stack:
         node = stack.pop()
         found.append(node)
-        if node.name == "redistribute":
+        if node.name in _VIEWS:
             stack.extend(users[node])
     return found
 

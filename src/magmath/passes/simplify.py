@@ -1,8 +1,9 @@
 """Simplify: one node for each value, and algebra that costs nothing.
 
-Equal nodes become one; matrix products of transposed matrices become `gemm` with the transpose
-folded in; stretching and filling disappear where the consumer broadcasts anyway; the mask of a
-ReLU is taken from its result, so that its argument need not be kept.
+What is written in other operations is expanded into them. Equal nodes become one; contractions take
+permuted operands as they are, and become `gemm` where they are products of two matrices; stretching
+and filling disappear where the consumer broadcasts anyway; the mask of a ReLU is taken from its
+result, so that its argument need not be kept.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Hashable, Sequence
 
 from magmath.core.shapes import broadcast
 from magmath.graph import Graph, Node, apply, rewrite, topological
+from magmath.ops.contraction import CONTRACT, Subscripts, product_dtype, subscripts_of
 from magmath.ops.elementwise import call
 from magmath.ops.linalg import gemm
+from magmath.passes.expand import expand
 
 
 def simplify(graph: Graph) -> Graph:
     """An equal graph with fewer and cheaper nodes."""
-    graph = rewrite(merge_equal(graph), _simpler)
+    graph = rewrite(merge_equal(expand(graph)), _simpler)
     return _masks_from_results(merge_equal(graph))
 
 
@@ -41,24 +44,45 @@ def merge_equal(graph: Graph) -> Graph:
 def _simpler(node: Node) -> Node | None:
     if node.operation.elementwise:
         return _simpler_elementwise(node)
-    if node.name == "matmul" and all(x.ndim == 2 for x in node.inputs):
-        return _as_gemm(node)
+    if node.name == "contract":
+        return _simpler_contraction(node)
     if node.name == "permute_dims" and node.inputs[0].name == "permute_dims":
         return _joined_permutation(node)
+    if node.name == "astype" and node.inputs[0].name == "astype":
+        return _undone_conversion(node)
     return None
 
 
-def _as_gemm(node: Node) -> Node:
-    (a, transpose_a), (b, transpose_b) = map(_untransposed, node.inputs)
-    made = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+def _simpler_contraction(node: Node) -> Node:
+    """Transposed operands become other subscripts, and the product of two matrices a `gemm`."""
+    letters = subscripts_of(node)
+    (a, in_a), (b, in_b) = (
+        _unpermuted(x, own) for x, own in zip(node.inputs, (letters.a, letters.b), strict=True)
+    )
+    letters = Subscripts(in_a, in_b, letters.out)
+    dtype = node.attributes["dtype"]
+    if len(letters.rows) == len(letters.columns) == len(letters.summed) == 1 and not letters.batch:
+        if letters.out != letters.rows + letters.columns:  # the transposed product
+            a, b, letters = b, a, Subscripts(letters.b, letters.a, letters.out)
+        made = gemm(
+            a,
+            b,
+            transpose_a=letters.a == letters.summed + letters.rows,
+            transpose_b=letters.b == letters.columns + letters.summed,
+            dtype=dtype,
+        )
+    else:
+        made = apply(CONTRACT, a, b, subscripts=str(letters), dtype=dtype)
     made.line = node.line
     return made
 
 
-def _untransposed(x: Node) -> tuple[Node, bool]:
-    if x.name == "permute_dims" and x.attributes["axes"] == (1, 0):
-        return x.inputs[0], True
-    return x, False
+def _unpermuted(x: Node, letters: str) -> tuple[Node, str]:
+    """What x is a permutation of, and the letters of its dimensions."""
+    if x.name != "permute_dims":
+        return x, letters
+    axes = x.attributes["axes"]
+    return x.inputs[0], "".join([letters[axes.index(d)] for d in range(x.ndim)])
 
 
 def _joined_permutation(node: Node) -> Node:
@@ -68,6 +92,13 @@ def _joined_permutation(node: Node) -> Node:
     if axes == tuple(range(len(axes))):
         return inner.inputs[0]
     return apply(node.operation, inner.inputs[0], axes=axes)
+
+
+def _undone_conversion(node: Node) -> Node | None:
+    """x, converted to a wider type and back."""
+    x = node.inputs[0].inputs[0]
+    widened = product_dtype(x.dtype) == node.inputs[0].dtype
+    return x if x.dtype == node.dtype and widened else None
 
 
 def is_constant(node: Node, value: float) -> bool:
@@ -103,13 +134,13 @@ def _unstretched(inputs: Sequence[Node], position: int, consumer: Node) -> Node:
 
 def _stretched_from(node: Node) -> list[Node]:
     """Smaller nodes that hold the same values, the smallest first: a single number, or what was
-    stretched."""
+    stretched and not reshaped since."""
     found: list[Node] = []
-    inner = node
+    inner, reshaped = node, False
     while inner.name in ("broadcast_to", "full", "reshape"):
-        exact = inner.name != "reshape" and (not found or inner is found[-1])
+        reshaped = reshaped or inner.name == "reshape"
         inner = inner.inputs[0]
-        if inner.shape == () or exact:
+        if inner.shape == () or not reshaped:
             found.append(inner)
     return found[::-1]
 

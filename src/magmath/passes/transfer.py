@@ -1,10 +1,10 @@
-"""What a redistribution amounts to for workers that share memory: a view, a publication, a move."""
+"""What redistributions and slices amount to in memory: a view, a publication, a move."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from magmath.core.index import Tile
+from magmath.core.index import Tile, shifted
 from magmath.layout import Layout, plan
 
 
@@ -18,6 +18,19 @@ def is_view(have: Layout, want: Layout) -> bool:
     for worker in want.mesh.workers:
         outer, inner = have.tiles(worker), want.tiles(worker)
         if not outer or not inner or part_of(outer[0], inner[0]) is None:
+            return False
+    return True
+
+
+@lru_cache(maxsize=16384)
+def is_part(have: Layout, want: Layout, start: tuple[int, ...]) -> bool:
+    """True if every worker's tile of a slice that begins at `start` is a strided part of its own
+    tile of the whole."""
+    if have.boxes or want.boxes or have.is_partial:
+        return False
+    for worker in want.mesh.workers:
+        outer, inner = have.tiles(worker), want.tiles(worker)
+        if not outer or part_of(outer[0], shifted(inner[0], start)) is None:
             return False
     return True
 
@@ -47,7 +60,7 @@ def can_publish(have: Layout, want: Layout) -> bool:
         return False
     everything = want.tiles(want.mesh.workers[0])[0]
     tiles = [have.tiles(worker)[0] for worker in have.mesh.workers]
-    return not have.is_replicated and all(part_of(everything, t) is not None for t in tiles)
+    return all(part_of(everything, t) is not None for t in tiles)
 
 
 @lru_cache(maxsize=16384)

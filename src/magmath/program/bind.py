@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from magmath.core.index import Tile, tile_shape
-from magmath.graph import LocalCall
+from magmath.core.index import Tile, shifted, tile_shape
+from magmath.errors import LinAlgError
+from magmath.graph import LocalCall, Node
 from magmath.memory.heap import Block
 from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
@@ -29,16 +31,20 @@ Ready = Callable[[], object]
 class Calls:
     """Ready calls in order, and for each the user's line that it comes from."""
 
-    __slots__ = ("_instructions", "_ready")
+    __slots__ = ("_finish", "_instructions", "_positions", "_ready")
 
-    def __init__(self, instructions: Sequence[Instruction], tensors: Tensors) -> None:
+    def __init__(self, first: int, instructions: Sequence[Instruction], tensors: Tensors) -> None:
         self._ready: list[Ready] = []
         self._instructions: list[Instruction] = []
-        for instruction in instructions:
+        self._positions: list[int] = []
+        device = tensors.context.device
+        self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
+        for position, instruction in enumerate(instructions, start=first):
             with _blaming(instruction):
                 ready = _ready(instruction, tensors)
             self._ready += ready
             self._instructions += [instruction] * len(ready)
+            self._positions += [position] * len(ready)
 
     def run(self) -> None:
         """Make all calls; what goes wrong in one carries the user's line."""
@@ -46,8 +52,20 @@ class Calls:
             try:
                 call()
             except Exception as error:
-                _blame(error, self._instructions[position])
+                blame(error, self._instructions[position])
                 raise
+
+    def time(self, seconds: list[float]) -> None:
+        """Make all calls, and add what each one took to its instruction's entry."""
+        for position, instruction, call in zip(
+            self._positions, self._instructions, self._ready, strict=True
+        ):
+            start = time.perf_counter()
+            with _blaming(instruction):
+                call()
+                if self._finish is not None:
+                    self._finish()
+            seconds[position] += time.perf_counter() - start
 
 
 @dataclass
@@ -61,13 +79,14 @@ class Binding:
     def prologue(self) -> Calls:
         """The calls that a run of many steps makes once."""
         program = self.tensors.program
-        return Calls(program.instructions[: program.prologue], self.tensors)
+        return Calls(0, program.instructions[: program.prologue], self.tensors)
 
     @cached_property
     def step(self) -> Calls:
         """The calls of every step."""
         program = self.tensors.program
-        return Calls(program.instructions[program.prologue :], self.tensors)
+        first = program.prologue
+        return Calls(first, program.instructions[first:], self.tensors)
 
     @cached_property
     def emitted(self) -> list[torch.Tensor]:
@@ -78,6 +97,19 @@ class Binding:
     def start(self) -> None:
         """Do what the steps of a run have in common."""
         self.prologue.run()
+
+    def prepare(self) -> None:
+        """Make the calls now."""
+        _ = self.prologue, self.step
+
+    def timed(self, steps: int, seconds: list[float]) -> list[float]:
+        """The same as `start` and `replay`, adding to the seconds of each instruction."""
+        self.prologue.time(seconds)
+        values: list[Any] = []
+        for _ in range(steps):
+            self.step.time(seconds)
+            values += [tensor.item() for tensor in self.emitted]
+        return values
 
     def replay(self, steps: int) -> list[float]:
         """Run the calls of a step `steps` times; the emitted scalars, step by step."""
@@ -145,7 +177,10 @@ class Tensors:
         """This slot's tile, cut out of the tensor in whose memory it lies."""
         base = self.of(alias, rank)
         layout = self.program.slots[index].layout
+        start = self.program.slots[index].start
         inner, outer = layout.tiles(rank), self.program.slots[alias].layout.tiles(rank)
+        if start is not None and inner:
+            inner = (shifted(inner[0], start),)
         if not inner or not outer:
             return base.new_empty(layout.local_shape(rank))
         if inner == outer:
@@ -200,18 +235,28 @@ def _blaming(instruction: Instruction) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _blame(error, instruction)
+        blame(error, instruction)
         raise
 
 
-def _blame(error: Exception, instruction: Instruction) -> None:
+def blame(error: Exception, origin: Instruction | Node | None) -> None:
     """Leave in an error the user's line that built the failing operation, for the report."""
-    line = getattr(instruction, "line", None)
+    line = getattr(origin, "line", None)
     if line:
         error.user_line = f"{line[0]}:{line[1]}"  # type: ignore[attr-defined]
 
 
 def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
+    ready = _local_calls(call, tensors)
+    context, operation = tensors.context, OPERATIONS[call.operation]
+    if operation.lapack and context.comm.size > 1:
+        alone = tensors.program.slots[call.out].layout.mesh.size == 1
+        return [partial(_agreeing, ready, context, alone)]
+    return ready
+
+
+def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
+    """The ready calls that compute this worker's part, none where it has none."""
     program, rank = tensors.program, tensors.rank
     slot = program.slots[call.out]
     tiles = slot.layout.tiles(rank)
@@ -222,7 +267,9 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
         inputs=[tensors.own(i) for i in call.inputs],
         attributes=_local_attributes(call, tiles[0]),
         tile=tiles[0],
+        tiles=[program.slots[i].layout.tiles(rank)[0] for i in call.inputs],
         shape=slot.shape,
+        shapes=[program.slots[i].shape for i in call.inputs],
         context=tensors.context,
     )
     if tensors.context.deterministic:
@@ -230,8 +277,26 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
     return [OPERATIONS[call.operation].kernel(local)]
 
 
+def _agreeing(calls: Sequence[Ready], context: Context, alone: bool) -> None:
+    """Make calls that data can make fail. The workers agree whether one of them failed, so that all
+    fail at this place and the pool goes on. While one of a host computes alone, the others wait
+    here, and it has their threads."""
+    failure: LinAlgError | None = None
+    try:
+        with context.threads_of_all() if alone and calls else nullcontext():
+            for call in calls:
+                call()
+    except LinAlgError as error:
+        failure = error
+    if context.comm.agree(int(failure is not None)):
+        secondary = failure is None
+        failure = failure or LinAlgError("another worker's matrix cannot be factorised")
+        failure.secondary = secondary
+        raise failure.with_traceback(None)  # equal on all workers: it failed here
+
+
 def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:
     """Attributes that name the result's shape name the local one."""
-    if "shape" not in call.attributes or call.operation == "unslice":
+    if "shape" not in call.attributes:
         return call.attributes
     return {**call.attributes, "shape": tile_shape(tile)}

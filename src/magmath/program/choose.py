@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from magmath.errors import WorkerLost
+from magmath.kernels.threads import single_threaded
 from magmath.program.bind import Binding
 from magmath.program.native import NativeSource, write
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from magmath.program.native_build import Build
 
 TRIALS = 3  # chunks by which a way is judged, after one to warm up
+RECHECK = 40  # chunks after which the others are judged again; then twice as many, and so on
+HOPELESS = 2.0  # times slower than the fastest: not judged again
 # Seconds of steps before anything is compiled for them; "inf" compiles nothing.
 WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
 
@@ -116,7 +119,8 @@ class Chooser:
     """Executes a run's steps by the fastest way known so far, trying each as it becomes ready.
 
     `others` makes the ways that need a compiler; it is asked once the steps have taken `patience`
-    seconds, so that short runs compile nothing.
+    seconds, so that short runs compile nothing. What a `former` chooser has learned of the same
+    program on other arrays is believed until the new figures are in.
     """
 
     def __init__(
@@ -125,14 +129,18 @@ class Chooser:
         replay: Executor,
         others: Callable[[], list[Executor]],
         patience: float = WORTH_SECONDS,
+        former: Chooser | None = None,
     ) -> None:
         self._comm = context.comm
         self._patience = patience
         self._others: Callable[[], list[Executor]] | None = others
         self._executors = [replay]
+        self._known = {} if former is None else former._judged()
         self._paces: list[deque[float]] = []  # the latest of each way
         self._trials: list[int] = []
         self._current = 0
+        self._ready: list[bool] = []
+        self._chunks, self._recheck = 0, RECHECK
         self._started: set[int] = set()
         self._spent = 0.0
 
@@ -156,7 +164,10 @@ class Chooser:
         if self._current not in self._started:
             self._executors[self._current].start()
             self._started.add(self._current)
-        return self._executors[self._current].replay(steps)
+        if all(self._ready):
+            return self._executors[self._current].replay(steps)
+        with single_threaded():  # the other processors are the compiler's, which is soon done
+            return self._executors[self._current].replay(steps)
 
     def note(self, seconds: float, steps: int) -> None:
         """Take the seconds that the steps just run have taken, and choose the way of the next ones.
@@ -165,17 +176,44 @@ class Chooser:
         """
         if self._others is not None:
             self._spent += seconds
-            if self._comm.agree(int(self._comm.rank == 0 and self._spent > self._patience)):
-                self._executors += self._others()
-                self._paces = [deque(maxlen=TRIALS) for _ in self._executors]
-                self._trials = [0 for _ in self._executors]
-                self._others = None
-        elif len(self._executors) > 1:
+            if not self._comm.agree(int(self._comm.rank == 0 and self._spent > self._patience)):
+                return
+            self._executors += self._others()
+            self._others = None
+            known = [self._known.get(e.name, ()) for e in self._executors]
+            self._paces = [deque(paces, maxlen=TRIALS) for paces in known]
+            self._trials = [TRIALS + 1 if paces else 0 for paces in known]
+        else:
             self._trials[self._current] += 1
             if self._trials[self._current] > 1:  # the first chunk warms up
                 self._paces[self._current].append(seconds / steps)
+        if len(self._executors) > 1:
             ready = [not self._comm.agree(int(not e.ready())) for e in self._executors]
+            self._reconsider(ready)
             self._current = self._comm.agree(self._next(ready) if self._comm.rank == 0 else 0)
+
+    def _reconsider(self, ready: list[bool]) -> None:
+        """Have ways judged again whose figures may no longer hold.
+
+        Figures are too high where a compiler was running beside; and a machine that was busy then
+        may be calm now, so the others have another chance from time to time, ever more seldom.
+        """
+        self._chunks += 1
+        if self._ready and ready != self._ready:
+            judged = zip(self._paces, self._trials, strict=True)
+            self._trials = [0 if paces else trials for paces, trials in judged]
+        elif self._chunks == self._recheck:
+            self._chunks, self._recheck = 0, 2 * self._recheck
+            best = min((min(paces) for paces in self._paces if paces), default=0.0)
+            for i, paces in enumerate(self._paces):
+                if i != self._current and paces and min(paces) < HOPELESS * best:
+                    self._trials[i] = 0
+        self._ready = ready
+
+    def _judged(self) -> dict[str, deque[float]]:
+        """The latest seconds a step of each way, by name; those of a former chooser where new."""
+        timed = zip(self._executors, self._paces, strict=False)
+        return self._known | {e.name: paces for e, paces in timed if paces}
 
     def _next(self, ready: list[bool]) -> int:
         """An executor that has not been judged yet, else the fastest by the latest figures.
@@ -185,7 +223,7 @@ class Chooser:
         for i, trials in enumerate(self._trials):
             if ready[i] and trials <= TRIALS and (i > 0 or not any(ready[1:])):
                 return i
-        judged = [i for i, paces in enumerate(self._paces) if paces]
+        judged = [i for i, paces in enumerate(self._paces) if paces and ready[i]]
         return min(judged, key=lambda i: min(self._paces[i]), default=0)
 
     def close(self) -> None:

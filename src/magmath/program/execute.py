@@ -10,17 +10,19 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from magmath.comm.base import Communicator
+from magmath.errors import MemoryLimitError
 from magmath.memory.heap import Block, Heap
 from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.program.arena import arrange
-from magmath.program.bind import Binding, bind
+from magmath.program.bind import Binding, bind, blame
 from magmath.program.choose import WORTH_SECONDS, Chooser, Executor, Replay, native_executors
 from magmath.program.instructions import Program
 
@@ -55,6 +57,12 @@ class Context:
         """Where blocks lie, this worker's and its peers'."""
         return self.heap if self.lanes is None else self.lanes
 
+    def threads_of_all(self) -> AbstractContextManager[None]:
+        """Within, kernels have the threads of all the workers of this host, which wait."""
+        from magmath.kernels.threads import more_threads
+
+        return more_threads(self.comm.size if self.comm.shares_memory else 1)
+
     def gemm(
         self,
         out: torch.Tensor,
@@ -85,7 +93,7 @@ class Executable:
         self.program = program
         self.context = context
         self._arena = arrange(program)
-        self._block = context.heap.allocate(self._arena.nbytes, "a program's temporaries")
+        self._block = self._workspace()
         self._parameters = {
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
             for slot in program.parameters
@@ -94,6 +102,14 @@ class Executable:
         self._chosen: tuple[Binding, Chooser] | None = None
         self._chunk = 1
         self._patience = WORTH_SECONDS
+
+    def _workspace(self) -> Block:
+        """Memory for the arena; where there is too little, the largest temporary is to blame."""
+        try:
+            return self.context.heap.allocate(self._arena.nbytes, "a program's workspace")
+        except MemoryLimitError as error:
+            blame(error, self.program.writer(next(iter(self._arena.offsets))))
+            raise
 
     def run(
         self,
@@ -104,9 +120,7 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; returns the scalars emitted in every step."""
-        binding = self._binding(inputs, outputs)
-        for slot, value in zip(self.program.parameters, parameters, strict=True):
-            self._parameters[slot].fill_(value)
+        binding = self._begin(inputs, outputs, parameters)
         fenced = self.program.reads_peers
         if fenced:
             self.context.comm.barrier()
@@ -118,6 +132,39 @@ class Executable:
         if fenced:
             self.context.comm.barrier()
         return values
+
+    def timed(
+        self,
+        inputs: Sequence[Stored],
+        outputs: Sequence[Stored],
+        parameters: Sequence[float | int | bool | complex],
+        steps: int,
+    ) -> tuple[list[float], list[float]]:
+        """Replay `steps` times; what was emitted, and the seconds of each instruction in all."""
+        binding = self._begin(inputs, outputs, parameters)
+        seconds = [0.0] * len(self.program.instructions)
+        binding.prepare()
+        self.context.comm.barrier()  # so that nobody's first instruction waits for others to come
+        values = binding.timed(steps, seconds)
+        self.context.comm.barrier()
+        return values, seconds
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arena."""
+        return self._arena.nbytes
+
+    def _begin(
+        self,
+        inputs: Sequence[Stored],
+        outputs: Sequence[Stored],
+        parameters: Sequence[float | int | bool | complex],
+    ) -> Binding:
+        """The binding to these arrays, with these numbers in it."""
+        binding = self._binding(inputs, outputs)
+        for slot, value in zip(self.program.parameters, parameters, strict=True):
+            self._parameters[slot].fill_(value)
+        return binding
 
     def _binding(self, inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Binding:
         key = tuple([(s.block.chunk, s.block.offset) for s in (*inputs, *outputs)])
@@ -159,8 +206,9 @@ class Executable:
     ) -> Chooser:
         """The ways to execute a binding's steps, with what is known of their speed."""
         if self._chosen is None or self._chosen[0] is not binding:
-            if self._chosen is not None:
-                self._chosen[1].close()
+            former = None if self._chosen is None else self._chosen[1]
+            if former is not None:
+                former.close()
 
             def others() -> list[Executor]:
                 self._patience = 0.0  # what has been compiled once is at hand
@@ -169,7 +217,8 @@ class Executable:
                     found += self._team(self.program.team, inputs, outputs)
                 return found
 
-            self._chosen = binding, Chooser(self.context, Replay(binding), others, self._patience)
+            chooser = Chooser(self.context, Replay(binding), others, self._patience, former)
+            self._chosen = binding, chooser
         return self._chosen[1]
 
     def _team(

@@ -25,6 +25,7 @@ class Slot(msgspec.Struct, frozen=True):
             with each run; constant: `value`; temporary: lives in the program's own arena, private
             or, where peers read it, in the window part (`window`)
     alias   the slot in whose memory this one lies (its own tile of it, as a view)
+    start   of a slice of `alias`: the index in it at which this slot begins
     first, last   the positions of the instructions between which a temporary is alive
     """
 
@@ -35,6 +36,7 @@ class Slot(msgspec.Struct, frozen=True):
     alias: int | None = None
     window: bool = False
     value: bool | int | float | complex | None = None
+    start: tuple[int, ...] | None = None
     first: int = 0
     last: int = 0
 
@@ -92,6 +94,17 @@ class Program(msgspec.Struct, frozen=True):
     reads_peers: bool = False
     prologue: int = 0
     team: Program | None = None
+
+    def writer(self, slot: int) -> Call | Move | None:
+        """The first instruction that writes into the memory of a slot."""
+        for instruction in self.instructions:
+            if isinstance(instruction, Call | Move):
+                written = instruction.out if isinstance(instruction, Call) else instruction.target
+                while written != slot and (alias := self.slots[written].alias) is not None:
+                    written = alias
+                if written == slot:
+                    return instruction
+        return None
 
     def __str__(self) -> str:
         return "\n".join(self._describe(i) for i in self.instructions)
@@ -159,6 +172,7 @@ def _encoded(program: Program) -> list[Any]:
             s.alias,
             s.window,
             _plain(s.value),
+            s.start,
             s.first,
             s.last,
         ]
@@ -193,7 +207,9 @@ def decode(data: bytes) -> Program:
     """The program in `data`; ProtocolError for anything that is not one."""
     try:
         return _decoded(msgspec.msgpack.decode(data))
-    except (ValueError, TypeError, KeyError, IndexError, msgspec.MsgspecError) as error:
+    except (
+        ValueError, TypeError, LookupError, AttributeError, RecursionError, msgspec.MsgspecError
+    ) as error:  # fmt: skip
         raise ProtocolError(f"not a program: {error}") from error
 
 
@@ -207,10 +223,11 @@ def _decoded(fields: list[Any]) -> Program:
             alias,
             window,
             _rich(value),
+            None if start is None else tuple(start),
             first,
             last,
         )
-        for shape, dtype, layout, kind, alias, window, value, first, last in fields[0]
+        for shape, dtype, layout, kind, alias, window, value, start, first, last in fields[0]
     ]
     instructions = [_instruction(tag, values) for tag, values in fields[1]]
     inputs, outputs, parameters, donated, workers, reads_peers, prologue, team = fields[2:]

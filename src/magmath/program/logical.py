@@ -49,7 +49,7 @@ def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: LocalCall) -> lis
     held = local.tile[dim]
     parts = []
     for start, stop in _parts(node.shape[dim], held):
-        offset = start - held.start
+        offset, part = start - held.start, IndexSet.range(start, stop)
         parts.append(
             LocalCall(
                 out=local.out.narrow(dim, offset, stop - start),
@@ -60,8 +60,13 @@ def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: LocalCall) -> lis
                     for x, letters in zip(local.inputs, structure.inputs, strict=True)
                 ],
                 attributes=_narrowed(local, dim, stop - start),
-                tile=(*local.tile[:dim], IndexSet.range(start, stop), *local.tile[dim + 1 :]),
+                tile=(*local.tile[:dim], part, *local.tile[dim + 1 :]),
+                tiles=[
+                    tuple(part if c == letter else i for c, i in zip(letters, tile, strict=True))
+                    for letters, tile in zip(structure.inputs, local.tiles, strict=True)
+                ],
                 shape=local.shape,
+                shapes=local.shapes,
                 context=local.context,
             )
         )

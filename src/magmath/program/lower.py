@@ -89,7 +89,16 @@ class _Lowering:
         value = node.attributes["value"] if node.name == "constant" else None
         window = node in self.storage.window and self.shares_memory
         self.slots.append(
-            Slot(node.shape, node.dtype, node.layout, kind, alias, window, value=value)
+            Slot(
+                node.shape,
+                node.dtype,
+                node.layout,
+                kind,
+                alias,
+                window,
+                value=value,
+                start=self.storage.start.get(node),
+            )
         )
         return len(self.slots) - 1
 
@@ -102,7 +111,7 @@ class _Lowering:
 
     def add(self, node: Node) -> None:
         """The instructions that compute a node (none for leaves and views)."""
-        if node.is_leaf or node.name == "constant":
+        if node.is_leaf or node.name == "constant" or node in self.storage.start:
             self.slot_of(node)
         elif node.name == "redistribute":
             self._redistribute(node)
@@ -199,6 +208,8 @@ class _Hazards:
                 yield self._access(slot, False)
 
     def _access(self, slot: int, writes: bool) -> _Access:
+        while self.slots[slot].start is not None:  # of a slice each worker touches its own part
+            slot = self.slots[slot].alias or 0
         layout = self.slots[slot].layout
         return _Access(self.root(slot), None if layout.shared else layout, writes)
 
@@ -311,6 +322,7 @@ def _replaced(slot: Slot, first: int, last: int) -> Slot:
         slot.alias,
         slot.window,
         slot.value,
+        slot.start,
         first,
         last,
     )

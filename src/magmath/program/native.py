@@ -34,6 +34,8 @@ import numpy as np
 from numba import njit
 from magmath.comm.barrier import wait
 from magmath.kernels.blas import gemm
+from magmath.machine.raw import address
+from magmath.kernels.tiled import gemm as tiled_gemm
 {imports}
 FAST = {{"contract", "reassoc", "nsz", "arcp"}}
 """
@@ -182,6 +184,7 @@ class _Lowering:
             call.attributes,
             tuple(self._offset(index.start) for index in tile),
             slot.shape,
+            tuple(self.program.slots[i].shape for i in call.inputs),
         )
         writer = Writer()
         if emitter(writer, native) is False:

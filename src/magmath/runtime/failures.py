@@ -10,19 +10,19 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-from magmath.errors import MagmathError, WorkerError, WorkerLost
+from magmath.errors import LinAlgError, MagmathError, WorkerError, WorkerLost
 from magmath.runtime.messages import Failure, text
 
 _BUILTIN: Final[tuple[type[Exception], ...]] = (
     ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, FileExistsError,
-    FileNotFoundError, FloatingPointError, ImportError, IndexError, KeyError, LookupError,
-    MemoryError, ModuleNotFoundError, NameError, NotImplementedError, OSError, OverflowError,
-    PermissionError, RecursionError, RuntimeError, TimeoutError, TypeError, ValueError,
-    ZeroDivisionError,
+    FileNotFoundError, FloatingPointError, ImportError, IndexError, InterruptedError, KeyError,
+    LookupError, MemoryError, ModuleNotFoundError, NameError, NotImplementedError, OSError,
+    OverflowError, PermissionError, RecursionError, RuntimeError, TimeoutError, TypeError,
+    ValueError, ZeroDivisionError,
 )  # fmt: skip
 
 _CLASSES: Final[dict[str, type[Exception]]] = {
-    kind.__name__: kind for kind in (*_BUILTIN, *MagmathError.__subclasses__())
+    kind.__name__: kind for kind in (*_BUILTIN, LinAlgError, *MagmathError.__subclasses__())
 }
 
 
@@ -45,7 +45,8 @@ def describe(error: Exception, ticket: int, rank: int, host: str) -> Failure:
         traceback=text("".join(traceback.format_exception(error))),
         line=text(user_line(error)),
         site=text(f"{site} {user_line(error)}"),
-        secondary=isinstance(error, WorkerLost),
+        secondary=isinstance(error, (WorkerLost, InterruptedError))
+        or getattr(error, "secondary", False),
     )
 
 

@@ -2,18 +2,22 @@
 
 A socket's monitor reports every connection that ends, be it that the process died or that it no
 longer answers heartbeats (sent by libzmq's own thread, so a worker that computes is not suspected).
-The controller learns which worker was lost; a worker whose controller is gone ends at once.
+The controller learns which worker was lost; a worker whose controller is gone ends at once, and so
+does one that is stuck.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import select
 import shutil
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import zmq
@@ -28,6 +32,11 @@ HEARTBEAT_TIMEOUT: Final = 5_000
 
 HANDSHAKE_TIMEOUT: Final = 20_000
 """Milliseconds that a worker waits for its controller to accept it."""
+
+STUCK_SECONDS: Final = 10
+"""Seconds in a run without processor time until a worker counts as stuck."""
+
+_STUCK_SHARE: Final = 0.002  # of a processor; who waits for another worker looks, and uses more
 
 _END_TIME: Final = 1.0
 
@@ -113,6 +122,32 @@ def _watch(monitor: zmq.Socket[bytes], directory: str) -> None:
             break
         timeout = None
     remove(directory)
+    os._exit(1)
+
+
+def end_when_stuck(rank: int, under_way: Callable[[], object]) -> None:
+    """Watch from a thread of its own whether this process, worker `rank`, is stuck; end it if so.
+
+    `under_way` tells what the worker computes, None between two runs. A run that uses no processor
+    time waits for something within this process that will not come. One that does use some cannot
+    be told from long work, and is left alone.
+    """
+    watch = threading.Thread(
+        target=_watch_run, args=(rank, under_way), name="magmath-watch-run", daemon=True
+    )
+    watch.start()
+
+
+def _watch_run(rank: int, under_way: Callable[[], object]) -> None:
+    still, run, used = 0, under_way(), time.process_time()
+    while still < STUCK_SECONDS:
+        time.sleep(1)
+        before, run = run, under_way()
+        taken, used = time.process_time() - used, time.process_time()
+        still = still + 1 if run is not None and run is before and taken < _STUCK_SHARE else 0
+    said = f"magmath worker {rank}: it has used no processor time for {still} s of a run"
+    print(said, file=sys.stderr, flush=True)
+    faulthandler.dump_traceback()
     os._exit(1)
 
 

@@ -30,11 +30,12 @@ _OUTPUT_SHOWN: Final = 4_000
 _TERMINATION_TIME: Final = 2.0
 
 _CAUSES: Final = (
+    re.compile(r"^magmath worker \d+: (.+)", re.MULTILINE),
     re.compile(r"APPLICATION TERMINATED WITH THE EXIT STRING: (.+)"),  # MPICH
     re.compile(r"(exited on signal \d+ \([^)]*\))"),  # Open MPI
     re.compile(r"srun: error: (.+)"),
 )
-_FIRST_DEAD: Final = re.compile(r"PID (\d+) RUNNING AT")  # MPICH
+_NAMED_DEAD: Final = re.compile(r"PID (\d+) RUNNING AT")  # MPICH
 
 
 def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
@@ -146,9 +147,9 @@ class Launch:
                 return found[1].strip()
         return None
 
-    def first_dead(self) -> int | None:
-        """The process that the launcher names as the one that ended first."""
-        found = _FIRST_DEAD.search(self.output())
+    def named_dead(self) -> int | None:
+        """The process that the launcher names as one that ended."""
+        found = _NAMED_DEAD.search(self.output())
         return int(found[1]) if found else None
 
     def kill(self) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from magmath.errors import ProtocolError
+from magmath.files.formats import Place
 
 MAX_RECORD: Final = 64 << 20
 """Bytes of the largest record; a frame of data beside it is held to the size its layout gives."""
@@ -47,6 +48,30 @@ class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
     array: Natural
 
 
+class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
+    """Store an array that lies in a file: each worker reads its own part."""
+
+    ticket: Natural
+    array: Natural
+    dtype: Text
+    layout: Any
+    """`Layout.encode()`."""
+    path: Text
+    place: Place
+    report: bool
+    """Whether workers send `Progress` on the way, the steps being bytes."""
+
+
+class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
+    """Write this worker's part of an array into a file that is there already."""
+
+    ticket: Natural
+    array: Natural
+    path: Text
+    place: Place
+    report: bool
+
+
 class Free(Struct, frozen=True, tag="free", forbid_unknown_fields=True):
     """Drop arrays; those that a run has taken over are passed by. Not answered."""
 
@@ -78,6 +103,8 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     steps: Steps
     report: bool
     """Whether worker 0 sends `Progress` on the way."""
+    timed: bool = False
+    """Whether each instruction is timed; every worker then answers with `Values`."""
 
 
 class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):
@@ -118,11 +145,14 @@ class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):
 
 
 class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
-    """Worker 0's answer to a run: the scalars it emitted and the steps it made."""
+    """Worker 0's answer to a run: the scalars it emitted and the steps it made. Of a timed run also
+    the seconds of each instruction in all steps, and the bytes that the run's arrays take."""
 
     ticket: Natural
     values: list[float]
     steps: Natural
+    seconds: list[float] = []
+    memory: Natural = 0
 
 
 class Tile(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
@@ -165,8 +195,12 @@ class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
 
 
 Command = (
-    Put | Get | Free | Define | Forget | Run | Interrupt | Resume | Stats | Stop
+    Put | Get | Read | Write | Free | Define | Forget | Run | Interrupt | Resume | Stats | Stop
 )  # fmt: skip
+Alone = Read | Write
+"""What each worker carries out by itself: where one fails, the others are still in step."""
+Long = Run | Alone
+"""Commands during which a worker looks out for interrupts and reports progress."""
 Reply = Hello | Done | Values | Tile | Progress | Counters | Failure
 Message = Command | Reply
 

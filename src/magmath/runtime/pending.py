@@ -13,6 +13,7 @@ from magmath.runtime.messages import Failure, Reply
 from magmath.runtime.tiles import Frame
 
 if TYPE_CHECKING:
+    from magmath.program.instructions import Program
     from magmath.runtime.pool import Pool
 
 Report = Callable[[int, list[float]], None]
@@ -22,9 +23,26 @@ Report = Callable[[int, list[float]], None]
 class Run:
     """A run under way or done. `outputs`: the numbers of the arrays that it makes."""
 
-    __slots__ = ("_emitted", "_pool", "error", "outputs", "pending", "progress", "steps")
+    __slots__ = (
+        "_emitted",
+        "_pool",
+        "error",
+        "outputs",
+        "pending",
+        "program",
+        "progress",
+        "steps",
+        "timings",
+    )
 
-    def __init__(self, pool: Pool, outputs: list[int], steps: int, progress: Report | None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        outputs: list[int],
+        steps: int,
+        progress: Report | None,
+        program: Program | None = None,
+    ) -> None:
         self.outputs = outputs
         self.steps = steps
         """The steps made: fewer than asked for where the run was interrupted."""
@@ -32,6 +50,9 @@ class Run:
         self.error: BaseException | None = None
         """What `progress` raised."""
         self.pending: Pending | None = None
+        self.program = program
+        self.timings: dict[int, tuple[list[float], int]] = {}
+        """Of a timed run, by worker: the seconds of each instruction, and bytes of memory."""
         self._pool = pool
         self._emitted: list[float] = []
 
@@ -41,8 +62,12 @@ class Run:
         Raises what went wrong on a worker, what `progress` raised, and KeyboardInterrupt (Ctrl-C
         stops the run at a common step; `outputs` and `steps` are then those of that step).
         """
-        if self.pending is not None:
-            self._pool.wait(self.pending)
+        try:
+            if self.pending is not None:
+                self._pool.wait(self.pending)
+        except InterruptedError:
+            if self.error is None:
+                raise
         error, self.error = self.error, None
         if error is not None:
             raise error
@@ -63,6 +88,8 @@ class Pending:
     waiting: set[int]
     nbytes: int
     run: Run | None
+    alone: bool
+    """Whether each worker carries it out by itself, so that its failure is nobody else's."""
     tiles: dict[int, Frame] = field(default_factory=dict)
     counters: dict[int, dict[str, int | float | str]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
@@ -87,6 +114,8 @@ class Pending:
             self.failures.append(reply)
         elif isinstance(reply, messages.Values) and self.run is not None:
             self.run.finish(reply.values, reply.steps)
+            if reply.seconds:
+                self.run.timings[rank] = reply.seconds, reply.memory
         elif isinstance(reply, messages.Tile):
             self.tiles[rank] = b"" if frame is None else frame
         elif isinstance(reply, messages.Counters):

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -30,6 +30,8 @@ from magmath.errors import (
     WorkerError,
     WorkerLost,
 )
+from magmath.files.formats import Place
+from magmath.graph import Node
 from magmath.layout import Layout, Mesh
 from magmath.memory.tensors import from_torch, to_torch
 from magmath.program.instructions import Program
@@ -67,12 +69,16 @@ class Topology:
 _EXPECTED: Final[dict[type, tuple[type, ...]]] = {
     messages.Put: (messages.Done,),
     messages.Get: (messages.Tile,),
+    messages.Read: (messages.Done,),
+    messages.Write: (messages.Done,),
     messages.Define: (messages.Done,),
     messages.Run: (messages.Done, messages.Values),
     messages.Stats: (messages.Counters,),
 }
 
-_Answered = messages.Put | messages.Get | messages.Define | messages.Run | messages.Stats
+_Answered = (
+    messages.Put | messages.Get | messages.Alone | messages.Define | messages.Run | messages.Stats
+)
 
 
 class Pool:
@@ -80,14 +86,22 @@ class Pool:
 
     workers, mesh   their number (1 for the worker in this process), and all of them in a line
     topology        where they are
-    deterministic, seed   the settings of the pool, for those who build programs
+    deterministic, seed, memory_limit   the settings of the pool, for those who build programs
 
     Any thread may call; calls take turns. Every call raises WorkerLost once the pool is closed.
     """
 
-    def __init__(self, transport: Transport, *, deterministic: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        deterministic: bool = False,
+        seed: int = 0,
+        memory_limit: int | None = None,
+    ) -> None:
         self.deterministic = deterministic
         self.seed = seed
+        self.memory_limit = memory_limit
         self._transport = transport
         self._lock = threading.RLock()
         self._interrupts = Interrupts()
@@ -162,11 +176,7 @@ class Pool:
         Waits for all that was sent before. Raises LayoutError where a reduction is pending.
         """
         layout, dtype = self._known("get", array)
-        if layout.is_partial:
-            raise LayoutError(
-                f"get needs an array without pending reductions, this one is {layout}; "
-                f"redistribute it first"
-            )
+        _require_whole("get", layout)
         # Where there are no elements one worker is asked all the same: it may have failed.
         ranks = holders(layout) or [layout.mesh.workers[0]]
         whole = torch.empty(layout.shape, dtype=to_torch(dtype))
@@ -176,6 +186,54 @@ class Pool:
             for rank in ranks if whole.numel() else ():
                 paste(whole, layout, rank, pending.tiles[rank])
         return whole
+
+    def read(
+        self,
+        path: str,
+        place: Place,
+        layout: Layout,
+        dtype: DType,
+        progress: Report | None = None,
+    ) -> int:
+        """Have each worker read its own part of an array in a file; the array's number.
+
+        `progress` is told how many bytes some worker has read since it told last. Waits, and raises
+        what a worker raised: MissingDataError where one does not see the file.
+        """
+        array = next(self._numbers)
+        encoded = layout if self._transport.direct else layout.encode()
+        command = messages.Read(
+            next(self._numbers), array, dtype.name, encoded, path, place, progress is not None
+        )
+        self._arrays[array] = (layout, dtype)
+        try:
+            self._long(command, self._all, progress)
+        except BaseException:
+            self.release(array)
+            raise
+        return array
+
+    def write(self, array: int, path: str, place: Place, progress: Report | None = None) -> None:
+        """Have the workers write an array into a file that is there already, each its own part.
+
+        As `read`. Raises LayoutError where a reduction is pending.
+        """
+        layout, _ = self._known("write", array)
+        _require_whole("write", layout)
+        ranks = holders(layout) or [layout.mesh.workers[0]]
+        command = messages.Write(next(self._numbers), array, path, place, progress is not None)
+        self._long(command, ranks, progress)
+
+    def _long(self, command: messages.Alone, ranks: Sequence[int], progress: Report | None) -> None:
+        """Carry out a command that takes long and may be interrupted."""
+        run = Run(self, [], 1, progress)
+        self._submit(command, ranks, run=run)
+        run.values()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that the arrays take on a worker, at most."""
+        return sum([x.max_local_size * dtype.itemsize for x, dtype in self._arrays.values()])
 
     def release(self, array: int) -> None:
         """Let go of an array. Any thread and finalisers may call; sent with the next command."""
@@ -208,11 +266,13 @@ class Pool:
         steps: int = 1,
         wait: bool = False,
         progress: Report | None = None,
+        timed: bool = False,
     ) -> Run:
         """Run a program `steps` times on arrays, without waiting for it unless told to.
 
         Inputs that the program takes over (`Program.donated`) are no longer known afterwards.
         `progress` is called while the pool waits: within `Run.values` or any other waiting call.
+        A `timed` run makes its steps one instruction at a time and fills `Run.timings`.
         """
         self._check_open()
         known = self._programs.get(program)
@@ -222,9 +282,10 @@ class Pool:
             self._known("run", array)
         wire = messages.wire_numbers(list(parameters))
         outputs = [next(self._numbers) for _ in known.outputs]
-        run = Run(self, outputs, steps, progress)
+        run = Run(self, outputs, steps, progress, known)
+        report = progress is not None
         command = messages.Run(
-            next(self._numbers), program, list(inputs), outputs, wire, steps, progress is not None
+            next(self._numbers), program, list(inputs), outputs, wire, steps, report, timed
         )
         for output, slot in zip(outputs, known.outputs, strict=True):
             self._arrays[output] = (known.slots[slot].layout, known.slots[slot].dtype)
@@ -240,6 +301,28 @@ class Pool:
                 self.release(array)
             raise
         return run
+
+    @property
+    def direct(self) -> bool:
+        """True if the one worker lives in this process, where `compute` reaches it."""
+        return self._transport.direct
+
+    def compute(
+        self, order: Sequence[Node], wanted: Sequence[Node], array_of: Callable[[Node], int]
+    ) -> list[int]:
+        """Compute `wanted` at once, without a program, on the worker of this process.
+
+        `order` has everything they need, each after its inputs; `array_of` gives the number of
+        the array behind a leaf or a known node. Returns the numbers of the new arrays.
+        """
+        outputs = [next(self._numbers) for _ in wanted]
+        with self._lock:
+            self._check_open()
+            released = self._take_released() if self._released else []
+            stored = self._transport.compute(order, wanted, array_of, outputs, released)
+            for output, data in zip(outputs, stored, strict=True):
+                self._arrays[output] = data.layout, data.dtype
+        return outputs
 
     def stats(self) -> list[dict[str, int | float | str]]:
         """Each worker's counters: its arrays, programs and memory."""
@@ -290,7 +373,8 @@ class Pool:
     ) -> Pending:
         """Send a command that will be answered; waits only where too many are under way."""
         expected = _EXPECTED[type(command)]
-        pending = Pending(command.ticket, ranks, expected, set(ranks), nbytes, run)
+        alone = isinstance(command, messages.Alone)
+        pending = Pending(command.ticket, ranks, expected, set(ranks), nbytes, run, alone)
         if run is not None:
             run.pending = pending
         direct = self._transport.direct
@@ -428,9 +512,12 @@ class Pool:
         first = self._failing[0]
         primary = [failure for failure in first.failures if not failure.secondary]
         error = rebuild(min(primary, key=lambda failure: failure.rank))
-        if first.failed_alike:
+        if first.alone or first.failed_alike:
+            if first.waiting:
+                return
             del self._failing[0]
-            self._send(messages.Resume(), self._all)
+            if not first.alone:
+                self._send(messages.Resume(), self._all)
             raise error
         if not first.waiting or time.monotonic() > self._failing_since + GRACE:
             error.add_note(
@@ -458,7 +545,7 @@ class Pool:
     def _stop_runs(self) -> None:
         """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool."""
         if self._pending:
-            self._send(messages.Interrupt(max(self._pending)), [0])
+            self._send(messages.Interrupt(max(self._pending)), self._all)
         deadline = time.monotonic() + INTERRUPT_TIME
         while self._pending and time.monotonic() < deadline:
             if self._interrupts.count:
@@ -485,3 +572,11 @@ class Pool:
         self._arrays.clear()
         self._programs.clear()
         self._released.clear()
+
+
+def _require_whole(operation: str, layout: Layout) -> None:
+    if layout.is_partial:
+        raise LayoutError(
+            f"{operation} needs an array without pending reductions, this one is {layout}; "
+            f"redistribute it first"
+        )

@@ -16,7 +16,7 @@ from typing import Final
 import zmq
 
 from magmath.runtime.failures import describe
-from magmath.runtime.health import end_with_controller
+from magmath.runtime.health import end_when_stuck, end_with_controller
 from magmath.runtime.messages import Reply, encode
 from magmath.runtime.service import Port, Service
 from magmath.runtime.tiles import Frame, frame_bytes
@@ -92,7 +92,10 @@ def main(arguments: Sequence[str] | None = None, bind: Bind = bind_program) -> i
         context.term()
         raise
     port.send(worker.hello())
-    Service(worker, port).run()
+    service = Service(worker, port)
+    if worker.device.type == "cpu":  # elsewhere the device computes while the processor waits
+        end_when_stuck(worker.rank, lambda: service.running)
+    service.run()
     dealer.disable_monitor()  # from here on the connection may end
     worker.close()
     context.destroy(linger=0)

@@ -13,7 +13,16 @@ from abc import ABC, abstractmethod
 from collections import deque
 
 from magmath.errors import ProtocolError
-from magmath.runtime.messages import Command, Interrupt, Progress, Reply, Run, Stop, decode_command
+from magmath.runtime.messages import (
+    Command,
+    Interrupt,
+    Long,
+    Progress,
+    Reply,
+    Run,
+    Stop,
+    decode_command,
+)
 from magmath.runtime.tiles import Frame
 from magmath.runtime.worker import Worker
 
@@ -51,6 +60,8 @@ class Service:
     def __init__(self, worker: Worker, port: Port) -> None:
         self._worker = worker
         self._port = port
+        self.running: Run | None = None
+        """The run that is being carried out."""
         self._waiting: deque[Parcel] = deque()
         self._interrupted = 0
         worker.poll = self._poll
@@ -61,22 +72,24 @@ class Service:
             parcel = self._waiting.popleft() if self._waiting else self._port.receive(wait=True)
             if parcel is None or isinstance(parcel[0], Stop):
                 return
+            self.running = parcel[0] if isinstance(parcel[0], Run) else None
             answer = self._worker.answer(*parcel)
+            self.running = None
             if answer is not None:
                 self._port.send(*answer)
 
-    def _poll(self, run: Run, steps: int, values: list[float]) -> bool:
-        """Between the chunks of a run, on each rank: whether this one wants it to stop."""
-        if self._worker.rank != 0:
+    def _poll(self, command: Long, steps: int, values: list[float]) -> bool:
+        """Between the chunks of a long command, on each rank: whether this one wants it to stop."""
+        if self._worker.rank != 0 and isinstance(command, Run):  # its ranks agree on worker 0's
             return False
-        if run.report:
-            self._port.send(Progress(run.ticket, steps, values))
+        if command.report:
+            self._port.send(Progress(command.ticket, steps, values))
         while (parcel := self._port.receive(wait=False)) is not None:
-            command = parcel[0]
-            if isinstance(command, Interrupt):
-                self._interrupted = max(self._interrupted, command.ticket)
+            arrived = parcel[0]
+            if isinstance(arrived, Interrupt):
+                self._interrupted = max(self._interrupted, arrived.ticket)
                 continue
-            if isinstance(command, Stop):
+            if isinstance(arrived, Stop):
                 self._interrupted = sys.maxsize
             self._waiting.append(parcel)
-        return run.ticket <= self._interrupted
+        return command.ticket <= self._interrupted

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Sequence
 
-from magmath.errors import WorkerError
+from magmath.core.numbers import whole_number
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.base import Transport, WorkerOptions
 
@@ -37,8 +37,8 @@ def start_pool(
     More workers than processors: a warning, and they share. Raises WorkerError where the workers do
     not start, and what they raised while starting (DeviceError for a device that is not there).
     """
-    if workers < 0:
-        raise WorkerError(f"init needs 0 or more workers, not {workers}")
+    workers, seed = whole_number("init: workers", workers, 0), whole_number("init: seed", seed, 0)
+    threads = None if threads is None else whole_number("init: threads", threads, 1)
     processors = len(os.sched_getaffinity(0))
     if deterministic:
         threads = 1
@@ -65,4 +65,4 @@ def start_pool(
                 stacklevel=2,
             )
         transport = ProcessTransport(workers, options, launcher=launcher, endpoint=endpoint)
-    return Pool(transport, deterministic=deterministic, seed=seed)
+    return Pool(transport, deterministic=deterministic, seed=seed, memory_limit=memory_limit)

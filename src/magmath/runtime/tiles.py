@@ -44,7 +44,7 @@ def cut(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tensor:
     if layout.boxes is None and layout.is_replicated and layout.tiles(worker):
         return whole
     bits = _bits(whole)
-    parts = [bits[_selection(tile)] for tile in layout.tiles(worker)]
+    parts = [bits[selection(tile)] for tile in layout.tiles(worker)]
     if layout.boxes is not None:
         local = np.concatenate([part.reshape(-1) for part in parts] or [bits.reshape(-1)[:0]])
     else:
@@ -63,12 +63,12 @@ def paste(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) -> Non
     bits, shape = _bits(whole), layout.local_shape(worker)
     local = _frame_bits(frame, whole.dtype, shape)
     if layout.boxes is None:
-        bits[_selection(layout.tiles(worker)[0])] = local
+        bits[selection(layout.tiles(worker)[0])] = local
         return
     spans = layout.tile_spans(worker)
     for tile, (start, extent) in zip(layout.tiles(worker), spans, strict=True):
         size = int(np.prod(extent, dtype=np.int64))
-        bits[_selection(tile)] = local[start : start + size].reshape(extent)
+        bits[selection(tile)] = local[start : start + size].reshape(extent)
 
 
 def fill(local: torch.Tensor, frame: Frame) -> None:
@@ -91,7 +91,8 @@ def frame_bytes(frame: Frame) -> bytes | memoryview:
     if isinstance(frame, torch.Tensor):
         if not frame.numel():
             return b""
-        flat = frame.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1)
+        dense = frame.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        flat = dense.as_strided((dense.numel(),), (1,))  # one element counts as dense at any stride
         return flat.view(torch.uint8).numpy().data
     return frame
 
@@ -111,7 +112,7 @@ def _frame_bits(frame: Frame, dtype: torch.dtype, shape: tuple[int, ...]) -> NDA
     return np.frombuffer(data, _NUMPY_BITS[itemsize]).reshape(shape)
 
 
-def _selection(tile: Tile) -> tuple[Any, ...]:
+def selection(tile: Tile) -> tuple[Any, ...]:
     """An index of NumPy that selects the tile: slices, or the outer product of index arrays."""
     selectors = [indices.selector() for indices in tile]
     if sum(isinstance(selector, np.ndarray) for selector in selectors) > 1:

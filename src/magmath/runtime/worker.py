@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -21,12 +22,14 @@ import torch
 from magmath.comm import Communicator
 from magmath.core.dtypes import as_dtype
 from magmath.errors import DeviceError, WorkerError
+from magmath.graph import Node
 from magmath.layout import Layout
 from magmath.memory.heap import Heap, PrivateSource, WindowSource
 from magmath.memory.stored import Stored
 from magmath.program.instructions import Program, decode
 from magmath.runtime import messages
 from magmath.runtime.failures import describe
+from magmath.runtime.file import ArrayFile, transfer
 from magmath.runtime.messages import Command, Failure, Number, Reply
 from magmath.runtime.tiles import Frame, fill
 from magmath.runtime.transport.base import Payload, WorkerOptions
@@ -37,6 +40,7 @@ Poll = Callable[[int, list[float]], bool]
 """Called between the chunks of a run: steps done, and what they emitted; true asks it to stop."""
 
 Answer = tuple[Reply, Frame | None]
+Compute = Callable[[Sequence[Node], Sequence[Node], Callable[[Node], Stored]], list[Stored]]
 
 
 class Executable(Protocol):
@@ -51,6 +55,19 @@ class Executable(Protocol):
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; the scalars that the steps emitted."""
+
+    def timed(
+        self,
+        inputs: Sequence[Stored],
+        outputs: Sequence[Stored],
+        parameters: Sequence[Number],
+        steps: int,
+    ) -> tuple[list[float], list[float]]:
+        """The same, and the seconds that each instruction took in all steps together."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the binding holds."""
 
     def close(self) -> None:
         """Give back what the binding holds."""
@@ -92,7 +109,7 @@ class Worker:
         source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
         self.heap = Heap(source, limit=options.memory_limit)
         self.arrays: dict[int, Stored] = {}
-        self.poll: Callable[[messages.Run, int, list[float]], bool] = _never
+        self.poll: Callable[[messages.Long, int, list[float]], bool] = _never
         self._bind = bind
         self._programs: dict[int, _Bound] = {}
         self._failed_arrays: dict[int, Failure] = {}
@@ -101,6 +118,8 @@ class Worker:
         self._handlers: dict[type, Callable[[Any, Any], Answer | None]] = {
             messages.Put: self._put,
             messages.Get: self._get,
+            messages.Read: self._read,
+            messages.Write: self._write,
             messages.Free: self._free,
             messages.Define: self._define,
             messages.Forget: self._forget,
@@ -138,8 +157,35 @@ class Worker:
         except Exception as error:
             failure = describe(error, getattr(command, "ticket", 0), self.rank, HOST)
             self._give_up(command, failure)
-            self._halted = failure
+            if not isinstance(command, messages.Alone):
+                self._halted = failure
             return failure, None
+
+    def compute(
+        self,
+        order: Sequence[Node],
+        wanted: Sequence[Node],
+        array_of: Callable[[Node], int],
+        outputs: Sequence[int],
+        released: Sequence[int],
+    ) -> list[Stored]:
+        """Compute `wanted` without a program; only for a controller in the same process."""
+
+        def stored(leaf: Node) -> Stored:
+            return self._stored(array_of(leaf))
+
+        self._drop(released)
+        made = self._compute(order, wanted, stored)
+        self.arrays.update(zip(outputs, made, strict=True))
+        return made
+
+    @cached_property
+    def _compute(self) -> Compute:
+        from magmath.program.execute import Context  # loads the kernels: on first use
+        from magmath.program.immediate import compute
+
+        context = Context(self.comm, self.heap, self.device, self.options.deterministic)
+        return partial(compute, context)
 
     def close(self) -> None:
         """Give back programs, arrays and the connection to the other workers. Collective."""
@@ -155,6 +201,8 @@ class Worker:
         if not isinstance(layout, Layout):
             layout = Layout.decode(layout)
         stored = Stored.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
+        if layout.shared:  # its memory may be what a slower worker still computes in
+            self.comm.barrier()
         try:
             if not layout.shared or self.rank == layout.mesh.workers[0]:  # one writes for all
                 fill(stored.tensor, b"" if payload is None else payload)
@@ -169,9 +217,29 @@ class Worker:
     def _get(self, command: messages.Get, payload: Payload) -> Answer:
         return messages.Tile(command.ticket), self._stored(command.array).tensor
 
+    def _read(self, command: messages.Read, payload: Payload) -> Answer:
+        layout = command.layout
+        if not isinstance(layout, Layout):
+            layout = Layout.decode(layout)
+        stored = Stored.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
+        self.arrays[command.array] = stored  # also where reading fails: heaps stay equal
+        self._transfer(command, stored, writing=False)
+        return messages.Done(command.ticket), None
+
+    def _write(self, command: messages.Write, payload: Payload) -> Answer:
+        self._transfer(command, self._stored(command.array), writing=True)
+        return messages.Done(command.ticket), None
+
+    def _transfer(self, command: messages.Alone, stored: Stored, *, writing: bool) -> None:
+        file = ArrayFile(command.path, command.place, f"worker {self.rank} on {HOST}")
+        transfer(file, stored, self.rank, partial(self.poll, command), writing=writing)
+
     def _free(self, command: messages.Free, payload: Payload) -> None:
-        found = [stored for a in command.arrays if (stored := self.arrays.pop(a, None)) is not None]
-        for array in command.arrays:
+        self._drop(command.arrays)
+
+    def _drop(self, arrays: Sequence[int]) -> None:
+        found = [stored for a in arrays if (stored := self.arrays.pop(a, None)) is not None]
+        for array in arrays:
             self._failed_arrays.pop(array, None)
         if any(stored.layout.shared for stored in found):  # a peer may still read it
             self.comm.barrier()
@@ -205,6 +273,12 @@ class Worker:
             return stop
 
         numbers = messages.numbers(command.parameters)
+        if command.timed:
+            values, seconds = bound.executable.timed(inputs, outputs, numbers, command.steps)
+            blocks = {stored.block for stored in (*inputs, *outputs)}
+            memory = bound.executable.nbytes + sum(block.nbytes for block in blocks)
+            answer = messages.Values(command.ticket, values, command.steps, seconds, memory)
+            return answer, None
         several = poll if command.steps > 1 else None
         values = bound.executable.run(inputs, outputs, numbers, command.steps, several)
         if self.rank == 0:
@@ -252,9 +326,12 @@ class Worker:
                 layout, dtype = program.slots[slot].layout, program.slots[slot].dtype
                 fresh.append(Stored.allocate(self.heap, layout, dtype, self.rank))
                 outputs.append(fresh[-1])
-        except BaseException:
+        except Exception as error:
+            from magmath.program.bind import blame
+
             for stored in fresh:
                 stored.free(self.heap)
+            blame(error, program.writer(slot))
             raise
         self._take_over(program, command)
         self.arrays.update(zip(command.outputs, outputs, strict=True))
@@ -269,7 +346,7 @@ class Worker:
 
     def _earlier_failure(self, command: Command) -> Failure | None:
         """The failure because of which a command cannot be carried out, if there is one."""
-        if isinstance(command, messages.Get):
+        if isinstance(command, (messages.Get, messages.Write)):
             return self._failed_arrays.get(command.array)
         if not isinstance(command, messages.Run):
             return None
@@ -285,7 +362,7 @@ class Worker:
             if bound is not None:
                 self._take_over(bound.program, command)
             self._failed_arrays.update(dict.fromkeys(command.outputs, failure))
-        elif isinstance(command, messages.Put):
+        elif isinstance(command, (messages.Put, messages.Read)):
             self._failed_arrays[command.array] = failure
         elif isinstance(command, messages.Define):
             self._failed_programs[command.program] = failure
@@ -322,7 +399,7 @@ def _local_rank() -> int:
     return 0
 
 
-def _never(run: messages.Run, steps: int, values: list[float]) -> bool:
+def _never(command: messages.Long, steps: int, values: list[float]) -> bool:
     return False
 
 

@@ -7,20 +7,20 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import magmath as mm
 from magmath.array import session
 from magmath.array.array import Array, Variable, evaluate
 from magmath.array.creation import asarray, variable
 from magmath.array.engine import Compiled, Engine
-from magmath.array.explain import describe
-from magmath.array.functions import max as largest
-from magmath.array.functions import min as smallest
+from magmath.array.explain import explain_program
 from magmath.core.dtypes import int64
+from magmath.core.numbers import whole_number
 from magmath.errors import DataError, MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, apply
 from magmath.layout import Layout
 from magmath.nn.layers import Noise
 from magmath.nn.losses import correct
-from magmath.ops import creation, manipulation
+from magmath.ops import creation, gathering, windows
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, parameter, variable_leaf
 from magmath.ops.movement import redistribute
@@ -33,6 +33,7 @@ from magmath.train.report import Reporter, Silent, printing
 from magmath.train.strategy import Choice, check_strategy, choose, parameter_layout
 
 if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
     from magmath.train.network import NeuralNetwork
 
 ORDER_STREAM = 1 << 41  # streams of epochs and dropout, apart from those that users draw
@@ -48,8 +49,6 @@ class Fit:
     def __init__(self, network: NeuralNetwork, x: Any, y: Any, settings: Settings) -> None:
         batch_size, strategy, shuffle, metrics = settings
         check_strategy(strategy)
-        if batch_size < 1:
-            raise MagmathError(f"fit: batch_size must be at least 1, was given {batch_size}")
         self.network = network
         self.engine = session.engine()
         self.optimizer = network.optimizer
@@ -58,9 +57,11 @@ class Fit:
         self._between_epochs = True
         self.samples, self.targets = _data_set(network, x, y, "fit")
         self.count = self.samples.shape[0]
-        self.batch_size = min(batch_size, self.count)
+        self.batch_size = min(whole_number("fit: batch_size", batch_size, 1), self.count)
         self.validation: tuple[Any, Any] | None = None
         self.shuffle = shuffle
+        if unknown := {*metrics} - {"accuracy"}:
+            raise MagmathError(f"fit: the only metric is 'accuracy', was given {sorted(unknown)}")
         self.measures = network.classifies and "accuracy" in metrics
         self.parameters = list(network.parameters.values())
         self._prepare(strategy)
@@ -86,9 +87,9 @@ class Fit:
 
     def _prepare(self, strategy: str) -> None:
         optimizer, engine = self.optimizer, self.engine
-        self.rate = engine.placed(parameter(optimizer.rate(0), self.parameters[0].dtype))
-        self.epoch = engine.placed(parameter(0, int64))
-        self.seed = engine.placed(parameter(self.network.seed_or_pool(), int64))
+        self.rate = parameter(optimizer.rate(0), self.parameters[0].dtype)
+        self.epoch = parameter(0, int64)
+        self.seed = parameter(self.network.seed_or_pool(), int64)
         last = _continued(self.network, engine)
         self.step: Variable = last.step if last else variable("step", 0, dtype=int64)
         count = variable("count", 0.0) if optimizer.counts and not last else None
@@ -141,9 +142,9 @@ class Fit:
         start: Node = self.position.node
         if batch != self.batch_size:
             start = constant(self.count - batch, int64)
-        index = apply(manipulation.BATCH, order, start, extent=batch)
-        x = manipulation.take(self.samples.evaluated(), index, 0)
-        y = manipulation.take(self.targets.evaluated(), index, 0)
+        index = windows.window(order, 0, start, batch)
+        x = gathering.take(self.samples.evaluated(), index, 0)
+        y = gathering.take(self.targets.evaluated(), index, 0)
         return Array(x), Array(y)
 
     # strategy -----------------------------------------------------------------------------------
@@ -194,8 +195,9 @@ class Fit:
 
     def epochs(self, epochs: int, reporter: Reporter | None, verbose: bool) -> History:
         """Train for a number of epochs."""
+        epochs = whole_number("fit: epochs", epochs, 0)
         report: Reporter = reporter or (printing() if verbose else Silent())
-        steps = self.count // self.batch_size
+        steps = math.ceil(self.count / self.batch_size)
         history = History(strategy=", ".join(f"{k}: {v}" for k, v in self.choice.items()))
         report.begin(epochs, steps)
         try:
@@ -213,22 +215,25 @@ class Fit:
         self._between_epochs = False
         start = time.perf_counter()
         per_step = 2 if self.measures else 1
-        total = steps + (self.rest is not None)
+        full = steps - (self.rest is not None)
 
         def progress(done: int, values: list[float]) -> None:
-            _check_finite(values[::per_step], epoch, done, total)
-            speed = done * self.batch_size / max(time.perf_counter() - start, 1e-9)
+            _check_finite(values[::per_step], epoch, done, steps)
+            samples = min(done * self.batch_size, self.count)
+            speed = samples / max(time.perf_counter() - start, 1e-9)
             report.step(done, values[-per_step] if values else math.nan, speed)
 
-        values = run_updates(self.engine, self.full[1], self.full[0], steps, progress)
-        weights = [self.batch_size] * steps
+        values = run_updates(self.engine, self.full[1], self.full[0], full, progress)
+        weights = [self.batch_size] * full
         if self.rest is not None:
-            values += run_updates(self.engine, self.rest[1], self.rest[0], 1)
+            last = run_updates(self.engine, self.rest[1], self.rest[0], 1)
+            progress(steps, last)
+            values += last
             weights.append(self.count % self.batch_size)
         self._between_epochs = True
         seconds = time.perf_counter() - start
         losses = values[::per_step]
-        _check_finite(losses, epoch, len(losses), total)
+        _check_finite(losses, epoch, len(losses), steps)
         history.steps += losses
         self.done += 1
         scored = score(self.network, *self.validation) if self.validation is not None else {}
@@ -242,11 +247,13 @@ class Fit:
             samples_per_second=self.count / max(seconds, 1e-9),
         )
 
-    def explain(self) -> str:
+    def explain(self) -> Explanation:
         """The step's program, and what the strategies were predicted to cost."""
         prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
-        return f"layers {chosen}\npredicted\n{prices}\n{describe(self.full[1].program)}"
+        heading = f"layers {chosen}\npredicted\n{prices}"
+        program = self.full[1].program
+        return explain_program(program, session.engine().environment, heading=heading)
 
 
 def _stand_in(v: Variable, layout: Layout | None) -> Variable:
@@ -327,11 +334,12 @@ def _check_labels(network: NeuralNetwork, labels: Array, operation: str) -> None
             f"{operation}: labels must be integers, or (N, {classes}) probabilities, was given "
             f"{labels.dtype}"
         )
-    low, high = int(smallest(labels)), int(largest(labels))
+    low, high = int(mm.min(labels)), int(mm.max(labels))
     if low < 0 or high >= classes:
         raise DataError(
             f"{operation}: labels must lie in 0 … {classes - 1} (the network has {classes} "
-            f"outputs), was given labels from {low} to {high}"
+            f"outputs), was given labels from {low} to {high}; mend the labels, or give the last "
+            f"layer more units"
         )
 
 

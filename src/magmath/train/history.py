@@ -26,7 +26,7 @@ class History:
     """The epochs of a training run. `loss`, `accuracy` … are lists with one entry an epoch."""
 
     records: list[EpochRecord] = field(default_factory=list)
-    steps: list[float] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list, repr=False)
     strategy: str = ""
 
     @property

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.array import functions as f
+import magmath as mm
 from magmath.array import session
 from magmath.array.array import Array, Variable
 from magmath.array.creation import asarray, variable
 from magmath.core.dtypes import DEFAULT_FLOAT, DType, int64
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import DataError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.layers import Layer, Noise, ParameterSpec
 from magmath.nn.losses import loss_function
@@ -27,6 +27,7 @@ from magmath.optim import OPTIMIZERS, Optimizer
 from magmath.train.history import History
 
 if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
     from magmath.train.fit import Fit
     from magmath.train.report import Reporter
 
@@ -136,6 +137,12 @@ class NeuralNetwork:
         """
         from magmath.train.fit import Fit
 
+        pair = isinstance(validation, (tuple, list)) and len(validation) == 2
+        if validation is not None and not pair:
+            raise DataError(
+                f"fit: validation must be a pair (samples, targets), was given "
+                f"{type(validation).__name__}"
+            )
         settings = (batch_size, strategy, shuffle, tuple(metrics))
         run = self._trained
         if run is None or not run.serves(x, y, settings):
@@ -149,7 +156,7 @@ class NeuralNetwork:
         self.build(samples.shape[1:])
         rows = range(0, max(samples.shape[0], 1), SCORING_ROWS)
         parts = [self.forward(samples[i : i + SCORING_ROWS]) for i in rows]
-        return parts[0] if len(parts) == 1 else f.concat(parts, axis=0)
+        return parts[0] if len(parts) == 1 else mm.concat(parts, axis=0)
 
     def evaluate(self, x: Any, y: Any) -> dict[str, float]:
         """The mean loss, and of classifiers the accuracy, over samples x and targets y."""
@@ -163,8 +170,8 @@ class NeuralNetwork:
 
         return summary(self)
 
-    def explain(self) -> str:
-        """The program of a training step, its bytes, and what strategies were predicted to cost."""
+    def explain(self) -> Explanation:
+        """The program of a training step, its cost, and what strategies were predicted to cost."""
         if self._trained is None:
             raise MagmathError("explain: call fit first; there is no training step yet")
         return self._trained.explain()

@@ -29,7 +29,7 @@ def parameter_layout(choice: str, shape: Shape, mesh: Mesh, shared: bool) -> Lay
 
     Columns of a weight go with its bias; rows leave the bias whole.
     """
-    whole = Layout.whole(shape, mesh, shared=shared)
+    whole = Layout.whole(shape, mesh, shared=shared and mesh.size > 1)
     if choice == "data" or mesh.size == 1 or (choice == "rows" and len(shape) < 2):
         return whole
     dim = SPLIT_DIMENSION[choice] % len(shape)

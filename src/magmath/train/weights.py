@@ -33,6 +33,8 @@ def save(network: NeuralNetwork, path: str | os.PathLike[str]) -> None:
         "input_shape": json.dumps(network.input_shape),
     }
     target = Path(path)
+    if not target.parent.is_dir():
+        raise WeightsError(f"save: there is no folder {target.parent}; make it first")
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".saving-", delete=False) as file:
         try:
             file.write(encode(tensors, metadata))

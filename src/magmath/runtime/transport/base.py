@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from magmath.graph import Node
+from magmath.memory.stored import Stored
 from magmath.program.instructions import Program
 from magmath.program.instructions import encode as encode_program
 from magmath.runtime.messages import Command, Hello, Reply, encode
@@ -74,6 +76,18 @@ class Transport(ABC):
 
         Raises WorkerLost where a worker cannot be reached.
         """
+
+    def compute(
+        self,
+        order: Sequence[Node],
+        wanted: Sequence[Node],
+        array_of: Callable[[Node], int],
+        outputs: Sequence[int],
+        released: Sequence[int],
+    ) -> list[Stored]:
+        """Drop the arrays `released`, compute nodes without a program (see `Pool.compute`) and keep
+        what is wanted as the arrays `outputs`; only where `direct`."""
+        raise AssertionError("workers elsewhere are sent programs")
 
     @abstractmethod
     def pump(self, seconds: float) -> None:

@@ -6,14 +6,16 @@ user's line as it was raised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from magmath.comm.local import LocalGroup
+from magmath.graph import Node
 from magmath.kernels.threads import set_threads
+from magmath.memory.stored import Stored
 from magmath.runtime.failures import user_line
-from magmath.runtime.messages import Command, Hello, Interrupt, Progress, Run
+from magmath.runtime.messages import Command, Hello, Interrupt, Long, Progress
 from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions
 from magmath.runtime.worker import Bind, Worker, bind_program
 
@@ -47,11 +49,26 @@ class InlineTransport(Transport):
         try:
             answer = self._worker.handle(command, payloads[0] if payloads else None)
         except Exception as error:
-            if line := user_line(error):
-                error.add_note(f"in the operation built at {line}")
+            _note_line(error)
             raise
         if answer is not None:
             self._deliver(0, *answer)
+
+    def compute(
+        self,
+        order: Sequence[Node],
+        wanted: Sequence[Node],
+        array_of: Callable[[Node], int],
+        outputs: Sequence[int],
+        released: Sequence[int],
+    ) -> list[Stored]:
+        self.traffic.messages += 1
+        assert self._worker is not None
+        try:
+            return self._worker.compute(order, wanted, array_of, outputs, released)
+        except Exception as error:
+            _note_line(error)
+            raise
 
     def pump(self, seconds: float) -> None:
         """Every reply has been delivered by `send`."""
@@ -63,5 +80,11 @@ class InlineTransport(Transport):
             if self._options.threads is not None:
                 set_threads(self._own_threads)
 
-    def _poll(self, run: Run, steps: int, values: list[float]) -> bool:
-        return self._deliver(0, Progress(run.ticket, steps, values), None)
+    def _poll(self, command: Long, steps: int, values: list[float]) -> bool:
+        return self._deliver(0, Progress(command.ticket, steps, values), None)
+
+
+def _note_line(error: Exception) -> None:
+    """Add to an exception the user's line that built the failing operation."""
+    if line := user_line(error):
+        error.add_note(f"in the operation built at {line}")

@@ -220,10 +220,9 @@ class ProcessTransport(Transport):
         if launch is None:
             return WorkerLost("the workers of this pool have been stopped; start a new one")
         exited = launch.wait(1.0)
-        first = launch.first_dead()
-        for rank, hello in self._hellos.items():
-            if hello.pid == first:
-                ended = [rank]
+        if not ended:  # the launcher may as well name one that it has ended itself
+            named = launch.named_dead()
+            ended = [rank for rank, hello in self._hellos.items() if hello.pid == named]
         if exited:
             how = launch.cause() or f"the launcher ended with exit code {launch.exit_code()}"
         else:
@@ -233,7 +232,7 @@ class ProcessTransport(Transport):
             hello = self._hellos[ended[0]]
             who = f"worker {hello.rank} on {hello.host} (process {hello.pid})"
         error = WorkerLost(f"{who} was lost: {how}; the pool is closed, start a new one")
-        if said := launch.output().split("\n====")[0].strip("=\n "):
+        if said := f"\n{launch.output()}".split("\n====")[0].strip():  # without MPICH's report
             error.add_note(f"The workers' last output:\n{said}")
         return error
 

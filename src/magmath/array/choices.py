@@ -1,0 +1,55 @@
+"""The tables of a product's ways over the workers: what each is predicted to cost.
+
+`explain` shows it for every contraction of a graph, so that a choice of layouts can be judged.
+"""
+
+from __future__ import annotations
+
+from magmath.graph import Graph, Node
+from magmath.passes.candidates import algorithm
+from magmath.passes.environment import Environment
+from magmath.passes.place import Choice, Option, choices
+from magmath.passes.simplify import simplify
+
+SHOWN = 8  # options of a product; the rest are dearer
+HEADER = ("", "way", "operands", "result", "seconds", "bytes moved", "messages", "memory")
+
+
+def describe_choices(graph: Graph, environment: Environment) -> str:
+    """A table for each contraction of a graph whose leaves have layouts; nothing for one worker,
+    who has no choice."""
+    if environment.workers == 1:
+        return ""
+    found = choices(simplify(graph), environment)
+    return "\n".join([_table(choice) for choice in found])
+
+
+def _table(choice: Choice) -> str:
+    node, found = choice.node, choice.options
+    operands = " @ ".join([str(list(x.shape)) for x in node.inputs])
+    line = "" if node.line is None else f"  # {node.line[0]}:{node.line[1]}"
+    rows = [HEADER, *[_row(node, option, i == 0) for i, option in enumerate(found[:SHOWN])]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    panels = f", summed in {choice.panels} panels" if choice.panels > 1 else ""
+    lines = [f"{node.name} {operands} {node.dtype}: {len(found)} ways{panels}{line}"]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if i > 3 else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _row(node: Node, option: Option, taken: bool) -> tuple[str, ...]:
+    candidate = option.candidate
+    return (
+        "*" if taken else "",
+        algorithm(node, candidate),
+        " ".join([layout.text() for layout in candidate.inputs]),
+        candidate.output.text(),
+        f"{option.seconds:.2g}",
+        f"{option.moved:,}",
+        f"{option.messages:,}",
+        f"{option.memory:,}",
+    )

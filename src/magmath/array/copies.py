@@ -1,0 +1,65 @@
+"""Copies of evaluated arrays in other layouts, kept for the next use (dMath's "keep what you've
+seen"). Arrays never change, so a copy is never stale; it is let go of with its array, or when the
+budget is short, the one that was not used for longest first."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from magmath.layout import Layout
+
+if TYPE_CHECKING:
+    from magmath.array.engine import Data
+
+BUDGET_SHARE = 8
+"""Copies take at most one part in so many of a worker's memory."""
+
+
+class Copies:
+    """The copies kept on one pool.
+
+    `budget`: bytes that they may take on a worker; `limit`: bytes that a worker may hold in all, or
+    None. Where arrays and copies come near the limit, copies go and no new ones are kept.
+    """
+
+    def __init__(self, workers: int, limit: int | None) -> None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
+        self.budget = (limit or memory) // BUDGET_SHARE
+        self.limit = limit
+        self._recent: OrderedDict[tuple[int, Layout], ref[Data]] = OrderedDict()
+
+    def find(self, data: Data, layout: Layout) -> Data | None:
+        """The copy of an array in a layout, if there is one."""
+        copy = data.copies.get(layout)
+        if copy is not None:
+            self._recent.move_to_end((data.handle, layout))
+        return copy
+
+    def keep(self, data: Data, layout: Layout, copy: Data, held: int) -> None:
+        """Keep a copy of an array, where memory allows; `held`: bytes that a worker holds now."""
+        if copy.nbytes > self.budget or self._is_short(held):
+            return
+        data.copies[layout] = copy
+        self._recent[data.handle, layout] = ref(data)
+        self._evict(self.budget)
+
+    def make_room(self, held: int) -> None:
+        """Let go of all copies where memory is short."""
+        if self._recent and self._is_short(held):
+            self._evict(0)
+
+    def _is_short(self, held: int) -> bool:
+        return self.limit is not None and 2 * held > self.limit
+
+    def _evict(self, budget: int) -> None:
+        living = {key: data for key, known in self._recent.items() if (data := known()) is not None}
+        self._recent = OrderedDict((key, ref(data)) for key, data in living.items())
+        total = sum(data.copies[layout].nbytes for (_, layout), data in living.items())
+        for (handle, layout), data in living.items():
+            if total <= budget:
+                break
+            total -= data.copies.pop(layout).nbytes
+            del self._recent[handle, layout]

@@ -1,0 +1,164 @@
+"""Arrays in files: `load`, `save`, `savez`. The workers read and write, each its own part.
+
+The format is known by the suffix: .npy, .npz, .safetensors, .csv, .h5 or .hdf5 (with h5py),
+.zarr (with zarr). Nothing that is read is ever executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final, overload
+
+import numpy as np
+
+from magmath.array import session
+from magmath.array.array import Array, Operand, as_array, bind_layout
+from magmath.array.creation import LayoutLike, default_layout
+from magmath.array.engine import Data, data_of
+from magmath.array.progress import transfer_progress
+from magmath.errors import DataError, MissingDataError
+from magmath.files.aside import replacing
+from magmath.files.formats import Entry, Place, format_of
+from magmath.files.place import Spec
+from magmath.layout import Blocks, Layout, Split, even_cuts
+from magmath.ops.leaves import input_leaf
+
+ONE_WRITER: Final = 1 << 24
+"""Bytes up to which an array that every worker has is written by one of them."""
+
+Path = str | os.PathLike[str]
+
+
+@overload
+def load(path: Path, name: str, *, layout: LayoutLike = None) -> Array: ...
+@overload
+def load(path: Path, name: None = None, *, layout: LayoutLike = None) -> Any: ...
+def load(path: Path, name: str | None = None, *, layout: LayoutLike = None) -> Any:
+    """The array in a file, or where it holds arrays with names a dictionary of them.
+
+    name     one array of those in the file; the others are not read
+    layout   how the array is divided, as for `asarray`; each worker reads only what it holds
+
+    Shape and element type are those in the file; of a table in text float32 (`data.read_csv` has
+    other types and delimiters). Raises MissingDataError where there is no such
+    file (or a worker on another host does not see it), DataError for a file that is damaged, cut
+    off or of another format, DTypeError for elements that are no numbers (Python objects are never
+    read), MissingPackageError where a package is missing, LayoutError for a layout that does not
+    fit.
+    """
+    place = os.path.abspath(os.fspath(path))
+    if not os.path.exists(place):
+        raise MissingDataError(f"load: there is no file {place}")
+    entries = format_of("load", place).entries(place)
+    if name is not None:
+        if name not in entries:
+            held = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
+            raise DataError(f"load: {place} has no array {name!r}; it holds {held or 'none'}")
+        return read_entry(place, entries[name], layout)
+    found = {key: read_entry(place, entry, layout) for key, entry in entries.items()}
+    return found[""] if found.keys() == {""} else found
+
+
+def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
+    """Write an array, or several by name, in the format that the path's suffix names.
+
+    .npy and .csv hold one array, .npz, .safetensors and .h5 arrays with names, .zarr either. The
+    workers write at once, each its own part. The file is written aside and takes its place, and
+    that of an earlier file, when it is whole; if anything fails nothing has changed.
+
+    Raises DataError for a suffix without a format or a format that cannot hold this, DTypeError
+    where it lacks the element type (only .safetensors has bfloat16), MissingDataError where the
+    folder is missing or a worker on another host does not see it, OSError where the disk is full or
+    the place may not be written.
+    """
+    place = os.path.abspath(os.fspath(path))
+    format = format_of("save", place)
+    if isinstance(array, Mapping):
+        arrays = {name: as_array("save", value) for name, value in array.items()}
+        if not format.named:
+            raise DataError(
+                f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
+                f"file of its own, or all to .npz"
+            )
+        if not all(isinstance(name, str) and name for name in arrays):
+            raise DataError(f"save: names are strings that are not empty, not {list(arrays)}")
+    else:
+        arrays = {"": as_array("save", array)}
+        if not format.single:
+            raise DataError(
+                f"save: {format.suffixes[0]} files hold arrays with names; give it one, as in "
+                f'mm.save(path, {{"x": x}})'
+            )
+    specs = {name: Spec(x.shape, x.dtype) for name, x in arrays.items()}
+    with replacing(place) as aside:
+        places = format.create(aside, specs)
+        for name, x in arrays.items():
+            _write(aside, places[name], x)
+        format.finish(aside, specs)
+
+
+def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
+    """Several arrays in one .npz file, as numpy.savez: without a name they are arr_0, arr_1, …
+
+    The suffix is added where it is missing. Errors as `save`.
+    """
+    numbered = {f"arr_{i}": array for i, array in enumerate(arrays)}
+    twice = sorted(numbered.keys() & named.keys())
+    if twice:
+        raise DataError(f"savez: {', '.join(twice)} would be in the file twice; choose other names")
+    place = os.fspath(path)
+    save(place if place.endswith(".npz") else f"{place}.npz", {**numbered, **named})
+
+
+def read_entry(path: str, entry: Entry, layout: LayoutLike) -> Array:
+    """An array of a file whose header has been read; layout and errors as for `load`."""
+    spec, place = entry
+    if layout is None:
+        wanted = default_layout(spec.shape, spec.nbytes)
+    else:
+        wanted = bind_layout("load", layout, spec.shape)
+    if place.chunks is None and not (wanted.shared or wanted.is_partial):
+        divided = wanted
+    else:
+        divided = _in_chunks(wanted, place.chunks)
+    pool = session.engine().pool
+    with transfer_progress(f"load {os.path.basename(path)}", spec.nbytes) as progress:
+        handle = pool.read(path, place, divided, spec.dtype, progress)
+    data = Data(pool, handle, spec.shape, spec.dtype, divided)
+    result = Array(input_leaf(spec.shape, spec.dtype, divided, data))
+    return result if divided == wanted else result.redistribute(wanted)
+
+
+def _write(path: str, place: Place, array: Array) -> None:
+    layout = array.layout
+    small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
+    one = layout.is_replicated and small
+    if not (one or (place.chunks is None and _in_rows(layout))):
+        array = array.redistribute(_in_chunks(layout, place.chunks))
+    data = data_of(array.evaluated())
+    with transfer_progress(
+        f"save {os.path.basename(path)}", array.size * array.dtype.itemsize
+    ) as progress:
+        data.pool.write(data.handle, path, place, progress)
+
+
+def _in_rows(layout: Layout) -> bool:
+    """True if each worker has a stretch of the first dimension, which is one piece of a file."""
+    if layout.boxes is not None or layout.is_partial or layout.is_replicated:
+        return False
+    tiles = [layout.tiles(worker)[0] for worker in layout.mesh.workers]
+    return not any(layout.splits[1:]) and all(tile[0].is_range for tile in tiles)
+
+
+def _in_chunks(layout: Layout, chunks: tuple[int, ...] | None) -> Layout:
+    """An array divided between all workers of a layout's mesh, no chunk of a file cut."""
+    shape, mesh = layout.shape, layout.mesh.flattened()
+    chunks = chunks or (1,) * len(shape)
+    counts = [-(-n // max(1, c)) for n, c in zip(shape, chunks, strict=True)]
+    if not counts or max(counts) <= 1:
+        return Layout.whole(shape, mesh)
+    dim = next((d for d, n in enumerate(counts) if n >= mesh.size), int(np.argmax(counts)))
+    cuts = [min(cut * chunks[dim], shape[dim]) for cut in even_cuts(counts[dim], mesh.size)]
+    split = Split(0, Blocks(tuple(cuts), tuple(range(mesh.size))))
+    return Layout.whole(shape, mesh).replace_split(dim, split)

@@ -1,0 +1,250 @@
+"""Keys: what stands in the brackets of an array, taken apart by NumPy's rules.
+
+Slices and integers cut single dimensions. As soon as an array of integers or a mask is among them,
+integers count as arrays too: all of them broadcast against each other, and the dimensions of their
+common shape stand where the arrays stood, or first of all where something stood between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from magmath.array.array import Array
+from magmath.array.creation import asarray
+from magmath.array.masks import Counted, count
+from magmath.core.dtypes import int64
+from magmath.core.shapes import broadcast
+from magmath.graph import Node, Shape
+from magmath.layout import Layout
+from magmath.ops.leaves import parameter
+from magmath.ops.places import out_of_range
+
+NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is kept of a dimension: `extent` elements from `start` on by `step`; an extent of None
+    is one element, and the dimension goes."""
+
+    axis: int
+    start: int | Node
+    extent: int | None
+    step: int = 1
+
+
+@dataclass
+class Key:
+    """A key for arrays of one shape.
+
+    cuts     of single dimensions, in order
+    indices  integer arrays, 0-d ones for integers beside them, by dimension
+    mask     a lone mask, with its first dimension
+    order    the dimensions of the result: new ones, kept ones, and once those that are picked
+    """
+
+    shape: Shape
+    cuts: list[Cut] = field(default_factory=list)
+    indices: dict[int, Node] = field(default_factory=dict)
+    mask: tuple[int, Counted] | None = None
+    order: list[str] = field(default_factory=list)
+
+    @property
+    def at(self) -> int:
+        """How many kept dimensions come before those that are picked."""
+        return self.order[: self.order.index(PICKED)].count(KEPT)
+
+    def picked(self) -> Shape:
+        """The extents of the dimensions that arrays pick."""
+        if self.mask is not None:
+            return (self.mask[1].total,)
+        return broadcast("indexing", *(node.shape for node in self.indices.values()))
+
+    def kept(self) -> Shape:
+        """The extents of the dimensions that arrays do not pick from, after the cuts."""
+        extents: list[int | None] = list(self.shape)
+        for cut in self.cuts:
+            extents[cut.axis] = cut.extent
+        picked = set(self.indices)
+        if self.mask is not None:
+            picked = set(range(self.mask[0], self.mask[0] + self.mask[1].node.ndim))
+        return tuple(n for d, n in enumerate(extents) if n is not None and d not in picked)
+
+    def result(self) -> list[tuple[str, int]]:
+        """The dimensions of x[key]: what each is, and its extent."""
+        kept, found = iter(self.kept()), []
+        for part in self.order:
+            if part is PICKED:
+                found += [(PICKED, extent) for extent in self.picked()]
+            else:
+                found.append((part, 1 if part is NEW else next(kept)))
+        return found
+
+
+def parse(x: Node, key: Any) -> Key:
+    """The key for an array. Raises IndexError for indices that do not fit."""
+    items = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
+    items = _expanded(items, x.ndim)
+    arrays = [item for item in items if isinstance(item, (Array, np.ndarray))]
+    masks = [item for item in arrays if _is_mask(item)]
+    alone = len(masks) == len(arrays) == 1 and not any(isinstance(item, int) for item in items)
+    picking = bool(masks) or any(item.ndim for item in arrays)
+    parser = _Parser(Key(x.shape), x.layout, picking, alone)
+    for item in items:
+        parser.add(item)
+    parser.key.order = _together(parser.key.order)
+    return parser.key
+
+
+def _item(item: Any) -> Any:
+    """None, `...`, a slice, a Python integer, or an array, of magmath or of NumPy."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (Array, np.ndarray)):
+        found = item
+    elif isinstance(item, list):
+        found = np.asarray(item, dtype=None if item else np.int64)
+    elif isinstance(item, (bool, np.bool_)):
+        found = np.asarray(item)
+    elif hasattr(item, "__index__"):
+        return index(item)
+    else:
+        raise _unfit(type(item).__name__)
+    kind = found.dtype.kind
+    if kind not in ("bool", "int", "uint", "b", "i", "u"):
+        raise _unfit(f"an array of {found.dtype}")
+    return found
+
+
+def _unfit(given: str) -> IndexError:
+    return IndexError(
+        f"indexing: a dimension takes an integer, a slice, `...`, None, an array of integers or a "
+        f"mask, was given {given}"
+    )
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, (Array, np.ndarray)) and item.dtype.kind in ("bool", "b")
+
+
+def _dimensions(item: Any) -> int:
+    """How many dimensions of the array an item of a key is for."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if _is_mask(item) else 1
+
+
+def _expanded(items: list[Any], ndim: int) -> list[Any]:
+    """The items with `...`, and the dimensions that no item is for, as full slices.
+
+    A `...` for no dimension stays: it keeps the arrays beside it apart.
+    """
+    ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(ellipses) > 1:
+        raise IndexError("indexing: `...` may stand only once")
+    used = sum(map(_dimensions, items))
+    if used > ndim:
+        raise IndexError(f"indexing: {used} indices for an array of {ndim} dimensions")
+    rest: list[Any] = [slice(None)] * (ndim - used)
+    if not ellipses:
+        return [*items, *rest]
+    return [*items[: ellipses[0]], *(rest or [Ellipsis]), *items[ellipses[0] + 1 :]]
+
+
+def _together(order: list[str]) -> list[str]:
+    """The order with one place for all that arrays pick: theirs, or the first where they are
+    apart."""
+    places = [i for i, part in enumerate(order) if part is PICKED]
+    found = [part for part in order if part in (NEW, KEPT)]
+    if not places:
+        return found
+    adjacent = places[-1] - places[0] == len(places) - 1
+    before = [part for part in order[: places[0]] if part in (NEW, KEPT)] if adjacent else []
+    return [*before, PICKED, *found[len(before) :]]
+
+
+@dataclass
+class _Parser:
+    """A key as it grows, item by item; `axis` is the next dimension of the array."""
+
+    key: Key
+    layout: Layout | None  # of the array, where it is known
+    picking: bool  # arrays are among the items: integers pick too
+    alone: bool  # a mask is the only one that picks
+    axis: int = 0
+
+    def add(self, item: Any) -> None:
+        if item is None or item is Ellipsis:
+            self.key.order.append(NEW if item is None else BETWEEN)
+        elif isinstance(item, slice):
+            self._slice(item)
+        elif _is_mask(item):
+            self._mask(item)
+        elif self.picking:
+            self._pick(self._position(item))
+        else:
+            self.key.cuts.append(Cut(self.axis, self._start(item), None))
+            self.axis += 1
+
+    @property
+    def _extent(self) -> int:
+        return self.key.shape[self.axis]
+
+    def _slice(self, item: slice) -> None:
+        start, stop, step = item.indices(self._extent)
+        extent = len(range(start, stop, step))
+        if (extent, step) != (self._extent, 1):
+            self.key.cuts.append(Cut(self.axis, start, extent, step))
+        self.key.order.append(KEPT)
+        self.axis += 1
+
+    def _mask(self, item: Array | np.ndarray[Any, Any]) -> None:
+        mask = asarray(item)
+        own = self.key.shape[self.axis : self.axis + mask.ndim]
+        if mask.ndim == 0 or mask.shape != own:
+            raise IndexError(
+                f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
+                f"{self.axis + mask.ndim - 1} of an array of shape {self.key.shape}"
+                if mask.ndim
+                else "indexing: True or False must stand alone; index in two steps"
+            )
+        counted = count(mask, self.layout, self.axis)
+        if self.alone:
+            self.key.mask = self.axis, counted
+            self.key.order.append(PICKED)
+            self.axis += mask.ndim
+        else:
+            for node in counted.positions():
+                self._pick(node)
+
+    def _pick(self, node: Node) -> None:
+        self.key.indices[self.axis] = node
+        self.key.order.append(PICKED)
+        self.axis += 1
+
+    def _position(self, item: int | Array | np.ndarray[Any, Any]) -> Node:
+        """An index array, or an integer, as a node."""
+        if isinstance(item, int):
+            return parameter(self._checked(item), int64)
+        if isinstance(item, np.ndarray):
+            self._check_all(item)
+        return asarray(item).node
+
+    def _start(self, item: int | Array | np.ndarray[Any, Any]) -> int | Node:
+        if isinstance(item, Array):
+            return item.node
+        return self._checked(int(item))
+
+    def _checked(self, position: int) -> int:
+        if not -self._extent <= position < self._extent:
+            raise out_of_range(position, self.axis, self._extent)
+        return position % self._extent
+
+    def _check_all(self, item: np.ndarray[Any, Any]) -> None:
+        outside = (item < -self._extent) | (item >= self._extent)
+        if outside.any():
+            raise out_of_range(int(item[outside].flat[0]), self.axis, self._extent)

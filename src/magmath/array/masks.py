@@ -1,0 +1,79 @@
+"""Masks: how many elements they pick, found out when that is needed.
+
+The shape of x[mask] depends on the values of the mask. So the mask is computed and counted first,
+in pieces that fit how it and the array lie; then the rest is an expression of known shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from magmath.array import session
+from magmath.array.array import Array, user_line
+from magmath.array.engine import data_of
+from magmath.errors import TracingError
+from magmath.graph import Node, apply
+from magmath.layout import Layout, even_cuts
+from magmath.ops.creation import iota
+from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A mask that has been computed, and how many elements it picks from each piece of its first
+    dimension."""
+
+    node: Node
+    cuts: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """How many elements it picks."""
+        return sum(self.counts)
+
+    def compress(self, x: Node, axis: int = 0) -> Node:
+        """The elements of x that it picks, in C order, from the dimensions beginning at `axis`."""
+        return apply(COMPRESS, x, self.node, **self._attributes(axis), line=user_line())
+
+    def expand(self, x: Node, axis: int = 0) -> Node:
+        """Zeros, with x in the places that it picks."""
+        return apply(EXPAND, x, self.node, **self._attributes(axis), line=user_line())
+
+    def positions(self) -> Iterator[Node]:
+        """Where it is true: for each of its dimensions the indices, in C order."""
+        return (self.compress(iota(self.node.shape, d)) for d in range(self.node.ndim))
+
+    def _attributes(self, axis: int) -> dict[str, object]:
+        return {"axis": axis, "cuts": self.cuts, "counts": self.counts}
+
+
+def count(mask: Array, beside: Layout | None = None, axis: int = 0) -> Counted:
+    """Compute and count a mask for an array of which `axis`, in layout `beside`, is its first.
+
+    Raises TracingError while a function is traced: then there are no values.
+    """
+    try:
+        leaf = mask.evaluated()
+        engine = session.engine()
+        cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
+        cuts |= _cuts(leaf.layout, 0) | _cuts(beside, axis)
+        (counted,) = engine.evaluate([apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))])
+        data = data_of(counted)
+    except TracingError:
+        raise TracingError(
+            f"indexing: how many elements a mask picks is not known while mm.compile traces a "
+            f"function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
+            f"mm.where(mask, x, y), or pick outside of the function"
+        ) from None
+    return Counted(leaf, tuple(sorted(cuts)), tuple(data.pool.get(data.handle).tolist()))
+
+
+def _cuts(layout: Layout | None, dim: int) -> set[int]:
+    """Where a layout cuts one dimension; nothing where it does not, or too often."""
+    split = None if layout is None else layout.splits[dim]
+    if split is None:
+        return set()
+    blocks = split.listed()
+    return set() if blocks is None else set(blocks.cuts)

@@ -1,0 +1,73 @@
+"""What the namespace says of itself, by the array API's inspection functions."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from magmath.array.devices import check_device, current_device
+from magmath.array.types import KINDS
+from magmath.core.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, DTYPES, DType
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+MAX_DIMENSIONS = 32
+EXTENSIONS_OF_THE_STANDARD = ("float16", "bfloat16")  # types that magmath has and it has not
+
+
+class NamespaceInfo:
+    """The answers to `mm.__array_namespace_info__()`."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """What of the standard's optional parts there is."""
+        return {
+            "boolean indexing": True,
+            "data-dependent shapes": True,
+            "max dimensions": MAX_DIMENSIONS,
+        }
+
+    def default_device(self) -> str:
+        """The device of new arrays: that of the current pool."""
+        return current_device()
+
+    def devices(self) -> tuple[str, ...]:
+        """The devices that arrays may be put on: that of the current pool."""
+        return (current_device(),)
+
+    def default_dtypes(self, *, device: object = None) -> dict[str, DType]:
+        """The types that numbers without one are given."""
+        check_device("default_dtypes", device)
+        return {
+            "real floating": DEFAULT_FLOAT,
+            "complex floating": DEFAULT_COMPLEX,
+            "integral": DEFAULT_INT,
+            "indexing": DEFAULT_INT,
+        }
+
+    def dtypes(
+        self, *, device: object = None, kind: str | tuple[str, ...] | None = None
+    ) -> dict[str, DType]:
+        """The standard's types by name: all, or those of a kind or of several (see `isdtype`)."""
+        check_device("dtypes", device)
+        names = tuple(KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
+        if unknown := set(names) - set(KINDS):
+            raise ValueError(f"dtypes: no kind {unknown}; there are {', '.join(KINDS)}")
+        wanted = frozenset().union(*(KINDS[name] for name in names))
+        return {
+            name: dtype
+            for name, dtype in DTYPES.items()
+            if dtype.kind in wanted and name not in EXTENSIONS_OF_THE_STANDARD
+        }
+
+
+def __array_namespace_info__() -> NamespaceInfo:
+    """The namespace's capabilities, devices and types, as the array API asks for them."""
+    return NamespaceInfo()
+
+
+def array_namespace(api_version: str | None) -> Any:
+    """The module of the functions that go with an `Array`; ValueError for an unknown version."""
+    if api_version not in (None, *VERSIONS):
+        raise ValueError(
+            f"array API version {api_version!r} is not known; there are {', '.join(VERSIONS)}"
+        )
+    return import_module("magmath")

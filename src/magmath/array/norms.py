@@ -1,0 +1,84 @@
+"""Norms of vectors and matrices, composed of reductions and singular values."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from magmath.array.array import Array, as_array, user_line
+from magmath.core.shapes import normal_axes, reduced_shape
+from magmath.errors import DTypeError
+from magmath.graph import Node, apply
+from magmath.ops import elementwise as e
+from magmath.ops.eigen import SVDVALS
+from magmath.ops.factor import check_matrix
+from magmath.ops.leaves import constant, parameter
+from magmath.ops.manipulation import reshape
+from magmath.ops.reductions import reduce
+
+Axis = int | tuple[int, ...] | None
+INF = float("inf")
+
+
+def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Array:
+    """The ord-norm of the vectors along `axis`, or of all elements; real.
+
+    ord: inf and -inf for the largest and least absolute value, 0 for the number of elements that
+    are not zero, any other p for sum(|x|^p)^(1/p).
+    """
+    a = _floating("vector_norm", x)
+    axes = normal_axes("vector_norm", axis, a.ndim)
+    size = e.call("abs", a)
+    dtype = size.dtype
+    if ord in (INF, -INF):
+        return Array(reduce("max" if ord > 0 else "min", size, axes, keepdims))
+    if ord == 0:
+        nonzero = e.astype(e.call("not_equal", size, constant(0, dtype)), dtype)
+        return Array(reduce("sum", nonzero, axes, keepdims))
+    if ord == 1:
+        return Array(reduce("sum", size, axes, keepdims))
+    if ord == 2:
+        return Array(e.call("sqrt", reduce("sum", e.call("square", size), axes, keepdims)))
+    total = reduce("sum", e.call("power", size, parameter(float(ord), dtype)), axes, keepdims)
+    return Array(e.call("power", total, parameter(1.0 / ord, dtype)))
+
+
+def matrix_norm(
+    x: Array,
+    /,
+    *,
+    keepdims: bool = False,
+    ord: float | Literal["fro", "nuc"] | None = "fro",
+) -> Array:
+    """A norm of each matrix; real.
+
+    ord: "fro" for the root of the sum of squares, "nuc" for the sum of the singular values, 2 and
+    -2 for the largest and least of them, 1 and -1 for the largest and least sum of a column's
+    absolute values, inf and -inf for those of a row.
+    """
+    a = _floating("matrix_norm", x)
+    check_matrix("matrix_norm", a)
+    row, column = a.ndim - 2, a.ndim - 1
+    if ord in ("fro", None):
+        return vector_norm(x, axis=(row, column), keepdims=keepdims)
+    if ord in ("nuc", 2, -2):
+        how = "sum" if ord == "nuc" else "max" if ord == 2 else "min"
+        result = reduce(how, apply(SVDVALS, a, line=user_line()), a.ndim - 2)
+    elif ord in (1, -1, INF, -INF):
+        added, compared = (row, row) if abs(float(ord)) == 1 else (column, row)
+        sums = reduce("sum", e.call("abs", a), added)
+        result = reduce("max" if float(ord) > 0 else "min", sums, compared)
+    else:
+        raise ValueError(
+            f'matrix_norm: ord must be "fro", "nuc", 1, -1, 2, -2, inf or -inf, was given {ord!r}'
+        )
+    shape = reduced_shape(a.shape, (row, column), True)
+    return Array(reshape(result, shape) if keepdims else result)
+
+
+def _floating(name: str, x: Array) -> Node:
+    node = as_array(name, x).node
+    if node.dtype.kind not in ("float", "complex"):
+        raise DTypeError(
+            f"{name}: takes floating point, was given {node.dtype}; convert with mm.astype(x, …)"
+        )
+    return node

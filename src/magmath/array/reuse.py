@@ -1,0 +1,104 @@
+"""Whose memory a written array may take: that of an array which nobody holds any more.
+
+Arrays are immutable, so `a[i] = v` computes another array. Where the old one is held by the pending
+expression alone, the new one is computed in its place, and nothing is copied. Who holds what is
+what Python counts: the references to a node from outside of the expression.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from magmath.graph import Node
+
+
+def _references(items: Sequence[Any]) -> list[int]:
+    return [sys.getrefcount(item) for item in items]
+
+
+(_OWN,) = _references([object()])  # what counting itself adds
+
+
+def held_elsewhere(order: Sequence[Node]) -> set[Node]:
+    """The nodes of an expression that are held by others than its nodes, and this list."""
+    uses = Counter(id(source) for node in order for source in node.inputs)
+    counts = zip(order, _references(order), strict=True)
+    return {node for node, count in counts if count > _OWN + uses[id(node)]}
+
+
+def _owns_value(node: Node) -> bool:
+    """True if nobody but this known node holds its value."""
+    (count,) = _references([node.value])
+    return count == _OWN + 1 and (not isinstance(node.value, Node) or _owns_value(node.value))
+
+
+class _Probe:
+    """Counts the references to a value that is written and has no name."""
+
+    count = 0
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.count = sys.getrefcount(value)
+
+
+_probe = _Probe()
+_probe[0] = object()
+UNNAMED = _probe.count
+
+
+def is_private(order: Sequence[Node], own: Sequence[Node]) -> bool:
+    """True if no gradient can be asked for with respect to what an expression is made of: nobody
+    holds a node of it but `own`, or only such as have no gradient."""
+    for node in order:
+        untold = node.is_leaf and node.value is None
+        remembers = not node.is_leaf and node.value is not None and node.dtype.is_floating
+        if node.name == "variable" or untold or remembers:
+            return False
+    held = held_elsewhere(order)
+    return not any(node.dtype.is_floating for node in held.difference(own))
+
+
+def reused(
+    order: Sequence[Node], wanted: tuple[Node, ...]
+) -> tuple[tuple[Node, ...], tuple[Node | None, ...]]:
+    """What is computed with what is wanted, and for each the leaf whose memory it takes over.
+
+    An array that was written and that somebody holds is computed for good, or every expression of
+    it would write again. So is what others hold of an array that is overwritten, if it is smaller.
+    """
+    if not any(node.operation.updates for node in order):
+        return wanted, ()
+    held = held_elsewhere(order)
+    pending = [x for x in order if x in held and x.value is None and not x.is_leaf]
+    found = [*wanted, *(x for x in pending if x.operation.updates and not x.variables)]
+    found = list(dict.fromkeys(found))
+    targets: list[Node | None] = []
+    for node in list(found):
+        target = _overwritten(node, held) if node.value is None else None
+        needing = [] if target is None else _depending(order, node.inputs[0])
+        others = [x for x in needing if x in pending and x not in found]
+        fits = sum(x.size for x in others) < node.size and not any(x.variables for x in others)
+        targets.append(target if fits and target not in targets else None)
+        found += others if targets[-1] else []
+    return tuple(found), (*targets, *(None,) * (len(found) - len(targets)))
+
+
+def _overwritten(node: Node, held: set[Node]) -> Node | None:
+    """The leaf behind the array that a node writes into, if that is held by the node alone."""
+    if not node.operation.updates or node.inputs[0] in held or not _owns_value(node.inputs[0]):
+        return None
+    leaf = node.inputs[0].value if isinstance(node.inputs[0].value, Node) else node.inputs[0]
+    plain = leaf.name == "input" and leaf.layout is not None and leaf.layout.boxes is None
+    return leaf if plain else None
+
+
+def _depending(order: Sequence[Node], leaf: Node) -> list[Node]:
+    """The nodes for which the leaf's value is needed."""
+    found: set[Node] = {leaf}
+    for node in order:
+        if node.value is None and any(source in found for source in node.inputs):
+            found.add(node)
+    return [node for node in order if node in found and node is not leaf]

@@ -1,0 +1,159 @@
+"""Reductions and running sums. Mean, variance and deviation are composed; the fuser makes them
+fast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.array.array import Array, as_array, user_line
+from magmath.array.creation import full
+from magmath.array.elementwise import divide, multiply, not_equal, sqrt, square, subtract
+from magmath.array.manipulation import concat
+from magmath.array.types import astype
+from magmath.core.dtypes import accumulator, as_dtype
+from magmath.core.shapes import normal_axes, normal_axis, size_of
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Operation, apply
+from magmath.ops import elementwise as e
+from magmath.ops import reductions
+from magmath.ops.slicing import slice_along
+
+Axis = int | tuple[int, ...] | None
+
+
+def _reduction(name: str, x: Array, axis: Axis, keepdims: bool, dtype: Any = None) -> Array:
+    x = as_array(name, x)
+    if dtype is not None and as_dtype(dtype) != x.dtype:
+        x = astype(x, dtype)
+    axes = normal_axes(name, axis, x.ndim)
+    record = reductions.BY_NAME[name]
+    result = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
+    if dtype is not None:
+        result = e.astype(result, as_dtype(dtype))
+    return Array(result)
+
+
+def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    """The sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
+    return _reduction("sum", x, axis, keepdims, dtype)
+
+
+def prod(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    """The product over `axis`; small integers accumulate in 64 bits."""
+    return _reduction("prod", x, axis, keepdims, dtype)
+
+
+def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The largest element along `axis`."""
+    return _reduction("max", x, axis, keepdims)
+
+
+def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The smallest element along `axis`."""
+    return _reduction("min", x, axis, keepdims)
+
+
+def _truth(x: Array) -> Array:
+    x = as_array("any/all", x)
+    return x if x.dtype.kind == "bool" else not_equal(x, 0)
+
+
+def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """True where an element along `axis` is true or not zero."""
+    return _reduction("any", _truth(x), axis, keepdims)
+
+
+def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """True where every element along `axis` is true or not zero."""
+    return _reduction("all", _truth(x), axis, keepdims)
+
+
+def _count(x: Array, axis: Axis) -> int:
+    return size_of(x.shape[d] for d in normal_axes("mean", axis, x.ndim))
+
+
+def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The arithmetic mean over `axis`; nan where there are no elements."""
+    count = _count(x, axis)
+    total = sum(_floating("mean", x), axis=axis, keepdims=keepdims)
+    return multiply(total, 1.0 / count) if count else divide(total, 0.0)
+
+
+def var(
+    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+) -> Array:
+    """The variance over `axis`: squared deviations from the mean over (count - correction)."""
+    deviation = subtract(_floating("var", x), mean(x, axis=axis, keepdims=True))
+    total = sum(square(deviation), axis=axis, keepdims=keepdims)
+    return divide(total, float(_count(x, axis) - correction))
+
+
+def std(
+    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+) -> Array:
+    """The standard deviation over `axis`."""
+    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def _floating(name: str, x: Array) -> Array:
+    x = as_array(name, x)
+    if not x.dtype.is_floating and x.dtype.kind != "complex":
+        raise DTypeError(f"{name}: takes floating point, was given {x.dtype}; use mm.astype first")
+    return x
+
+
+def cumulative_sum(
+    x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
+    """Running sums along `axis`, from the first element (or from 0 with `include_initial`)."""
+    return _cumulative(reductions.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
+    """Running products along `axis`, from the first element (or from 1 with `include_initial`)."""
+    return _cumulative(reductions.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
+
+
+def _cumulative(
+    record: Operation, initial: int, x: Array, axis: int | None, dtype: Any, include_initial: bool
+) -> Array:
+    x = as_array(record.name, x)
+    if axis is None and x.ndim != 1:
+        raise ShapeError(f"{record.name}: needs `axis` for an array of {x.ndim} dimensions")
+    position = normal_axis(record.name, 0 if axis is None else axis, x.ndim)
+    element = accumulator(x.dtype) if dtype is None else as_dtype(dtype)
+    running = apply(record, e.astype(x.node, element), axis=position, line=user_line())
+    result = Array(e.astype(running, element))
+    if not include_initial:
+        return result
+    shape = (*x.shape[:position], 1, *x.shape[position + 1 :])
+    return concat([full(shape, initial, dtype=element), result], axis=position)
+
+
+def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """How many elements along `axis` are true or not zero, as int64."""
+    return sum(_truth(x), axis=axis, keepdims=keepdims)
+
+
+def diff(
+    x: Array,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: Array | None = None,
+    append: Array | None = None,
+) -> Array:
+    """The differences of neighbours along `axis`, taken n times; x may first be made longer."""
+    x = as_array("diff", x)
+    d = normal_axis("diff", axis, x.ndim)
+    parts = [part for part in (prepend, x, append) if part is not None]
+    node = concat(parts, axis=d).node if len(parts) > 1 else x.node
+    for _ in range(n):
+        last = node.shape[d] - 1 if node.shape[d] else 0
+        upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)
+        node = apply(e.OPERATIONS["subtract"], upper, lower, line=user_line())
+    return Array(node)

@@ -1,0 +1,111 @@
+"""magmath's side of the element-wise expressions, with the public names."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, final
+
+import magmath as mm
+from magmath.bench.machine import version_of
+from magmath.bench.peers.elementwise import ElementwiseContestant, Work, repeated
+from magmath.bench.peers.service import Contestant
+
+SETTLE_SECONDS = 10.0  # loops are also compiled to native code in the background
+
+
+def eager() -> Contestant:
+    """Expressions as they are written, evaluated at the end of a round (large: every time)."""
+    return Eager()
+
+
+def compiled() -> Contestant:
+    """Functions made by `mm.compile`, called from Python."""
+    return Compiled()
+
+
+def loop() -> Contestant:
+    """`mm.fori_loop`: the repeats, too, run on the workers."""
+    return Loop()
+
+
+class Own(ElementwiseContestant):
+    """What the three have in common."""
+
+    def __init__(self) -> None:
+        super().__init__({"magmath": version_of("magmath") or "unknown"})
+        self._workers: int | None = None
+
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        if case["workers"] != self._workers:
+            mm.shutdown()
+            mm.init(case["workers"], device="cpu")
+            self._workers = case["workers"]
+        return super().prepare(case)
+
+    def settle(self) -> None:
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < SETTLE_SECONDS:
+            self.round()
+
+
+def _waited(array: mm.Array) -> mm.Array:
+    """The array, computed: asking for a number waits for the workers."""
+    mm.evaluate(array)
+    float(array[0])
+    return array
+
+
+@final
+class Eager(Own):
+    """Lines of Python."""
+
+    def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
+        a, b, c, d = (mm.asarray(array) for array in (a, b, c, d))
+        return repeated(lambda: _waited(mm.sqrt(a * a + b * b) * c - d))
+
+    def small(self, x: Any, y: Any) -> Work:
+        x, y = mm.asarray(x), mm.asarray(y)
+
+        def work(times: int) -> Any:
+            nonlocal x
+            for _ in range(times):
+                x += 2 * y
+            return _waited(x)
+
+        return work
+
+
+class Compiled(Own):
+    """Compiled functions."""
+
+    def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
+        function = mm.compile(lambda a, b, c, d: mm.sqrt(a * a + b * b) * c - d)
+        arrays = [mm.asarray(array) for array in (a, b, c, d)]
+        return repeated(lambda: _waited(function(*arrays)))
+
+    def small(self, x: Any, y: Any) -> Work:
+        function = mm.compile(lambda x, y: x + 2 * y)
+        x, y = mm.asarray(x), mm.asarray(y)
+
+        def work(times: int) -> Any:
+            nonlocal x
+            for _ in range(times):
+                x = function(x, y)
+            return _waited(x)
+
+        return work
+
+
+@final
+class Loop(Compiled):
+    """Loops of the workers; long arrays gain nothing by them, and are computed as above."""
+
+    def small(self, x: Any, y: Any) -> Work:
+        x, y = mm.asarray(x), mm.asarray(y)
+
+        def work(times: int) -> Any:
+            nonlocal x
+            x = mm.fori_loop(0, times, lambda i, z: z + 2 * y, x)
+            return _waited(x)
+
+        return work

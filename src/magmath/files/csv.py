@@ -1,0 +1,293 @@
+"""Numeric CSV files: divided by rows between the workers, with errors that name line and column.
+
+The controller looks only for the ends of lines; the workers parse, each its own rows, by NumPy's
+compiled parser. Where that refuses, the file is read row by row to find out which line is at fault.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from magmath.core.dtypes import DType, float32
+from magmath.errors import DataError, DTypeError, ShapeError
+from magmath.files.place import Elements, Natural, Spec, Text, numpy_dtype, require_numpy
+
+Header = Literal["auto"] | bool
+
+PART_BYTES: Final = 1 << 20
+"""About as much text is parsed at once."""
+_BLOCK: Final = 1 << 22
+_PARSING = threading.Lock()  # the filters of warnings belong to the process
+
+
+class Rows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True):
+    """A table in a text file. Row i · chunks[0] begins at byte offsets[i], the last offset is the
+    end; the first `skip` lines are not data."""
+
+    delimiter: Text
+    skip: Natural
+    offsets: tuple[Natural, ...]
+    chunks: tuple[Natural, ...]
+
+    @contextmanager
+    def open(self, path: str, spec: Spec, writing: bool) -> Iterator[Elements]:
+        """The table, of which rows are parsed when they are asked for."""
+        yield _Table(path, self, spec)
+
+
+class _Table:
+    """The rows of a file. What is written goes to a file for each piece, named by its first row."""
+
+    def __init__(self, path: str, rows: Rows, spec: Spec) -> None:
+        self._path = path
+        self._rows = rows
+        self._spec = spec
+
+    def __getitem__(self, selection: Any) -> Any:
+        row, column, *_ = selection
+        every, count = self._rows.chunks[0], self._spec.shape[0]
+        first, last = row.start // every, -(-row.stop // every)
+        begin, end = self._rows.offsets[first], self._rows.offsets[last]
+        with open(self._path, "rb") as file:
+            file.seek(begin)
+            data = file.read(end - begin)
+        shape = (min(last * every, count) - first * every, self._spec.shape[1])
+        table = self._parse(data, shape)
+        return table[row.start - first * every : row.stop - first * every, column]
+
+    def _parse(self, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
+        dtype, delimiter = numpy_dtype(self._spec.dtype), self._rows.delimiter
+        try:
+            table = _parsed(data.decode("utf-8-sig"), delimiter, dtype)
+            if table.shape != shape:
+                raise ValueError(f"{shape[0]} rows of {shape[1]} were found before, not these")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{self._path} is not text in UTF-8: {error}") from None
+        except (ValueError, DeprecationWarning, UserWarning) as error:
+            _find_fault(Path(self._path), delimiter, self._rows.skip, dtype)
+            raise DataError(f"{self._path} cannot be read: {error}") from error
+        return table
+
+    def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
+        numbers = values.astype(np.uint8) if values.dtype.kind == "b" else values
+        lines = [",".join(row) + "\n" for row in numbers.astype("U").tolist()]
+        with open(f"{self._path}.{selection[0].start:020d}", "w", encoding="ascii") as part:
+            part.writelines(lines)
+
+
+def _parsed(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    with _PARSING, warnings.catch_warnings():
+        # NumPy only warns where it drops a fraction to make an integer.
+        warnings.simplefilter("error")
+        return np.loadtxt(
+            text.splitlines(),
+            dtype=dtype,
+            delimiter=delimiter,
+            comments=None,
+            quotechar='"',
+            ndmin=2,
+        )
+
+
+def entries(path: str) -> dict[str, tuple[Spec, Rows]]:
+    """The table of a file, of float32, its fields between commas."""
+    return {"": table(path)}
+
+
+def table(
+    path: str, delimiter: str = ",", header: Header = "auto", dtype: DType = float32
+) -> tuple[Spec, Rows]:
+    """The table of a file: its shape, and where its rows are.
+
+    `header` says whether the first row holds names and is skipped; "auto" skips it when not one of
+    its fields is a number. Raises DataError where the file is empty or no text, DTypeError for a
+    dtype other than real numbers.
+    """
+    if dtype.kind not in ("int", "uint", "float"):
+        raise DTypeError(f"{path} holds real numbers, not {dtype}; use float32, int64, …")
+    if len(delimiter) != 1:
+        raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
+    try:
+        skip = _lines_to_skip(Path(path), delimiter, header)
+        width = _width(Path(path), delimiter, skip)
+        every, count, offsets = _index(path, skip) or _one_part(Path(path), delimiter, skip)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8: {error}") from None
+    except csv.Error as error:
+        raise DataError(f"{path} is not a CSV file: {error}") from None
+    return Spec((count, width), dtype), Rows(delimiter, skip, tuple(offsets), (every, width))
+
+
+def _width(path: Path, delimiter: str, skip: int) -> int:
+    """The number of fields in the first row of data."""
+    for line, fields in _rows(path, delimiter):
+        if line > skip:
+            return len(fields)
+    raise DataError(f"{path} has no rows beneath its header")
+
+
+def _index(path: str, skip: int) -> tuple[int, int, list[int]] | None:
+    """How many rows make a part, the number of rows, and where parts begin, by the ends of lines.
+
+    None where quotes or lone carriage returns leave it open what a line is.
+    """
+    with open(path, "rb") as file:
+        for _ in range(skip):
+            file.readline()
+        start, first = file.tell(), file.readline()
+        while first and not first.strip(b"\r\n"):
+            first = file.readline()
+        every = max(1, PART_BYTES // max(1, len(first)))
+        file.seek(start)
+        offsets: list[int] = []
+        count = 0
+        while block := file.read(_BLOCK):
+            lines = block[: block.rfind(b"\n") + 1] if len(block) == _BLOCK else block
+            lines = lines or block + file.readline()  # a line longer than a block
+            file.seek(start + len(lines))
+            begins = _line_begins(lines)
+            if begins is None:
+                return None
+            wanted = begins[-count % every :: every]
+            offsets += [start + int(begin) for begin in wanted]
+            count, start = count + len(begins), start + len(lines)
+    return every, count, [*offsets, start]
+
+
+def _line_begins(lines: bytes) -> NDArray[np.int64] | None:
+    """Where the lines that are not blank begin; None where quotes or carriage returns interfere."""
+    text = np.frombuffer(lines, np.uint8)
+    ends = np.flatnonzero(text == ord("\n"))
+    returns = np.flatnonzero(text == ord("\r"))
+    ending = np.searchsorted(ends, returns + 1)
+    alone = (ending == len(ends)) | (ends[np.minimum(ending, len(ends) - 1)] != returns + 1)
+    if b'"' in lines or (len(returns) and (not len(ends) or alone.any())):
+        return None
+    begins = np.concatenate(([0], ends + 1))
+    stops = np.concatenate((ends, [len(lines)]))
+    stops = stops - np.isin(stops - 1, returns)
+    return begins[begins < stops]
+
+
+def _one_part(path: Path, delimiter: str, skip: int) -> tuple[int, int, list[int]]:
+    """The same for a file that is not divided."""
+    count = sum(line > skip for line, _ in _rows(path, delimiter))
+    with open(path, "rb") as file:
+        for _ in range(skip):
+            file.readline()
+        return count, count, [file.tell(), os.path.getsize(path)]
+
+
+def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Rows]:
+    """An empty file, beside which the workers put their rows."""
+    spec = specs[""]
+    dtype = require_numpy("CSV", spec)
+    if dtype.kind == "c":
+        raise DTypeError(f"save: CSV files have no {spec.dtype}; save as .npy, or the parts alone")
+    if len(spec.shape) != 2 or not min(spec.shape):
+        raise ShapeError(
+            f"save: CSV files hold a table of one or more rows and columns, not shape "
+            f"{spec.shape}; reshape the array"
+        )
+    open(path, "xb").close()
+    return {"": Rows(",", 0, (), (1, spec.shape[1]))}
+
+
+def finish(path: str, specs: Mapping[str, Spec]) -> None:
+    """Put the workers' rows one after another."""
+    with open(path, "wb") as whole:
+        for part in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
+            with open(part, "rb") as rows:
+                shutil.copyfileobj(rows, whole, _BLOCK)
+            part.unlink()
+
+
+def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with the number of its (last) line."""
+    with path.open(newline="", encoding="utf-8-sig") as lines:
+        reader = csv.reader(lines, delimiter=delimiter)
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+
+
+def _lines_to_skip(path: Path, delimiter: str, header: Header) -> int:
+    first = next(_rows(path, delimiter), None)
+    if first is None:
+        raise DataError(f"{path} is empty")
+    line, fields = first
+    is_header = header if header != "auto" else not any(map(_is_number, fields))
+    return line if is_header else 0
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _find_fault(path: Path, delimiter: str, skip: int, dtype: np.dtype[Any]) -> None:
+    """Raises DataError for the first row that is ragged or holds something else than a number."""
+    fault = _integer_fault if dtype.kind in "iu" else _float_fault
+    width = first_line = 0
+    for line, fields in _rows(path, delimiter):
+        if line <= skip:
+            continue
+        if not width:
+            width, first_line = len(fields), line
+        if len(fields) != width:
+            raise DataError(
+                f"{path}, line {line}: has {len(fields)} fields where every row needs "
+                f"{width}, as line {first_line} has; mend the row or check delimiter={delimiter!r}"
+            )
+        _check_fields(path, line, fields, dtype, fault)
+    if not width:
+        raise DataError(f"{path} has no rows beneath its header")
+
+
+def _check_fields(
+    path: Path,
+    line: int,
+    fields: list[str],
+    dtype: np.dtype[Any],
+    fault: Callable[[str, np.dtype[Any]], str | None],
+) -> None:
+    for column, field in enumerate(fields, start=1):
+        if reason := fault(field.strip(), dtype):
+            raise DataError(
+                f"{path}, line {line}, column {column}: {field[:40]!r} {reason}; "
+                "mend the field, or give header=True where this is the header"
+            )
+
+
+def _float_fault(field: str, dtype: np.dtype[Any]) -> str | None:
+    if not field:
+        return "is empty where a number is needed"
+    return None if _is_number(field) and "_" not in field else "is not a number"
+
+
+def _integer_fault(field: str, dtype: np.dtype[Any]) -> str | None:
+    if not field:
+        return "is empty where an integer is needed"
+    try:
+        value = int(field)
+    except ValueError:
+        return "is not an integer"
+    limits = np.iinfo(dtype)
+    if "_" in field:
+        return "is not an integer"
+    return None if limits.min <= value <= limits.max else f"does not fit {dtype}"

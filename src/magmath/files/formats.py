@@ -1,0 +1,65 @@
+"""The table of file formats, found by a file's suffix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from magmath.errors import DataError
+from magmath.files import csv, hdf5, npy, npz, safetensors, zarr
+from magmath.files.csv import Rows
+from magmath.files.hdf5 import Dataset
+from magmath.files.npz import Member
+from magmath.files.place import Raw, Spec
+from magmath.files.zarr import Chunked
+
+Place: TypeAlias = Raw | Member | Dataset | Chunked | Rows
+"""Where an array lies in a file, as it is told to the workers."""
+
+
+Entry: TypeAlias = tuple[Spec, Place]
+"""An array in a file: what it is, and where it lies."""
+
+
+def _nothing(path: str, specs: Mapping[str, Spec]) -> None:
+    """Most files are whole when the workers have written."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    single, named   whether a file can hold one array without a name, arrays with names
+    entries         path → the arrays in a file, by name ("": the one without); reads headers only
+    create          (path, what each array is) → a new file with room for them
+    finish          (path, what each array is): what is left to do when the workers have written
+    """
+
+    suffixes: tuple[str, ...]
+    single: bool
+    named: bool
+    entries: Callable[[str], Mapping[str, Entry]]
+    create: Callable[[str, Mapping[str, Spec]], Mapping[str, Place]]
+    finish: Callable[[str, Mapping[str, Spec]], None] = _nothing
+
+
+FORMATS = (
+    Format((".npy",), True, False, npy.entries, npy.create),
+    Format((".npz",), False, True, npz.entries, npz.create, npz.finish),
+    Format((".safetensors",), False, True, safetensors.entries, safetensors.create),
+    Format((".csv",), True, False, csv.entries, csv.create, csv.finish),
+    Format((".h5", ".hdf5"), False, True, hdf5.entries, hdf5.create),
+    Format((".zarr",), True, True, zarr.entries, zarr.create),
+)
+
+
+def format_of(operation: str, path: str) -> Format:
+    """The format that a path's suffix names. Raises DataError where none does."""
+    for format in FORMATS:
+        if path.lower().endswith(format.suffixes):
+            return format
+    known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
+    raise DataError(
+        f"{operation}: {path} has no suffix that names a format; give it one of {known}"
+    )

@@ -1,0 +1,72 @@
+"""NumPy's .npy files: a header of text, then the elements as they lie in memory.
+
+Format: numpy.lib.format, versions 1.0 and 2.0. Arrays of Python objects, which only unpickling
+could read, are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from magmath.errors import DataError, DTypeError
+from magmath.files.damage import reading
+from magmath.files.place import Raw, Spec, extend, is_swapped, numpy_spec, require_numpy
+
+
+def entries(path: str) -> dict[str, tuple[Spec, Raw]]:
+    """The one array of a file. Raises DataError where it is no .npy file or cut off."""
+    with open(path, "rb") as file:
+        spec, raw = read_header(path, file)
+        have = os.fstat(file.fileno()).st_size
+    if have < raw.offset + spec.nbytes:
+        raise DataError(
+            f"load: {path} is cut off: shape {spec.shape} of {spec.dtype} needs "
+            f"{raw.offset + spec.nbytes} bytes, the file has {have}"
+        )
+    return {"": (spec, raw)}
+
+
+def read_header(path: str, file: IO[bytes]) -> tuple[Spec, Raw]:
+    """What a header says; the file is then at the first element."""
+    with reading(path, "a .npy file"):
+        version = npy.read_magic(file)
+        if version == (1, 0):
+            shape, fortran, dtype = npy.read_array_header_1_0(file)
+        elif version == (2, 0):
+            shape, fortran, dtype = npy.read_array_header_2_0(file)
+        else:
+            raise ValueError(f"version {version} of the format is for records")
+    if dtype.hasobject:
+        raise DTypeError(
+            f"load: {path} holds Python objects, which could run code when they are read; save "
+            f"numbers instead"
+        )
+    extents = [n for n in shape if not isinstance(n, bool) and n >= 0]
+    if len(extents) != len(shape):
+        raise DataError(f"load: {path} has a header with shape {shape}; extents are 0 or more")
+    spec = numpy_spec(path, tuple(extents), dtype)
+    return spec, Raw(file.tell(), bool(fortran) and len(shape) > 1, is_swapped(dtype))
+
+
+def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Raw]:
+    """A file with a header and room for the elements."""
+    spec = specs[""]
+    with open(path, "wb") as file:
+        write_header(file, ".npy", spec)
+        offset = file.tell()
+    extend(path, offset + spec.nbytes)
+    return {"": Raw(offset)}
+
+
+def write_header(file: IO[bytes], format: str, spec: Spec) -> None:
+    """A header of version 1.0, which everyone reads."""
+    dtype = require_numpy(format, spec)
+    header: dict[str, Any] = {
+        "descr": npy.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": spec.shape,
+    }  # fmt: skip
+    npy.write_array_header_1_0(file, header)

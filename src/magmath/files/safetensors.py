@@ -1,0 +1,87 @@
+"""safetensors files: a header of JSON with the type, shape and place of each array, then the bytes.
+
+Format: https://github.com/huggingface/safetensors, "Format". It is the one here that has bfloat16.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from magmath.core.dtypes import DTYPES
+from magmath.errors import DataError, DTypeError
+from magmath.files.place import Raw, Spec, extend
+
+MAX_HEADER: Final = 100_000_000
+"""The format's own limit, in bytes."""
+
+_NAMES: Final = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
+    "int32": "I32", "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16",
+    "float32": "F32", "float64": "F64", "complex64": "C64",
+}  # fmt: skip
+_DTYPES: Final = {name: DTYPES[dtype] for dtype, name in _NAMES.items()}
+
+
+class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def entries(path: str) -> dict[str, tuple[Spec, Raw]]:
+    """The arrays of a file by name. Raises DataError where it is damaged or cut off."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(size - 8, MAX_HEADER):
+            raise DataError(f"load: {path} is not a safetensors file, or its header is cut off")
+        header = file.read(length)
+    try:
+        tensors = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
+        tensors.pop("__metadata__", None)
+        described = {n: msgspec.json.decode(raw, type=_Tensor) for n, raw in tensors.items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"load: {path} has a damaged header: {error}") from None
+    return {name: _entry(path, name, t, 8 + length, size) for name, t in described.items()}
+
+
+def _entry(path: str, name: str, tensor: _Tensor, begin: int, size: int) -> tuple[Spec, Raw]:
+    dtype = _DTYPES.get(tensor.dtype)
+    if dtype is None:
+        raise DTypeError(
+            f"load: {path}: {name} has elements of type {tensor.dtype}, which has no "
+            f"counterpart here"
+        )
+    spec = Spec(tuple(tensor.shape), dtype)
+    first, last = tensor.data_offsets
+    if min(tensor.shape, default=0) < 0 or first < 0 or last - first != spec.nbytes:
+        raise DataError(
+            f"load: {path}: {name} has shape {spec.shape} of {dtype}, but bytes {first} to {last}"
+        )
+    if begin + last > size:
+        raise DataError(
+            f"load: {path} is cut off: {name} ends at byte {begin + last}, the file has {size}"
+        )
+    return spec, Raw(begin + first)
+
+
+def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Raw]:
+    """A file with a header and room for the elements."""
+    tensors, position = {}, 0
+    for name, spec in specs.items():
+        if spec.dtype.name not in _NAMES:
+            raise DTypeError(f"save: safetensors files have no {spec.dtype}; save as .npy")
+        offsets = (position, position + spec.nbytes)
+        tensors[name] = _Tensor(_NAMES[spec.dtype.name], list(spec.shape), offsets)
+        position += spec.nbytes
+    header = msgspec.json.encode(tensors)
+    header += b" " * (-(8 + len(header)) % 64)  # the elements begin where processors like it
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+    begin = 8 + len(header)
+    extend(path, begin + position)
+    return {name: Raw(begin + tensor.data_offsets[0]) for name, tensor in tensors.items()}

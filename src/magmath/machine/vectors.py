@@ -1,0 +1,169 @@
+"""Vector code in LLVM's IR: the words in which the innermost loops of products are written.
+
+One text for every processor: a vector is as wide as the host's registers, and LLVM makes AVX-512,
+AVX2 or NEON of it. Addresses are integers, distances are in elements.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils
+
+WORD = ir.IntType(64)
+_INDEX = ir.IntType(32)
+_ELEMENTS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
+ITEMSIZE = {"float32": 4, "float64": 8}
+
+
+def _registers() -> tuple[int, int]:
+    """The bytes of a vector register of this processor, and how many there are."""
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 64, 32
+    if features.get("avx"):
+        return 32, 16
+    return 16, 32  # NEON; SSE has half as many, and spills
+
+
+VECTOR_BYTES, REGISTERS = _registers()
+
+
+class Vectors(ABC):
+    """A function on vectors of one type of number; `write` appends its code where `builder` is."""
+
+    builder: ir.IRBuilder
+
+    def __init__(self, number: str, name: str) -> None:
+        self.name = f"magmath_{name}_{number}"
+        self.element = _ELEMENTS[number]
+        self.itemsize = ITEMSIZE[number]
+        self.width = VECTOR_BYTES // self.itemsize
+        self.kind = ir.VectorType(self.element, self.width)
+        self.zero = ir.Constant(self.kind, [0.0] * self.width)
+
+    @abstractmethod
+    def write(self, *arguments: Any) -> None:
+        """Append the function's code."""
+
+    def function(self, module: ir.Module, arguments: Sequence[ir.Type]) -> Any:
+        """The function in a module, written where the module does not have it yet."""
+        kind = ir.FunctionType(ir.VoidType(), arguments)
+        function = cgutils.get_or_insert_function(module, kind, self.name)
+        if function.is_declaration:
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            self.builder = ir.IRBuilder(function.append_basic_block())
+            self.write(*function.args)
+            self.builder.ret_void()
+        return function
+
+    # numbers and addresses ------------------------------------------------------------------
+
+    def word(self, value: int) -> Any:
+        """An integer constant."""
+        return ir.Constant(WORD, value)
+
+    def plus(self, address: Any, elements: Any) -> Any:
+        """An address some elements further: a Python number, or a value."""
+        if isinstance(elements, int):
+            return self.builder.add(address, self.word(elements * self.itemsize))
+        return self.builder.add(address, self.builder.mul(elements, self.word(self.itemsize)))
+
+    def splat(self, value: Any) -> Any:
+        """A number in every lane."""
+        nothing = ir.Constant(ir.VectorType(value.type, self.width), ir.Undefined)
+        first = self.builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
+        return self.shuffle(first, nothing, [0] * self.width)
+
+    def shuffle(self, x: Any, y: Any, lanes: Sequence[int]) -> Any:
+        """The lanes of x, then y, that are named by number."""
+        mask = ir.Constant(ir.VectorType(_INDEX, len(lanes)), list(lanes))
+        return self.builder.shuffle_vector(x, y, mask)
+
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        """x · y + z, rounded once."""
+        return self._call("fma", self.kind, [x, y, z])
+
+    # memory ---------------------------------------------------------------------------------
+
+    def number_at(self, address: Any) -> Any:
+        """The number at an address, in every lane."""
+        place = self.builder.inttoptr(address, self.element.as_pointer())
+        return self.splat(self.builder.load(place))
+
+    def load(self, address: Any, mask: Any = None) -> Any:
+        """The vector at an address; lanes outside a mask are 0, and their memory is not read."""
+        place = self.builder.inttoptr(address, self.kind.as_pointer())
+        if mask is None:
+            return self.builder.load(place, align=self.itemsize)
+        align = ir.Constant(_INDEX, self.itemsize)
+        return self._call("masked.load", self.kind, [place, align, mask, self.zero], ".p0")
+
+    def store(self, value: Any, address: Any, mask: Any = None) -> None:
+        """Write a vector to an address, only the lanes of a mask where there is one."""
+        place = self.builder.inttoptr(address, self.kind.as_pointer())
+        if mask is None:
+            self.builder.store(value, place, align=self.itemsize)
+        else:
+            align = ir.Constant(_INDEX, self.itemsize)
+            self._call("masked.store", ir.VoidType(), [value, place, align, mask], ".p0")
+
+    def first(self, count: Any) -> Any:
+        """The mask of the first `count` lanes."""
+        counts = self.splat(self.builder.trunc(count, _INDEX))
+        return self.builder.icmp_signed(
+            "<", ir.Constant(counts.type, list(range(self.width))), counts
+        )
+
+    def _call(self, routine: str, result: ir.Type, arguments: list[Any], suffix: str = "") -> Any:
+        name = f"llvm.{routine}.v{self.width}f{8 * self.itemsize}{suffix}"
+        kind = ir.FunctionType(result, [x.type for x in arguments])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, arguments)
+
+    # control --------------------------------------------------------------------------------
+
+    def when(self, condition: Any, values: list[Any], change: Callable[[], list[Any]]) -> list[Any]:
+        """What `change` makes of the values where the condition holds, else the values."""
+        b, before = self.builder, self.builder.block
+        then, after = b.append_basic_block("then"), b.append_basic_block("after")
+        b.cbranch(condition, then, after)
+        b.position_at_end(then)
+        changed = change()
+        end = b.block
+        b.branch(after)
+        b.position_at_end(after)
+        return [self._either(x, before, y, end) for x, y in zip(values, changed, strict=True)]
+
+    @contextmanager
+    def loop(self, count: Any, state: list[Any]) -> Iterator[list[Any]]:
+        """Repeat `count` times. Yields the state, a list to be changed in place by the body.
+
+        Afterwards the list holds the state after the last repetition.
+        """
+        b, before = self.builder, self.builder.block
+        body, after = b.append_basic_block("body"), b.append_basic_block("after")
+        b.cbranch(b.icmp_signed(">", count, self.word(0)), body, after)
+        b.position_at_end(body)
+        begun = [(b.phi(value.type), value) for value in (count, *state)]
+        left, *held = [phi for phi, _ in begun]
+        yield held
+        less, end = b.sub(left, self.word(1)), b.block
+        for (phi, start), value in zip(begun, (less, *held), strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(value, end)
+        b.cbranch(b.icmp_signed(">", less, self.word(0)), body, after)
+        b.position_at_end(after)
+        held[:] = [self._either(x, before, y, end) for x, y in zip(state, held, strict=True)]
+
+    def _either(self, x: Any, before: Any, y: Any, end: Any) -> Any:
+        phi = self.builder.phi(x.type)
+        phi.add_incoming(x, before)
+        phi.add_incoming(y, end)
+        return phi

@@ -1,0 +1,156 @@
+"""Elements picked along one axis by an index for each of them: read, and added up.
+
+`take_along` and `scatter_along` are each other's gradients. All dimensions but the axis belong to
+array and indices alike. Where the axis is split, each worker contributes, or adds to, the elements
+that it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.errors import ShapeError
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.gathering import Picker, check_indices, others
+from magmath.ops.places import neutral
+from magmath.ops.rules import LETTERS, as_signed, is_numpy_only
+
+
+def _no_flops(node: Node) -> float:
+    return 0.0
+
+
+def _along_letters(ndim: int, axis: int) -> tuple[str, str]:
+    """The letters of the array, and of the indices, which have their own along the axis."""
+    letters = LETTERS[:ndim]
+    return letters, letters[:axis] + LETTERS[ndim] + letters[axis + 1 :]
+
+
+def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) -> None:
+    check_indices(name, indices)
+    if others(compared, (axis,)) != others(indices.shape, (axis,)):
+        raise ShapeError(
+            f"{name}: needs shapes that agree but for axis {axis}, was given {compared} and "
+            f"indices {indices.shape}"
+        )
+
+
+def _take_along_infer(x: Node, indices: Node, *, axis: int) -> tuple[Shape, DType]:
+    _check_along("take_along", x, indices, axis, x.shape)
+    return indices.shape, x.dtype
+
+
+def _take_along_axes(node: Node) -> str:
+    array, picked = _along_letters(node.ndim, node.attributes["axis"])
+    return f"{array},{picked}->{picked}"
+
+
+def _take_along_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
+    (x, indices), out, axis = call.inputs, as_signed(call.out), call.attributes["axis"]
+    picker = Picker(call, (axis,), call.shapes[0], call.tiles[0])
+    x, fill = as_signed(x), neutral(out)
+
+    def run() -> None:
+        (local,), here = picker([indices])
+        if picker.empty:
+            out.fill_(fill)
+            return
+        torch.gather(x, axis, local, out=out)
+        if here is not None:
+            out.masked_fill_(~here, fill)
+
+    return run
+
+
+def _wrapped(indices: Any, extent: int) -> Any:
+    return np.where(indices < 0, indices.astype(np.int64) + extent, indices.astype(np.int64))
+
+
+def _take_along_reference(x: Any, indices: Any, *, axis: int) -> Any:
+    return np.take_along_axis(x, _wrapped(indices, x.shape[axis]), axis)
+
+
+def _take_along_vjp(node: Node, g: Node) -> Gradients:
+    x, indices = node.inputs
+    axis = node.attributes["axis"]
+    return apply(SCATTER_ALONG, g, indices, axis=axis, extent=x.shape[axis]), None
+
+
+TAKE_ALONG = Operation(
+    name="take_along",
+    infer=_take_along_infer,
+    axes=_take_along_axes,
+    reduction="sum",
+    vjp=_take_along_vjp,
+    kernel=_take_along_kernel,
+    native=None,
+    reference=_take_along_reference,
+    flops=_no_flops,
+    selects=True,
+)
+
+
+def _scatter_along_infer(x: Node, indices: Node, *, axis: int, extent: int) -> tuple[Shape, DType]:
+    _check_along("scatter_along", x, indices, axis, x.shape)
+    return (*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype
+
+
+def _scatter_along_axes(node: Node) -> str:
+    array, picked = _along_letters(node.ndim, node.attributes["axis"])
+    return f"{picked},{picked}->{array}"
+
+
+def _scatter_along_kernel(call: LocalCall) -> Callable[[], object]:
+    (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
+    picker = Picker(call, (axis,), call.shape, call.tile)
+
+    def run() -> None:
+        out.zero_()
+        if x.numel() == 0:
+            return
+        (local,), here = picker([indices])
+        values = x if here is None else as_signed(x).masked_fill(~here, 0).view(x.dtype)
+        if is_numpy_only(out):
+            np.add.at(out.numpy(), _places_along(local.numpy(), axis), values.numpy())
+        else:
+            out.scatter_add_(axis, local, values)
+
+    return run
+
+
+def _places_along(indices: Any, axis: int) -> tuple[Any, ...]:
+    grid = list(np.indices(indices.shape, sparse=True))
+    grid[axis] = indices
+    return tuple(grid)
+
+
+def _scatter_along_reference(x: Any, indices: Any, *, axis: int, extent: int) -> Any:
+    out = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
+    np.add.at(out, _places_along(_wrapped(indices, extent), axis), x)
+    return out
+
+
+def _scatter_along_vjp(node: Node, g: Node) -> Gradients:
+    return apply(TAKE_ALONG, g, node.inputs[1], axis=node.attributes["axis"]), None
+
+
+SCATTER_ALONG = Operation(
+    name="scatter_along",
+    infer=_scatter_along_infer,
+    axes=_scatter_along_axes,
+    reduction="sum",
+    vjp=_scatter_along_vjp,
+    kernel=_scatter_along_kernel,
+    native=None,
+    reference=_scatter_along_reference,
+    flops=_no_flops,
+)
+
+OPERATIONS = {record.name: record for record in (TAKE_ALONG, SCATTER_ALONG)}

@@ -1,0 +1,302 @@
+"""Contraction: the general product of two arrays, summed over letters that both have.
+
+`contract` is what matmul, tensordot, vecdot and einsum are made of. Its index structure is given
+with each node (`"abk,akc->abc"`), so every letter of it may be divided over workers, and no operand
+is transposed or reshaped for its sake: a kernel sees the local operands as (a batch of) matrices.
+Products of half types are float32, in which they accumulate; what converts them back is folded into
+the product where nothing stands between (`passes/fuse.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, bfloat16, float16, float32
+from magmath.core.shapes import broadcast
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.node import Line
+from magmath.graph.operation import Gradients
+from magmath.graph.structure import structure_of
+from magmath.ops.elementwise import astype, multiply
+from magmath.ops.linalg import emit_gemm, product_efficiency
+from magmath.ops.manipulation import permute, reshape
+from magmath.ops.native_emit import NativeCall, Operand, Writer
+from magmath.ops.panels import in_panels
+from magmath.ops.reductions import sum_
+from magmath.ops.rules import LETTERS, check_kind
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Subscripts:
+    """`"abk,akc->abc"` taken apart: a letter for each dimension of two operands and the result."""
+
+    a: str
+    b: str
+    out: str
+
+    @staticmethod
+    @cache
+    def parsed(text: str) -> Subscripts:
+        """The subscripts that `text` writes."""
+        operands, out = text.split("->")
+        a, b = operands.split(",")
+        return Subscripts(a, b, out)
+
+    @cached_property
+    def batch(self) -> str:
+        """The letters of both operands and the result."""
+        return "".join([c for c in self.out if c in self.a and c in self.b])
+
+    @cached_property
+    def rows(self) -> str:
+        """The letters of the result that only the first operand has."""
+        return "".join([c for c in self.out if c not in self.b])
+
+    @cached_property
+    def columns(self) -> str:
+        """The letters of the result that only the second operand has."""
+        return "".join([c for c in self.out if c not in self.a])
+
+    @cached_property
+    def summed(self) -> str:
+        """The letters that both operands have and the result has not."""
+        return "".join([c for c in self.a if c not in self.out])
+
+    def __str__(self) -> str:
+        return f"{self.a},{self.b}->{self.out}"
+
+
+def subscripts_of(node: Node) -> Subscripts:
+    """The subscripts of a contraction."""
+    return Subscripts.parsed(node.attributes["subscripts"])
+
+
+def product_dtype(dtype: DType) -> DType:
+    """The type in which products of `dtype` are added up."""
+    return float32 if dtype in (float16, bfloat16) else dtype
+
+
+def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, DType]:
+    check_kind("matmul", "numeric", a.dtype)
+    if a.dtype != b.dtype or dtype not in (a.dtype, product_dtype(a.dtype)):
+        raise DTypeError(f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}")
+    letters = Subscripts.parsed(subscripts)
+    extents: dict[str, int] = {}
+    for operand, shape in ((letters.a, a.shape), (letters.b, b.shape)):
+        for c, extent in zip(operand, shape, strict=True):
+            known = extents.setdefault(c, extent)
+            stretches = c in letters.batch and 1 in (known, extent)
+            if known != extent and not stretches:
+                raise ShapeError(
+                    f"matmul: {letters} of {a.shape} and {b.shape}: {known} is not {extent}"
+                )
+            extents[c] = extent if known == 1 else known
+    return tuple([extents[c] for c in letters.out]), dtype
+
+
+def _axes(node: Node) -> str:
+    """The subscripts, with `.` for an operand's dimension that is stretched."""
+    letters = subscripts_of(node)
+    extents = dict(zip(letters.out, node.shape, strict=True))
+    a, b = (
+        "".join(
+            c if extents.get(c, extent) == extent else "."
+            for c, extent in zip(operand, x.shape, strict=True)
+        )
+        for operand, x in zip((letters.a, letters.b), node.inputs, strict=True)
+    )
+    return f"{a},{b}->{letters.out}"
+
+
+def _vjp(node: Node, g: Node) -> Gradients:
+    (a, b), letters = node.inputs, subscripts_of(node)
+    held_a, held_b = (operand.replace(".", "") for operand in structure_of(node).inputs)
+    g = astype(g, a.dtype)
+    return (
+        reshape(contraction(g, letters.out, b, letters.b, held_a), a.shape),
+        reshape(contraction(a, letters.a, g, letters.out, held_b), b.shape),
+    )
+
+
+def _flops(node: Node) -> float:
+    letters, a = subscripts_of(node), node.inputs[0]
+    summed = [n for c, n in zip(letters.a, a.shape, strict=True) if c in letters.summed]
+    return 2.0 * node.size * math.prod(summed)
+
+
+def _efficiency(node: Node, local: Shape) -> float:
+    letters = subscripts_of(node)
+    extents = dict(zip(letters.out, local, strict=True))
+    rows, columns = (
+        math.prod([extents[c] for c in group]) for group in (letters.rows, letters.columns)
+    )
+    return product_efficiency(rows, columns)
+
+
+def _kernel(call: LocalCall) -> Callable[[], object]:
+    """A matrix product, or a batch of them, on the local tensors seen as matrices."""
+    letters = Subscripts.parsed(call.attributes["subscripts"])
+    rows, columns, summed = letters.rows, letters.columns, letters.summed
+    a, b = call.inputs
+    a, take_a = _matrices(a, letters.a, letters.batch, rows, summed)
+    b, take_b = _matrices(b, letters.b, letters.batch, summed, columns)
+    out, take_out = _matrices(call.out, letters.out, letters.batch, rows, columns)
+    calls = [take for take in (take_a, take_b) if take is not None]
+    calls.append(call.context.gemm(out, a, b))
+    if take_out is not None:
+        target = _ordered(call.out, letters.out, letters.batch + rows + columns)
+        calls.append(partial(target.copy_, out.view(target.shape)))
+    return calls[0] if len(calls) == 1 else partial(_each, calls)
+
+
+def _each(calls: list[Callable[[], object]]) -> None:
+    for call in calls:
+        call()
+
+
+def _ordered(x: torch.Tensor, own: str, wanted: str) -> torch.Tensor:
+    return x.permute([own.index(c) for c in wanted])
+
+
+def _matrices(
+    x: torch.Tensor, own: str, batch: str, rows: str, columns: str
+) -> tuple[torch.Tensor, Callable[[], object] | None]:
+    """x as (batch …, rows, columns): a view where its strides allow that, else memory for it and
+    the call that copies x there."""
+    ordered = _ordered(x, own, batch + rows + columns)
+    extents, split = ordered.shape, len(batch) + len(rows)
+    shape = (
+        *extents[: len(batch)],
+        math.prod(extents[len(batch) : split]),
+        math.prod(extents[split:]),
+    )
+    try:
+        return ordered.view(shape), None
+    except RuntimeError:
+        memory = x.new_empty(shape)
+        return memory, partial(memory.view(extents).copy_, ordered)
+
+
+def _emit(w: Writer, call: NativeCall) -> bool:
+    """The native form, of products of matrices and vectors."""
+    letters = Subscripts.parsed(call.attributes["subscripts"])
+    groups = (letters.rows, letters.columns, letters.summed)
+    if letters.batch or max(map(len, groups)) > 1 or letters.out != groups[0] + groups[1]:
+        return False
+    rows, columns, summed = groups
+    (a, transpose_a), (b, transpose_b), (out, _) = (
+        _matrix(x, own, first, second)
+        for x, own, first, second in (
+            (call.inputs[0], letters.a, rows, summed),
+            (call.inputs[1], letters.b, summed, columns),
+            (call.out, letters.out, rows, columns),
+        )
+    )
+    attributes = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    return emit_gemm(w, NativeCall(out, [a, b], attributes))
+
+
+def _matrix(x: Operand, own: str, rows: str, columns: str) -> tuple[Operand, bool]:
+    """A native operand of up to two dimensions as a matrix, and whether it is the transpose."""
+    if len(own) == 2:
+        return x, own != rows + columns
+    extent, step = (x.shape[0], x.strides[0]) if own else (1, 1)
+    if own == columns:
+        return Operand(x.name, (1, extent), x.dtype, x.scalar, (extent * step, step)), False
+    return Operand(x.name, (extent, 1), x.dtype, x.scalar, (step, 1)), False
+
+
+def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
+    letters = Subscripts.parsed(subscripts)
+    extents: dict[str, int] = {}
+    for operand, x in ((letters.a, a), (letters.b, b)):
+        for c, extent in zip(operand, x.shape, strict=True):
+            extents[c] = extent if extents.get(c, 1) == 1 else extents[c]
+    a, b = (
+        np.broadcast_to(x, [extents[c] for c in operand])
+        for operand, x in ((letters.a, a), (letters.b, b))
+    )
+    return np.einsum(subscripts, a, b)
+
+
+CONTRACT = Operation(
+    name="contract",
+    infer=_infer,
+    axes=_axes,
+    reduction="sum",
+    vjp=_vjp,
+    kernel=_kernel,
+    native=_emit,
+    reference=_reference,
+    flops=_flops,
+    efficiency=_efficiency,
+    ways=in_panels,
+)
+
+
+# What users' products are made of -----------------------------------------------------------------
+
+
+def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = None) -> Node:
+    """The product of two arrays whose dimensions have these letters, each once in an operand.
+
+    Summed over the letters that `out` lacks. A dimension of extent 1 stretches to what the other
+    operand has there. The result has the type of the operands.
+    """
+    a, in_a = _without_solitary(a, in_a, b, in_b, out)
+    b, in_b = _without_solitary(b, in_b, a, in_a, out)
+    letters = Subscripts(in_a, in_b, out)
+    if not letters.summed:
+        product = multiply(_aligned(a, in_a, out), _aligned(b, in_b, out))
+        product.line = line or product.line
+        return product
+    attributes = {"subscripts": str(letters), "dtype": product_dtype(a.dtype)}
+    return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
+
+
+def _without_solitary(x: Node, own: str, other: Node, others: str, out: str) -> tuple[Node, str]:
+    """x summed over letters that nothing else has, and without dimensions of extent 1 that would
+    be stretched in a sum."""
+    extents = dict(zip(others, other.shape, strict=True))
+    gone = [d for d, c in enumerate(own) if c not in out and c not in others]
+    flat = [
+        d
+        for d, c in enumerate(own)
+        if c not in out and c in others and x.shape[d] == 1 != extents[c]
+    ]
+    if gone:
+        x = astype(sum_(x, tuple(gone), keepdims=True), x.dtype)
+    kept = [d for d in range(x.ndim) if d not in gone and d not in flat]
+    return reshape(x, tuple([x.shape[d] for d in kept])), "".join([own[d] for d in kept])
+
+
+def _aligned(x: Node, own: str, out: str) -> Node:
+    """x with its dimensions in the order of `out`, of extent 1 where it has none."""
+    order = sorted(range(x.ndim), key=lambda d: out.index(own[d]))
+    extents = dict(zip(own, x.shape, strict=True))
+    return reshape(permute(x, tuple(order)), tuple([extents.get(c, 1) for c in out]))
+
+
+def matmul(a: Node, b: Node, line: Line = None) -> Node:
+    """The product of (…, m, k) and (…, k, n), batches broadcast; a 1-D operand is a row on the
+    left and a column on the right, and has no place in the result."""
+    batch = len(broadcast("matmul", a.shape[:-2], b.shape[:-2]))
+    stack, k = LETTERS[:batch], LETTERS[batch + 2]
+    rows = LETTERS[batch] if a.ndim > 1 else ""
+    columns = LETTERS[batch + 1] if b.ndim > 1 else ""
+    in_a = stack[batch - len(a.shape[:-2]) :] + rows + k
+    in_b = stack[batch - len(b.shape[:-2]) :] + k + columns
+    return contraction(a, in_a, b, in_b, stack + rows + columns, line)
+
+
+OPERATIONS = {"contract": CONTRACT}

@@ -1,0 +1,283 @@
+"""Correlation over space, of signals and of networks' images, and its two transposes.
+
+All three relate x (batch, channels, *space), w (outputs, channels / groups, *kernel) and
+y (batch, outputs, *space') by  y[n,k,o] = Σ_c,j x[n,c, stride·o - padding + dilation·j] w[k,c,j],
+where x is zero outside of its bounds. `correlation` gives y, `correlation_input` the cotangent of
+x (deep learning's transposed convolution), `correlation_kernel` that of w: the gradients of each
+are the other two. Deep learning calls `correlation` a convolution; `mm.signal.convolve` turns the
+kernel round first.
+
+Batch, channels, outputs and space may all be split over workers. To compute a stretch of y one
+needs the stretch of x that the kernel sees from there: the space of x follows that of y, in windows
+that overlap by the length of the kernel (a halo). `correlation_input` has it the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+from magmath.core.dtypes import DType
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Layout, Split
+from magmath.ops import convolution_kernels as kernels
+from magmath.ops.elementwise import multiply
+from magmath.ops.rules import LETTERS, check_kind
+from magmath.ops.slicing import SLICE, padded, slice_along
+from magmath.ops.spectral import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
+
+Numbers: TypeAlias = tuple[int, ...]
+Stretch: TypeAlias = Callable[[int, int], tuple[int, int]]
+
+_N, _C, _K = tuple(LETTERS[:3])  # batch, channels, outputs; the letters after these are space
+_SPACE = LETTERS[3:]
+
+
+# shapes -----------------------------------------------------------------------------------------
+
+
+def _check(name: str, a: Node, b: Node, *, fits: bool) -> None:
+    check_kind(name, "numeric", a.dtype)
+    if a.dtype != b.dtype:
+        raise DTypeError(f"{name}: operands have types {a.dtype} and {b.dtype}")
+    if not fits:
+        raise ShapeError(f"{name}: operands of shapes {a.shape} and {b.shape} do not fit")
+
+
+def _correlation_infer(
+    x: Node, w: Node, *, groups: int, stride: Numbers, **attributes: Any
+) -> tuple[Shape, DType]:
+    fits = x.ndim == w.ndim == len(stride) + 2 and x.shape[1] == w.shape[1] * groups
+    _check("correlation", x, w, fits=fits and w.shape[0] % groups == 0 and min(w.shape[2:]) > 0)
+    space = []
+    for d, n in enumerate(x.shape[2:]):
+        (low, high), dilation = attributes["padding"][d], attributes["dilation"][d]
+        reach = dilation * (w.shape[2 + d] - 1)
+        if n + low + high <= reach:
+            raise ShapeError(
+                f"correlation: the kernel of shape {w.shape[2:]} reaches over {reach + 1} elements "
+                f"of dimension {d}, which has {n} and padding {low} and {high}"
+            )
+        space.append((n + low + high - reach - 1) // stride[d] + 1)
+    return (x.shape[0], w.shape[0], *space), x.dtype
+
+
+def _input_infer(
+    y: Node, w: Node, *, space: Numbers, groups: int, **attributes: Any
+) -> tuple[Shape, DType]:
+    _check("correlation_input", y, w, fits=y.ndim == w.ndim and y.shape[1] == w.shape[0])
+    return (y.shape[0], w.shape[1] * groups, *space), y.dtype
+
+
+def _kernel_infer(
+    x: Node, y: Node, *, kernel: Numbers, groups: int, **attributes: Any
+) -> tuple[Shape, DType]:
+    _check("correlation_kernel", x, y, fits=x.ndim == y.ndim and x.shape[0] == y.shape[0])
+    return (y.shape[1], x.shape[1] // groups, *kernel), x.dtype
+
+
+# how they are divided ---------------------------------------------------------------------------
+
+
+def _letters(node: Node, channels: int) -> tuple[str, str, str]:
+    """The letters of the channels of x, w and y."""
+    groups = node.attributes["groups"]
+    if groups == 1:
+        return _C, _K + _C, _K
+    if groups == channels:  # the outputs of a channel follow it
+        return _C, _C.upper() + ".", _C.upper()
+    return ".", "..", "."
+
+
+def _correlation_axes(node: Node) -> str:
+    space = _SPACE[: node.ndim - 2]
+    x, w, y = _letters(node, node.inputs[0].shape[1])
+    return f"{_N}{x}{space.upper()},{w}{'.' * len(space)}->{_N}{y}{space}"
+
+
+def _input_axes(node: Node) -> str:
+    space = _SPACE[: node.ndim - 2]
+    x, w, y = _letters(node, node.shape[1])
+    return f"{_N}{y}{space.upper()},{w}{'.' * len(space)}->{_N}{x}{space}"
+
+
+def _kernel_axes(node: Node) -> str:
+    space = _SPACE[: node.ndim - 2]
+    x, w, y = _letters(node, node.inputs[0].shape[1])
+    return f"{_N}{x}{space.upper()},{_N}{y}{space}->{w}{'.' * len(space)}"
+
+
+def _follow(node: Node, letter: str, split: Split) -> Split | None:
+    if letter == _C:
+        outputs = node.shape[0] if node.name == "correlation_kernel" else node.inputs[1].shape[0]
+        return split.image(lambda cut: cut * (outputs // node.attributes["groups"]))
+    d = 2 + _SPACE.index(letter)
+    kernel = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
+    needed = kernels.reached if node.name == "correlation_input" else kernels.seen
+    return split.seen(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
+
+
+def _flops(kernel: Shape, y: Shape) -> float:
+    """Two for each element of y and each of the kernel that contributes to it."""
+    return 2.0 * prod(y) * prod(kernel[1:])
+
+
+def _efficiency(node: Node, shape: Shape) -> float:
+    """Few outputs fill the processor's registers badly, as few columns of a product do."""
+    outputs = shape[0] if node.name == "correlation_kernel" else shape[1]
+    return (outputs + 1.0) / (outputs + 16.0)
+
+
+# gradients --------------------------------------------------------------------------------------
+
+
+def _common(node: Node) -> dict[str, Any]:
+    return {name: node.attributes[name] for name in ("stride", "padding", "dilation", "groups")}
+
+
+def _correlation_vjp(node: Node, g: Node) -> Gradients:
+    x, w = node.inputs
+    return (
+        apply(CORRELATION_INPUT, g, w, space=x.shape[2:], **_common(node)),
+        apply(CORRELATION_KERNEL, x, g, kernel=w.shape[2:], **_common(node)),
+    )
+
+
+def _input_vjp(node: Node, g: Node) -> Gradients:
+    y, w = node.inputs
+    return (
+        apply(CORRELATION, g, w, direct=True, **_common(node)),
+        apply(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_common(node)),
+    )
+
+
+def _kernel_vjp(node: Node, g: Node) -> Gradients:
+    x, y = node.inputs
+    return (
+        apply(CORRELATION_INPUT, y, g, space=x.shape[2:], **_common(node)),
+        apply(CORRELATION, x, g, direct=True, **_common(node)),
+    )
+
+
+# by Fourier transforms --------------------------------------------------------------------------
+
+
+def _correlation_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+    """One signal and one kernel are also multiplied as spectra, where rounding is no matter."""
+    x, w = node.inputs
+    attributes = node.attributes
+    one = x.shape[:2] == w.shape[:2] == (1, 1)
+    dense = set(attributes["stride"]) == set(attributes["dilation"]) == {1}
+    within = all(max(pads) < k for pads, k in zip(attributes["padding"], w.shape[2:], strict=True))
+    transformed = x.dtype in (*COMPLEX_OF, *REAL_OF)
+    if attributes["direct"] or not (one and dense and within and transformed):
+        return []
+    return [by_spectra(node)]
+
+
+def by_spectra(node: Node) -> Node:
+    """The correlation of one signal with one kernel as the product of their transforms."""
+    from scipy.fft import next_fast_len
+
+    x, w = node.inputs
+    kernel = w.shape[2:]
+    turned = apply(SLICE, w, bounds=((0, 1, 1), (0, 1, 1), *[(k - 1, -1, -1) for k in kernel]))
+    full = [n + k - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
+    extents = tuple(next_fast_len(n, real=x.dtype.is_floating) for n in full)
+    result = _convolved(x, turned, extents)
+    for d, k in enumerate(kernel):
+        start = k - 1 - node.attributes["padding"][d][0]
+        result = slice_along(result, 2 + d, start, start + node.shape[2 + d])
+    result.line = node.line
+    return result
+
+
+def _convolved(x: Node, w: Node, extents: Shape) -> Node:
+    """The circular convolution over space, both padded with zeros to these extents."""
+    shape, start = (1, 1, *extents), (0,) * x.ndim
+    x, w = padded(x, shape, start), padded(w, shape, start)
+    space, last = tuple(range(2, x.ndim)), x.ndim - 1
+    if not x.dtype.is_floating:
+        spectra = [fft(a, space, inverse=False, norm="backward") for a in (x, w)]
+        return fft(multiply(*spectra), space, inverse=True, norm="backward")
+    halves = [fft_of_real(a, last, inverse=False, norm="backward") for a in (x, w)]
+    halves = [fft(half, space[:-1], inverse=False, norm="backward") for half in halves]
+    half = fft(multiply(*halves), space[:-1], inverse=True, norm="backward")
+    return fft_to_real(half, last, extents[-1], inverse=True, norm="backward")
+
+
+# the records ------------------------------------------------------------------------------------
+
+CORRELATION: Operation = Operation(
+    name="correlation",
+    infer=_correlation_infer,
+    axes=_correlation_axes,
+    reduction="sum",
+    vjp=_correlation_vjp,
+    kernel=kernels.bind_correlation,
+    native=None,
+    reference=kernels.correlation_reference,
+    flops=lambda node: _flops(node.inputs[1].shape, node.shape),
+    efficiency=_efficiency,
+    ways=_correlation_ways,
+    follow=_follow,
+)
+
+CORRELATION_INPUT: Operation = Operation(
+    name="correlation_input",
+    infer=_input_infer,
+    axes=_input_axes,
+    reduction="sum",
+    vjp=_input_vjp,
+    kernel=kernels.bind_input,
+    native=None,
+    reference=kernels.input_reference,
+    flops=lambda node: _flops(node.inputs[1].shape, node.inputs[0].shape),
+    efficiency=_efficiency,
+    follow=_follow,
+)
+
+CORRELATION_KERNEL: Operation = Operation(
+    name="correlation_kernel",
+    infer=_kernel_infer,
+    axes=_kernel_axes,
+    reduction="sum",
+    vjp=_kernel_vjp,
+    kernel=kernels.bind_kernel,
+    native=None,
+    reference=kernels.kernel_reference,
+    flops=lambda node: _flops(node.shape, node.inputs[1].shape),
+    efficiency=_efficiency,
+    follow=_follow,
+)
+
+
+def correlation(
+    x: Node,
+    w: Node,
+    *,
+    stride: Numbers,
+    padding: tuple[tuple[int, int], ...],
+    dilation: Numbers,
+    groups: int = 1,
+    direct: bool = True,
+) -> Node:
+    """y of the module's equation; unless `direct`, by Fourier transforms where they are faster."""
+    return apply(
+        CORRELATION,
+        x,
+        w,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        direct=direct,
+    )
+
+
+OPERATIONS = {
+    record.name: record for record in (CORRELATION, CORRELATION_INPUT, CORRELATION_KERNEL)
+}

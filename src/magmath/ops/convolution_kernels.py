@@ -1,0 +1,329 @@
+"""What a worker computes of a correlation and its transposes (`ops/convolution.py`).
+
+torch's convolutions take floating point numbers in one to three dimensions of space; everything
+else is added up kernel element by kernel element. A worker's stretch of x is the part that exists
+of what its stretch of y needs; the rest is zeros around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.core.index import IndexSet
+from magmath.graph import LocalCall
+from magmath.ops.rules import is_numpy_only
+
+if TYPE_CHECKING:
+    import torch
+
+Range = tuple[int, int]
+Attributes = Mapping[str, Any]
+
+
+def seen(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
+    """The elements of x, there or not, that the kernel sees from [first, last) of y."""
+    stride, dilation = attributes["stride"][d], attributes["dilation"][d]
+    low = attributes["padding"][d][0]
+    return lambda first, last: (
+        stride * first - low,
+        stride * (last - 1) - low + dilation * (kernel - 1) + 1,
+    )
+
+
+def reached(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
+    """The elements of y, there or not, from which the kernel sees any of [first, last) of x."""
+    stride, dilation = attributes["stride"][d], attributes["dilation"][d]
+    low = attributes["padding"][d][0]
+    return lambda first, last: (
+        -((dilation * (kernel - 1) - first - low) // stride),
+        (last - 1 + low) // stride + 1,
+    )
+
+
+# kernel element by kernel element, for NumPy arrays and torch's tensors alike -------------------
+
+
+def _offsets(
+    kernel: Sequence[int], extents: Sequence[int], attributes: Attributes
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Each element of the kernel, and where it sees x from the elements of y."""
+    for element in product(*map(range, kernel)):
+        where = [
+            slice(d * j, d * j + s * (n - 1) + 1, s)
+            for j, n, s, d in zip(
+                element, extents, attributes["stride"], attributes["dilation"], strict=True
+            )
+        ]
+        yield element, tuple(where)
+
+
+def _grouped(array: Any, groups: int, dim: int) -> Any:
+    """The array with a dimension of so many groups before dimension `dim`."""
+    shape = tuple(array.shape)
+    return array.reshape((*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :]))
+
+
+def _flat(array: Any, ndim: int) -> Any:
+    """The array with all dimensions after the first `ndim` as one."""
+    return array.reshape((*array.shape[:ndim], -1))
+
+
+def _add_correlation(einsum: Any, x: Any, w: Any, y: Any, attributes: Attributes) -> None:
+    """y += the correlation of w with x, which has no padding left."""
+    groups = attributes["groups"]
+    a, b, total = _grouped(x, groups, 1), _grouped(w, groups, 0), _grouped(y, groups, 1)
+    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+        part = einsum("ngco,gkc->ngko", _flat(a[(..., *where)], 3), b[(..., *element)])
+        total += part.reshape(total.shape)
+
+
+def _add_input(einsum: Any, y: Any, w: Any, x: Any, attributes: Attributes) -> None:
+    """x += what y puts there through w."""
+    groups = attributes["groups"]
+    a, b, total = _grouped(y, groups, 1), _grouped(w, groups, 0), _grouped(x, groups, 1)
+    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+        part = einsum("ngko,gkc->ngco", _flat(a, 3), b[(..., *element)])
+        target = total[(..., *where)]
+        target += part.reshape(target.shape)
+
+
+def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> None:
+    """w = what y makes of x, which has no padding left."""
+    groups = attributes["groups"]
+    a, b, result = _grouped(x, groups, 1), _grouped(y, groups, 1), _grouped(w, groups, 0)
+    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+        result[(..., *element)] = einsum("ngco,ngko->gkc", _flat(a[(..., *where)], 3), _flat(b, 3))
+
+
+# stretches of space -----------------------------------------------------------------------------
+
+
+def _overlap(
+    have: Sequence[Range], want: Sequence[Range]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Where what both ranges have in common lies in an array of the wanted, and of the other."""
+    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(have, want, strict=True)]
+    stretches = [(start, max(start, stop)) for start, stop in common]
+    if any(start == stop for start, stop in stretches):
+        nothing = (..., *[slice(0, 0) for _ in stretches])
+        return nothing, nothing
+    return (
+        (..., *[slice(a - w, b - w) for (a, b), (w, _) in zip(stretches, want, strict=True)]),
+        (..., *[slice(a - h, b - h) for (a, b), (h, _) in zip(stretches, have, strict=True)]),
+    )
+
+
+def _extents(ranges: Sequence[Range]) -> list[int]:
+    return [stop - start for start, stop in ranges]
+
+
+def _held(tile: Sequence[IndexSet]) -> list[Range]:
+    """The ranges of space that a tile holds."""
+    return [(indices.start, indices.stop) if indices.size else (0, 0) for indices in tile[2:]]
+
+
+def _needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) -> list[Range]:
+    """What a stretch of y needs of x."""
+    ranges = enumerate(zip(tile, kernel, strict=True))
+    return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
+
+
+# the references ---------------------------------------------------------------------------------
+
+
+def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attributes) -> Any:
+    """All that y needs of x, with zeros where x has nothing."""
+    want = _needs([(0, n) for n in y], kernel, attributes)
+    result = np.zeros((*x.shape[:2], *_extents(want)), x.dtype)
+    there, here = _overlap([(0, n) for n in x.shape[2:]], want)
+    result[there] = x[here]
+    return result
+
+
+def correlation_reference(x: Any, w: Any, *, direct: bool, **attributes: Any) -> Any:
+    """The correlation of NumPy arrays."""
+    space = [
+        (n + low + high - d * (k - 1) - 1) // s + 1
+        for n, k, (low, high), s, d in zip(
+            x.shape[2:], w.shape[2:], *[attributes[a] for a in ("padding", "stride", "dilation")],
+            strict=True,
+        )
+    ]  # fmt: skip
+    y = np.zeros((x.shape[0], w.shape[0], *space), x.dtype)
+    _add_correlation(np.einsum, _padded(x, space, w.shape[2:], attributes), w, y, attributes)
+    return y
+
+
+def input_reference(y: Any, w: Any, *, space: Sequence[int], **attributes: Any) -> Any:
+    """The transposed correlation of NumPy arrays."""
+    whole = _needs([(0, n) for n in y.shape[2:]], w.shape[2:], attributes)
+    channels = w.shape[1] * attributes["groups"]
+    full = np.zeros((y.shape[0], channels, *_extents(whole)), y.dtype)
+    _add_input(np.einsum, y, w, full, attributes)
+    x = np.zeros((y.shape[0], channels, *space), y.dtype)
+    there, here = _overlap(whole, [(0, n) for n in space])
+    x[there] = full[here]
+    return x
+
+
+def kernel_reference(x: Any, y: Any, *, kernel: Sequence[int], **attributes: Any) -> Any:
+    """What NumPy arrays x and y make of the kernel."""
+    w = np.zeros((y.shape[1], x.shape[1] // attributes["groups"], *kernel), x.dtype)
+    _set_kernel(np.einsum, _padded(x, y.shape[2:], kernel, attributes), y, w, attributes)
+    return w
+
+
+# on a worker's tensors --------------------------------------------------------------------------
+
+Ready = Callable[[], object]
+
+
+def _is_native(x: torch.Tensor) -> bool:
+    """True for what torch's convolutions compute."""
+    return (x.is_floating_point() or x.is_complex()) and 3 <= x.ndim <= 5
+
+
+def _bilinear(
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], a: torch.Tensor, b: torch.Tensor
+) -> torch.Tensor:
+    """function(a, b), linear in both and known for real numbers, for complex ones too."""
+    import torch
+
+    if not a.is_complex():
+        return function(a, b)
+    real = function(a.real, b.real) - function(a.imag, b.imag)
+    return torch.complex(real, function(a.real, b.imag) + function(a.imag, b.real))
+
+
+class _Surrounded:
+    """A stretch of x with zeros where x has nothing, filled anew in each run.
+
+    Where as many zeros are missing on either side, and `native` code can supply them, `tensor` is x
+    itself and `padding` their number.
+    """
+
+    def __init__(
+        self, x: torch.Tensor, have: Sequence[Range], want: Sequence[Range], native: bool
+    ) -> None:
+        lows = [h - w for (h, _), (w, _) in zip(have, want, strict=True)]
+        highs = [w - h for (_, h), (_, w) in zip(have, want, strict=True)]
+        self.tensor, self.padding = x, lows
+        self._target: torch.Tensor | None = None
+        if lows != highs or min(lows) < 0 or (max(lows) > 0 and not native):
+            self.tensor, self.padding = (
+                x.new_zeros((*x.shape[:2], *_extents(want))),
+                [0] * len(want),
+            )
+            there, here = _overlap(have, want)
+            self._target, self._source = self.tensor[there], x[here]
+
+    def fill(self) -> None:
+        """Copy what x has now."""
+        if self._target is not None:
+            self._target.copy_(self._source)
+
+
+def _einsum(
+    a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
+) -> tuple[Any, tuple[Any, Any, Any]]:
+    """The function and the arrays by which sums over elements are made: torch has few operations
+    on some integers, NumPy has them on the same memory."""
+    import torch
+
+    if is_numpy_only(a):
+        return np.einsum, (a.numpy(), b.numpy(), result.numpy())
+    return torch.einsum, (a, b, result)
+
+
+def _convolution(
+    attributes: Attributes, padding: Sequence[int], *, transposed: bool = False
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """torch's convolution with a kernel, or the transposed one."""
+    import torch
+
+    def convolution(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.aten.convolution(
+            a, w, None, attributes["stride"], padding, attributes["dilation"],
+            transposed, [0] * len(padding), attributes["groups"],
+        )  # fmt: skip
+        return result
+
+    return convolution
+
+
+def bind_correlation(call: LocalCall) -> Ready:
+    """y from w and the stretch of x that it sees."""
+    import torch
+
+    (x, w), y = call.inputs, call.out
+    if not x.numel() or not w.numel():
+        return y.zero_
+    attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
+    want = _needs(_held(call.tile), w.shape[2:], attributes)
+    around = _Surrounded(x, _held(call.tiles[0]), want, _is_native(x))
+    if _is_native(x):
+        correlated = _convolution(attributes, around.padding)
+        return _then(around.fill, lambda: y.copy_(_bilinear(correlated, around.tensor, w)))
+    total = torch.zeros_like(y, memory_format=torch.contiguous_format)
+    einsum, arrays = _einsum(around.tensor, w, total)
+    return _then(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
+                 lambda: y.copy_(total))  # fmt: skip
+
+
+def bind_input(call: LocalCall) -> Ready:
+    """x from w and the stretch of y that reaches it."""
+    (y, w), x = call.inputs, call.out
+    if not y.numel() or not w.numel():
+        return x.zero_
+    attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
+    reach = _needs(_held(call.tiles[0]), w.shape[2:], attributes)
+    there, here = _overlap(reach, _held(call.tile))
+    target = x[there]
+    if _is_native(y):
+        transposed = _convolution(attributes, [0] * len(reach), transposed=True)
+        return _then(x.zero_, lambda: target.copy_(_bilinear(transposed, y, w)[here]))
+    total = x.new_zeros((y.shape[0], x.shape[1], *_extents(reach)))
+    einsum, arrays = _einsum(y, w, total)
+    return _then(x.zero_, total.zero_, lambda: _add_input(einsum, *arrays, attributes),
+                 lambda: target.copy_(total[here]))  # fmt: skip
+
+
+def bind_kernel(call: LocalCall) -> Ready:
+    """w from y and the stretch of x that it sees."""
+    import torch
+
+    (x, y), w = call.inputs, call.out
+    if not x.numel() or not y.numel() or not w.numel():
+        return w.zero_
+    attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
+    want = _needs(_held(call.tiles[1]), w.shape[2:], attributes)
+    around = _Surrounded(x, _held(call.tiles[0]), want, _is_native(x))
+    if _is_native(x):
+        like = w.real if w.is_complex() else w
+
+        def contributed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            part: torch.Tensor = torch.ops.aten.convolution_backward(
+                y, x, like, None, attributes["stride"], around.padding, attributes["dilation"],
+                False, [0] * len(want), attributes["groups"], [False, True, False],
+            )[1]  # fmt: skip
+            return part
+
+        return _then(around.fill, lambda: w.copy_(_bilinear(contributed, around.tensor, y)))
+    result = torch.zeros_like(w, memory_format=torch.contiguous_format)
+    einsum, arrays = _einsum(around.tensor, y, result)
+    return _then(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),
+                 lambda: w.copy_(result))  # fmt: skip
+
+
+def _then(*calls: Ready) -> Ready:
+    """One call after another."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run

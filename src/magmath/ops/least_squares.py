@@ -1,0 +1,164 @@
+"""The pseudoinverse and least squares: expanded by the passes into a singular value decomposition.
+
+Singular values up to `tolerance` times the largest count as zero. Gradients follow Golub and
+Pereyra (1973), "The differentiation of pseudo-inverses and nonlinear least squares problems whose
+variables separate": the rank must not change nearby; singular values may be equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, real_dtype
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.contraction import matmul
+from magmath.ops.eigen import svd, svd_parts
+from magmath.ops.elementwise import add, call, conj, divide, multiply, real, subtract, where
+from magmath.ops.factor import check_matrix, check_type
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.matrices import adjoint, columns
+from magmath.ops.rules import LETTERS, whole
+from magmath.ops.solvers import no_kernel
+
+
+def _axes(node: Node) -> str:
+    """Stacks may be split; `tolerance` is one number for each matrix."""
+    batch = LETTERS[: node.ndim - 2]
+    operands = [batch + whole(x.ndim - len(batch)) for x in node.inputs]
+    return f"{','.join(operands)}->{batch}.."
+
+
+def _check_tolerance(name: str, a: Node, tolerance: Node) -> None:
+    if tolerance.shape != a.shape[:-2]:
+        raise ShapeError(
+            f"{name}: needs one tolerance for each matrix, {a.shape[:-2]}, was given "
+            f"{tolerance.shape}"
+        )
+    if tolerance.dtype != real_dtype(a.dtype):
+        raise DTypeError(
+            f"{name}: the tolerance must be {real_dtype(a.dtype)}, was given {tolerance.dtype}"
+        )
+
+
+def _decomposed(a: Node, tolerance: Node) -> tuple[Node, Node, Node]:
+    """U, the reciprocals of the singular values that count (…, 1, k) and Vᴴ."""
+    m, n = a.shape[-2:]
+    u, s, vh = svd_parts(svd(a), m, n, full=False)
+    largest = columns(s, 0, min(1, s.shape[-1]))
+    limit = multiply(real(largest), reshape(tolerance, (*tolerance.shape, 1, 1)))
+    counts = call("greater", real(s), limit)
+    zero, one = constant(0, s.dtype), constant(1, s.dtype)
+    return u, where(counts, divide(one, where(counts, s, one)), zero), vh
+
+
+# pinv ---------------------------------------------------------------------------------------------
+
+
+def _pinv_infer(a: Node, tolerance: Node) -> tuple[Shape, DType]:
+    check_type("pinv", a)
+    check_matrix("pinv", a)
+    _check_tolerance("pinv", a, tolerance)
+    return (*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype
+
+
+def _pinv_expanded(node: Node) -> Node:
+    u, inverse, vh = _decomposed(*node.inputs)
+    return matmul(multiply(adjoint(vh), inverse), adjoint(u))
+
+
+def _pinv_vjp(node: Node, g: Node) -> Gradients:
+    """-PᴴP̄Pᴴ + (I - AP)·P̄ᴴ·PPᴴ + PᴴP·P̄ᴴ·(I - PA)."""
+    a, p, by_p = node.inputs[0], node, conj(g)
+    ph, turned = adjoint(p), adjoint(by_p)
+    first = matmul(matmul(ph, by_p), ph)
+    above = matmul(turned, matmul(p, ph))
+    below = matmul(matmul(ph, p), turned)
+    left = subtract(above, matmul(a, matmul(p, above)))
+    right = subtract(below, matmul(matmul(below, p), a))
+    return conj(subtract(add(left, right), first)), None
+
+
+def _pinv_reference(a: Any, tolerance: Any) -> Any:
+    return np.linalg.pinv(a, rcond=np.asarray(tolerance))
+
+
+PINV = Operation(
+    name="pinv",
+    infer=_pinv_infer,
+    axes=_axes,
+    reduction=None,
+    vjp=_pinv_vjp,
+    kernel=no_kernel,
+    native=None,
+    reference=_pinv_reference,
+    flops=lambda node: 0.0,
+    expand=_pinv_expanded,
+)
+
+
+def pinv(a: Node, tolerance: Node) -> Node:
+    """The Moore-Penrose inverse, (…, n, m)."""
+    return apply(PINV, a, tolerance)
+
+
+# lstsq --------------------------------------------------------------------------------------------
+
+
+def _lstsq_infer(a: Node, b: Node, tolerance: Node) -> tuple[Shape, DType]:
+    check_type("lstsq", a, b)
+    check_matrix("lstsq", a)
+    if b.ndim != a.ndim or b.shape[:-1] != a.shape[:-1]:
+        raise ShapeError(f"lstsq: needs (…, m, n) and (…, m, k), was given {a.shape} and {b.shape}")
+    _check_tolerance("lstsq", a, tolerance)
+    return (*a.shape[:-2], a.shape[-1], b.shape[-1]), a.dtype
+
+
+def _lstsq_expanded(node: Node) -> Node:
+    a, b, tolerance = node.inputs
+    u, inverse, vh = _decomposed(a, tolerance)
+    return matmul(adjoint(vh), multiply(transpose(inverse), matmul(adjoint(u), b)))
+
+
+def _lstsq_vjp(node: Node, g: Node) -> Gradients:
+    """With P the pseudoinverse, Y = PᴴX̄ and R = B - AX:
+    B̄ = Y, Ā = -Y·Xᴴ + R·(P·Y)ᴴ + Pᴴ·X·(X̄ - AᴴY)ᴴ."""
+    (a, b, tolerance), x, by_x = node.inputs, node, conj(g)
+    p = pinv(a, tolerance)
+    y = matmul(adjoint(p), by_x)
+    rest = subtract(b, matmul(a, x))
+    out_of_columns = matmul(rest, adjoint(matmul(p, y)))
+    missing = subtract(by_x, matmul(adjoint(a), y))
+    out_of_rows = matmul(matmul(adjoint(p), x), adjoint(missing))
+    by_a = subtract(add(out_of_columns, out_of_rows), matmul(y, adjoint(x)))
+    return conj(by_a), conj(y), None
+
+
+def _lstsq_reference(a: Any, b: Any, tolerance: Any) -> Any:
+    return _pinv_reference(a, tolerance) @ b
+
+
+LSTSQ = Operation(
+    name="lstsq",
+    infer=_lstsq_infer,
+    axes=_axes,
+    reduction=None,
+    vjp=_lstsq_vjp,
+    kernel=no_kernel,
+    native=None,
+    reference=_lstsq_reference,
+    flops=lambda node: 0.0,
+    expand=_lstsq_expanded,
+)
+
+
+def lstsq(a: Node, b: Node, tolerance: Node) -> Node:
+    """The shortest x that makes a·x - b shortest, (…, n, k)."""
+    return apply(LSTSQ, a, b, tolerance)
+
+
+OPERATIONS = {operation.name: operation for operation in (PINV, LSTSQ)}

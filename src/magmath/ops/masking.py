@@ -1,0 +1,194 @@
+"""Elements where a mask is true: counted, picked and put back.
+
+How many there are is known only when the mask is, so they are counted first, piece by piece along
+the mask's first dimension (`count_pieces`). With the counts in the program, every worker picks what
+it holds: the result is divided where the operand is, between pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, int64
+from magmath.core.index import IndexSet
+from magmath.errors import ShapeError
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Split
+from magmath.ops.rules import LETTERS, as_signed, check_kind, no_gradient
+
+if TYPE_CHECKING:
+    import torch
+
+Cuts = tuple[int, ...]  # boundaries of pieces, from 0 to the extent
+
+
+def _no_flops(node: Node) -> float:
+    return 0.0
+
+
+# counting -------------------------------------------------------------------------------------
+
+
+def _count_infer(mask: Node, *, cuts: Cuts) -> tuple[Shape, DType]:
+    check_kind("count_pieces", "bool", mask.dtype)
+    return (len(cuts) - 1,), int64
+
+
+def _count_kernel(call: LocalCall) -> Callable[[], object]:
+    (mask,), out, held = call.inputs, call.out, call.tiles[0][0]
+    parts: list[torch.Tensor] = []
+    for start, stop in pairwise(call.attributes["cuts"]):
+        piece = held.intersect(IndexSet.range(start, stop))
+        parts.append(mask[held.locate(piece).selector()])
+
+    def run() -> None:
+        for i, part in enumerate(parts):
+            out[i] = part.count_nonzero()
+
+    return run
+
+
+def _count_reference(mask: Any, *, cuts: Cuts) -> Any:
+    return np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(cuts)], np.int64)
+
+
+COUNT_PIECES = Operation(
+    name="count_pieces",
+    infer=_count_infer,
+    axes=lambda node: f"{LETTERS[: node.inputs[0].ndim]}->.",
+    reduction="sum",
+    vjp=no_gradient,
+    kernel=_count_kernel,
+    native=None,
+    reference=_count_reference,
+    flops=lambda node: float(node.inputs[0].size),
+)
+
+
+# picking --------------------------------------------------------------------------------------
+
+
+def _masked_letters(ndim: int, dims: int, axis: int) -> tuple[str, str, str]:
+    """The letters of an array of `ndim` dimensions, of the mask of `dims` of them, and of what is
+    picked: along the mask's first dimension both may be split, and the result follows."""
+    letters = LETTERS[:ndim]
+    mask = letters[axis] + "." * (dims - 1)
+    before, after = letters[:axis], letters[axis + dims :]
+    return before + mask + after, mask, before + letters[axis].upper() + after
+
+
+def _follow(node: Node, letter: str, split: Split) -> Split | None:
+    """The pieces' counts in the place of the pieces, where the split cuts between them."""
+    attributes = node.attributes
+    if letter != LETTERS[attributes["axis"]]:
+        return None
+    pieces = split.listed()
+    before = dict(zip(attributes["cuts"], accumulate(attributes["counts"], initial=0), strict=True))
+    if pieces is None or not set(pieces.cuts) <= set(before):
+        return None
+    return split.image(before.__getitem__)
+
+
+def _compress_infer(
+    x: Node, mask: Node, *, axis: int, cuts: Cuts, counts: tuple[int, ...]
+) -> tuple[Shape, DType]:
+    check_kind("compress (mask)", "bool", mask.dtype)
+    if x.shape[axis : axis + mask.ndim] != mask.shape:
+        raise ShapeError(
+            f"compress: a mask of shape {mask.shape} does not fit dimensions {axis} to "
+            f"{axis + mask.ndim - 1} of an array of shape {x.shape}"
+        )
+    return (*x.shape[:axis], sum(counts), *x.shape[axis + mask.ndim :]), x.dtype
+
+
+def _compress_axes(node: Node) -> str:
+    x, mask = node.inputs
+    array, letters, picked = _masked_letters(x.ndim, mask.ndim, node.attributes["axis"])
+    return f"{array},{letters}->{picked}"
+
+
+def _compress_kernel(call: LocalCall) -> Callable[[], object]:
+    (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
+    where = (*(slice(None),) * call.attributes["axis"], mask)
+    return lambda: out.copy_(x[where])
+
+
+def _compress_reference(x: Any, mask: Any, *, axis: int, cuts: Cuts, counts: Any) -> Any:
+    return x[(*(slice(None),) * axis, mask)]
+
+
+def _compress_vjp(node: Node, g: Node) -> Gradients:
+    return apply(EXPAND, g, node.inputs[1], **node.attributes), None
+
+
+COMPRESS = Operation(
+    name="compress",
+    infer=_compress_infer,
+    axes=_compress_axes,
+    reduction=None,
+    vjp=_compress_vjp,
+    kernel=_compress_kernel,
+    native=None,
+    reference=_compress_reference,
+    flops=_no_flops,
+    follow=_follow,
+)
+
+
+# putting back ---------------------------------------------------------------------------------
+
+
+def _expand_infer(
+    x: Node, mask: Node, *, axis: int, cuts: Cuts, counts: tuple[int, ...]
+) -> tuple[Shape, DType]:
+    check_kind("expand (mask)", "bool", mask.dtype)
+    return (*x.shape[:axis], *mask.shape, *x.shape[axis + 1 :]), x.dtype
+
+
+def _expand_axes(node: Node) -> str:
+    array, letters, picked = _masked_letters(
+        node.ndim, node.inputs[1].ndim, node.attributes["axis"]
+    )
+    return f"{picked},{letters}->{array}"
+
+
+def _expand_kernel(call: LocalCall) -> Callable[[], object]:
+    (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
+    where = (*(slice(None),) * call.attributes["axis"], mask)
+
+    def run() -> None:
+        out.zero_()
+        out[where] = x
+
+    return run
+
+
+def _expand_reference(x: Any, mask: Any, *, axis: int, cuts: Cuts, counts: Any) -> Any:
+    out = np.zeros((*x.shape[:axis], *mask.shape, *x.shape[axis + 1 :]), x.dtype)
+    out[(*(slice(None),) * axis, mask)] = x
+    return out
+
+
+def _expand_vjp(node: Node, g: Node) -> Gradients:
+    return apply(COMPRESS, g, node.inputs[1], **node.attributes), None
+
+
+EXPAND = Operation(  # zeros with the operand's elements where the mask is true
+    name="expand",
+    infer=_expand_infer,
+    axes=_expand_axes,
+    reduction=None,
+    vjp=_expand_vjp,
+    kernel=_expand_kernel,
+    native=None,
+    reference=_expand_reference,
+    flops=_no_flops,
+    follow=_follow,
+)
+
+OPERATIONS = {record.name: record for record in (COUNT_PIECES, COMPRESS, EXPAND)}

@@ -1,0 +1,129 @@
+"""Small words of matrix algebra on nodes: transposes, triangles, diagonals, the identity.
+
+All but `diagonal` are compositions. Matrices are the last two dimensions; what comes before is a
+stack of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from magmath.core.dtypes import DType, int64
+from magmath.errors import ShapeError
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Layout
+from magmath.ops.creation import iota
+from magmath.ops.elementwise import add, astype, call, conj, real, where
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import broadcast_to, reshape, transpose
+from magmath.ops.reductions import sum_
+from magmath.ops.rules import LETTERS
+from magmath.ops.slicing import slice_along
+
+
+def adjoint(x: Node) -> Node:
+    """xᴴ: transposed and conjugated."""
+    return conj(transpose(x))
+
+
+def rows(x: Node, start: int, stop: int) -> Node:
+    """Rows start … stop."""
+    return slice_along(x, x.ndim - 2, start, stop)
+
+
+def columns(x: Node, start: int, stop: int) -> Node:
+    """Columns start … stop."""
+    return slice_along(x, x.ndim - 1, start, stop)
+
+
+def _compared(how: str, m: int, n: int) -> Node:
+    """Where row number and column number compare so: (m, n) truth values."""
+    return call(how, iota((m, n), 0, int64), iota((m, n), 1, int64))
+
+
+def triangle(x: Node, *, lower: bool, strict: bool = False) -> Node:
+    """One triangle of x, with its diagonal unless `strict`, zero elsewhere."""
+    how = ("greater" if lower else "less") + ("" if strict else "_equal")
+    return where(_compared(how, *x.shape[-2:]), x, constant(0, x.dtype))
+
+
+def diagonal_part(x: Node) -> Node:
+    """The diagonal of x, zero elsewhere."""
+    return where(_compared("equal", *x.shape[-2:]), x, constant(0, x.dtype))
+
+
+def identity(m: int, n: int, like: Node) -> Node:
+    """Ones on the diagonal, (m, n), of another node's type."""
+    return astype(_compared("equal", m, n), like.dtype)
+
+
+def real_diagonal(x: Node) -> Node:
+    """The real part of the diagonal, zero elsewhere."""
+    return diagonal_part(astype(real(x), x.dtype))
+
+
+def hermitian_from_lower(x: Node) -> Node:
+    """The Hermitian matrix with the lower triangle of x and the real part of its diagonal."""
+    strict = triangle(x, lower=True, strict=True)
+    return add(add(strict, adjoint(strict)), real_diagonal(x))
+
+
+def by_lower(by_matrix: Node) -> Node:
+    """The gradient by a lower triangle that stands for a Hermitian matrix, from that by the
+    matrix."""
+    both = add(by_matrix, adjoint(by_matrix))
+    return add(triangle(both, lower=True, strict=True), real_diagonal(by_matrix))
+
+
+# the diagonal -------------------------------------------------------------------------------------
+
+
+def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"diagonal: needs square matrices (…, n, n), was given {x.shape}")
+    return x.shape[:-1], x.dtype
+
+
+def _diagonal_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
+    view, out = torch.diagonal(call.inputs[0], dim1=-2, dim2=-1), call.out
+    return lambda: out.copy_(view)
+
+
+def _masked_sum(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """Of a matrix in parts: each worker adds up what it has of the diagonal."""
+    (x,) = node.inputs
+    if x.dtype.kind == "bool":
+        return ()
+    return (astype(sum_(diagonal_part(x), (x.ndim - 2,)), x.dtype),)
+
+
+def _diagonal_vjp(node: Node, g: Node) -> Gradients:
+    return (diagonal_part(broadcast_to(reshape(g, (*g.shape, 1)), node.inputs[0].shape)),)
+
+
+DIAGONAL = Operation(
+    name="diagonal",
+    infer=_diagonal_infer,
+    axes=lambda node: f"{LETTERS[: node.ndim - 1]}..->{LETTERS[: node.ndim - 1]}.",
+    reduction=None,
+    vjp=_diagonal_vjp,
+    kernel=_diagonal_kernel,
+    native=None,
+    reference=lambda x: np.diagonal(x, axis1=-2, axis2=-1),
+    flops=lambda node: 0.0,
+    ways=_masked_sum,
+    selects=True,
+)
+
+
+def diagonal(x: Node) -> Node:
+    """The diagonal of square matrices as vectors, (…, n)."""
+    return apply(DIAGONAL, x)
+
+
+OPERATIONS = {"diagonal": DIAGONAL}

@@ -1,0 +1,119 @@
+"""Kernels of element-wise functions for which torch lacks a case, or differs from the standard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from magmath.graph import LocalCall
+from magmath.graph.operation import Kernel
+from magmath.ops.rules import is_numpy_only, numpy_call, torch_kernel
+
+
+def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch's tests of single numbers take no `out`."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        if is_numpy_only(*call.inputs):
+            return numpy_call(call, reference)
+        function, (x,), out = getattr(torch, name), call.inputs, call.out
+        return lambda: out.copy_(function(x))
+
+    return bind
+
+
+def sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch's sign of nan is 0, the standard's is nan."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out = call.inputs, call.out
+        if not out.dtype.is_floating_point:
+            return torch_kernel("sgn", reference)(call)
+        return lambda: torch.where(x == x, torch.sgn(x), x, out=out)
+
+    return bind
+
+
+def part_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch gives parts of complex numbers as views."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        (x,), out = call.inputs, call.out
+        if is_numpy_only(x):
+            return numpy_call(call, reference)
+        if x.is_complex():
+            part = getattr(x, name)
+            return lambda: out.copy_(part)
+        return (lambda: out.copy_(x)) if name == "real" else out.zero_
+
+    return bind
+
+
+def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch rounds no complex numbers: their two parts are rounded."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out = call.inputs, call.out
+        if not x.is_complex():
+            return torch_kernel(name, reference)(call)
+        return partial(torch.round, torch.view_as_real(x), out=torch.view_as_real(out))
+
+    return bind
+
+
+def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Of complex numbers torch loses digits and special cases here; NumPy keeps them."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        by_numpy = call.out.is_complex() and call.out.device.type == "cpu"
+        return numpy_call(call, reference) if by_numpy else torch_kernel(name, reference)(call)
+
+    return bind
+
+
+def expm1(x: Any) -> Any:
+    """exp(x) - 1, which is simply that where a part of x is infinite or nan."""
+    return (
+        np.where(np.isfinite(x), np.expm1(x), np.exp(x) - 1) if np.iscomplexobj(x) else np.expm1(x)
+    )
+
+
+def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """A remainder of 0 has the sign of the divisor too, which torch's has not."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        divide_ = torch_kernel(name, reference)(call)
+        if not call.out.is_floating_point():
+            return divide_
+        divisor, out = call.inputs[1], call.out
+
+        def run() -> None:
+            divide_()
+            torch.copysign(out, divisor, out=out)
+
+        return run
+
+    return bind
+
+
+def nextafter_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch has none for float16."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        half = call.out.dtype == torch.float16
+        return numpy_call(call, reference) if half else torch_kernel(name, reference)(call)
+
+    return bind

@@ -1,0 +1,274 @@
+"""Slices: elements of an array at regular positions, read and overwritten.
+
+The bounds are part of the program, and the result of `slice` lies where those elements of the
+operand lie. `set_slice` is the operand with the elements there replaced by others, which broadcast;
+it overwrites in place where the operand is not needed any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.core.index import IndexSet, Tile
+from magmath.core.shapes import stretches
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Split
+from magmath.ops.creation import full
+from magmath.ops.leaves import constant
+from magmath.ops.rules import LETTERS, as_signed
+
+if TYPE_CHECKING:
+    import torch
+
+Bound = tuple[int, int, int]
+Bounds = tuple[Bound, ...]  # start, stop and step of every dimension, as `slice.indices` gives them
+
+
+def _no_flops(node: Node) -> float:
+    return 0.0
+
+
+def zeros_like(x: Node) -> Node:
+    """Zeros of a node's shape and type."""
+    return full(x.shape, constant(0, x.dtype))
+
+
+def aligned(letters: str, shape: Shape, operand: Shape) -> str:
+    """The letters of an operand that broadcasts to `shape`, whose dimensions have `letters`."""
+    offset = len(shape) - len(operand)
+    return "".join(
+        letters[offset + d] if extent == shape[offset + d] else "."
+        for d, extent in enumerate(operand)
+    )
+
+
+def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
+    """Raises DTypeError or ShapeError unless `values` can stand in a part of x of this shape."""
+    if values.dtype != x.dtype:
+        raise DTypeError(
+            f"{operation}: cannot put {values.dtype} into an array of {x.dtype}; convert the "
+            f"values with mm.astype(x, …)"
+        )
+    if not stretches(values.shape, shape):
+        raise ShapeError(
+            f"{operation}: values of shape {values.shape} do not broadcast to the part of shape "
+            f"{shape} that they are to replace"
+        )
+
+
+# views of regular positions -------------------------------------------------------------------
+
+
+class Part:
+    """Some elements of a tensor, one selector for each dimension: a range, or a tensor of
+    positions. torch has no negative strides: a view runs forwards, and `flips` are turned."""
+
+    def __init__(self, tensor: torch.Tensor, selectors: Sequence[range | torch.Tensor]) -> None:
+        self._flips: list[int] = []
+        self._index: tuple[Any, ...] | None = None
+        self._tensor = tensor
+        if all(isinstance(s, range) for s in selectors):
+            for d, selector in enumerate(selectors):
+                assert isinstance(selector, range)
+                self._narrow(d, selector)
+        else:
+            self._index = _grid(selectors, tensor.device)
+
+    def _narrow(self, d: int, selector: range) -> None:
+        if selector.step < 0:
+            self._flips.append(d)
+            selector = selector[::-1]
+        forward = slice(selector.start, max(selector.stop, selector.start), selector.step)
+        self._tensor = self._tensor[(slice(None),) * d + (forward,)]
+
+    def get(self) -> torch.Tensor:
+        """The elements."""
+        if self._index is not None:
+            return self._tensor[self._index]
+        return self._tensor.flip(self._flips) if self._flips else self._tensor
+
+    def set(self, values: torch.Tensor) -> None:
+        """Overwrite the elements with values that broadcast to them."""
+        if self._index is not None:
+            self._tensor[self._index] = values
+            return
+        if self._flips:
+            values = values.expand(self._tensor.shape).flip(self._flips)
+        self._tensor.copy_(values)
+
+
+def _grid(selectors: Sequence[range | torch.Tensor], device: torch.device) -> tuple[Any, ...]:
+    """Index tensors that broadcast against each other, one for each dimension."""
+    import torch
+
+    ndim = len(selectors)
+    return tuple(
+        torch.as_tensor(selector, device=device).reshape([-1 if e == d else 1 for e in range(ndim)])
+        for d, selector in enumerate(selectors)
+    )
+
+
+# bounds that the program knows ----------------------------------------------------------------
+
+
+def _extent(bound: Bound) -> int:
+    return len(range(*bound))
+
+
+def _slice_infer(x: Node, *, bounds: Bounds) -> tuple[Shape, DType]:
+    return tuple(map(_extent, bounds)), x.dtype
+
+
+def _sliced_letters(x: Shape, bounds: Bounds) -> str:
+    """Dimensions that are taken in full keep their letters, the others follow them."""
+    return "".join(
+        LETTERS[d] if bound == (0, n, 1) else LETTERS[d].upper()
+        for d, (n, bound) in enumerate(zip(x, bounds, strict=True))
+    )
+
+
+def _slice_axes(node: Node) -> str:
+    x = node.inputs[0]
+    return f"{LETTERS[: x.ndim]}->{_sliced_letters(x.shape, node.attributes['bounds'])}"
+
+
+def _slice_follow(node: Node, letter: str, split: Split) -> Split | None:
+    bound = node.attributes["bounds"][LETTERS.index(letter)]
+    return split.image(lambda cut: _before(bound, cut))
+
+
+def _before(bound: Bound, cut: int) -> int:
+    """How many of a slice's elements lie before a cut, or behind it where the slice runs back."""
+    start, _, step = bound
+    elements = -((start - cut) // step) if step > 0 else (start - cut) // -step + 1
+    return min(max(elements, 0), _extent(bound))
+
+
+def _part_of(x: torch.Tensor, held: Tile, part: Tile, bounds: Bounds) -> Part:
+    """The elements of `x`, which holds the tile `held`, that are the tile `part` of the slice."""
+    return Part(x, [selector(*place) for place in zip(held, part, bounds, strict=True)])
+
+
+def selector(held: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tensor:
+    import torch
+
+    start, _, step = bound
+    if held.is_range and part.is_range:
+        first = start + step * part.start - held.start
+        return range(first, first + step * part.size, step)
+    return torch.from_numpy(held.find(start + step * part.indices()))
+
+
+def _slice_kernel(call: LocalCall) -> Callable[[], object]:
+    x, out = as_signed(call.inputs[0]), as_signed(call.out)
+    part = _part_of(x, call.tiles[0], call.tile, call.attributes["bounds"])
+    return lambda: out.copy_(part.get())
+
+
+def _grid_of(bounds: Bounds) -> Any:
+    return np.ix_(*[np.arange(*bound) for bound in bounds])
+
+
+def _slice_vjp(node: Node, g: Node) -> Gradients:
+    return (apply(SET_SLICE, zeros_like(node.inputs[0]), g, **node.attributes),)
+
+
+SLICE = Operation(
+    name="slice",
+    infer=_slice_infer,
+    axes=_slice_axes,
+    reduction=None,
+    vjp=_slice_vjp,
+    kernel=_slice_kernel,
+    native=None,
+    reference=lambda x, *, bounds: x[_grid_of(bounds)],
+    flops=_no_flops,
+    follow=_slice_follow,
+    selects=True,
+)
+
+
+def slice_along(x: Node, axis: int, start: int, stop: int) -> Node:
+    """Elements start…stop of one axis."""
+    bounds = tuple((start, stop, 1) if d == axis else (0, n, 1) for d, n in enumerate(x.shape))
+    return x if bounds[axis] == (0, x.shape[axis], 1) else apply(SLICE, x, bounds=bounds)
+
+
+def _set_slice_infer(x: Node, values: Node, *, bounds: Bounds) -> tuple[Shape, DType]:
+    check_written("set_slice", x, values, tuple(map(_extent, bounds)))
+    return x.shape, x.dtype
+
+
+def _set_slice_axes(node: Node) -> str:
+    (x, values), bounds = node.inputs, node.attributes["bounds"]
+    letters, part = LETTERS[: x.ndim], tuple(map(_extent, bounds))
+    return f"{letters},{aligned(_sliced_letters(x.shape, bounds), part, values.shape)}->{letters}"
+
+
+def _set_slice_kernel(call: LocalCall) -> Callable[[], object]:
+    x, values, out = *map(as_signed, call.inputs), as_signed(call.out)
+    bounds = call.attributes["bounds"]
+    held = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))
+    part = _part_of(out, call.tile, held, bounds)
+
+    def run() -> None:
+        keep(out, x)
+        part.set(values)
+
+    return run
+
+
+def keep(out: torch.Tensor, x: torch.Tensor) -> None:
+    """Copy the operand that is to be overwritten in part, unless it is overwritten in place."""
+    if out.data_ptr() != x.data_ptr():
+        out.copy_(x)
+
+
+def elements_in(held: IndexSet, bound: Bound) -> IndexSet:
+    """The elements of a slice that lie in what is held, counted along the slice."""
+    if held.is_range:
+        return IndexSet.range(*sorted((_before(bound, held.start), _before(bound, held.stop))))
+    (elements,) = np.isin(np.arange(*bound), held.indices()).nonzero()
+    return IndexSet.segments_of(elements, elements + 1)
+
+
+def _set_slice_reference(x: Any, values: Any, *, bounds: Bounds) -> Any:
+    out = np.array(x)
+    out[_grid_of(bounds)] = values
+    return out
+
+
+def _set_slice_vjp(node: Node, g: Node) -> Gradients:
+    kept = apply(SET_SLICE, g, constant(0, g.dtype), **node.attributes)
+    return kept, apply(SLICE, g, **node.attributes)
+
+
+SET_SLICE = Operation(
+    name="set_slice",
+    infer=_set_slice_infer,
+    axes=_set_slice_axes,
+    reduction=None,
+    vjp=_set_slice_vjp,
+    kernel=_set_slice_kernel,
+    native=None,
+    reference=_set_slice_reference,
+    flops=_no_flops,
+    follow=_slice_follow,
+    updates=True,
+)
+
+
+def padded(x: Node, shape: Shape, before: Sequence[int]) -> Node:
+    """x in a larger array of zeros, `before` elements from its beginning along each axis."""
+    bounds = tuple((b, b + n, 1) for b, n in zip(before, x.shape, strict=True))
+    zeros = full(shape, constant(0, x.dtype))
+    return x if x.shape == shape else apply(SET_SLICE, zeros, x, bounds=bounds)
+
+
+OPERATIONS = {record.name: record for record in (SLICE, SET_SLICE)}

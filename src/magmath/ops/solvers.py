@@ -1,0 +1,234 @@
+"""Linear systems, inverses and determinants: records that the passes expand into factorisations.
+
+They are records for their gradients' sake: the gradient of a solution is another solution, and need
+not go through that of the factors. The factorisation of a matrix that several of them need, a
+solution and its gradient for instance, is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, real_dtype
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.contraction import matmul
+from magmath.ops.elementwise import astype, call, multiply, negative, real
+from magmath.ops.factor import (
+    check_matrix,
+    check_system,
+    check_type,
+    columns_axes,
+    count,
+    lapack,
+    lu,
+    lu_solve,
+    stacked_axes,
+)
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.matrices import diagonal, rows
+from magmath.ops.reductions import BY_NAME, sum_
+from magmath.ops.rules import LETTERS, no_gradient
+
+
+def no_kernel(call: LocalCall) -> Callable[[], object]:
+    """The kernel of what the passes expand."""
+    raise AssertionError("the passes expand this operation")
+
+
+# solve and inv ------------------------------------------------------------------------------------
+
+
+def _solve_infer(a: Node, b: Node, *, transpose: bool) -> tuple[Shape, DType]:
+    check_type("solve", a, b)
+    check_system("solve", a, b)
+    return b.shape, b.dtype
+
+
+def _solve_vjp(node: Node, g: Node) -> Gradients:
+    """B̄ = op(A)⁻ᵀ·G, Ā = -B̄·Xᵀ (transposed for a transposed A)."""
+    a, flip = node.inputs[0], node.attributes["transpose"]
+    by_b = solve(a, g, transpose=not flip)
+    outer = matmul(node, transpose(by_b)) if flip else matmul(by_b, transpose(node))
+    return negative(outer), by_b
+
+
+def _solve_reference(a: Any, b: Any, *, transpose: bool) -> Any:
+    return np.linalg.solve(np.swapaxes(a, -1, -2) if transpose else a, b)
+
+
+SOLVE = Operation(
+    name="solve",
+    infer=_solve_infer,
+    axes=columns_axes,
+    reduction=None,
+    vjp=_solve_vjp,
+    kernel=no_kernel,
+    native=None,
+    reference=_solve_reference,
+    flops=lambda node: 0.0,
+    expand=lambda node: lu_solve(
+        lu(node.inputs[0]), node.inputs[1], transpose=node.attributes["transpose"]
+    ),
+)
+
+
+def solve(a: Node, b: Node, *, transpose: bool = False) -> Node:
+    """a⁻¹·b, or a⁻ᵀ·b; (…, n, n) and (…, n, k)."""
+    return apply(SOLVE, a, b, transpose=transpose)
+
+
+def _inv_infer(a: Node) -> tuple[Shape, DType]:
+    check_type("inv", a)
+    check_matrix("inv", a, square=True)
+    return a.shape, a.dtype
+
+
+def _inv_vjp(node: Node, g: Node) -> Gradients:
+    turned = transpose(node)
+    return (negative(matmul(matmul(turned, g), turned)),)
+
+
+INV = Operation(
+    name="inv",
+    infer=_inv_infer,
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_inv_vjp,
+    kernel=lapack("inv"),
+    native=None,
+    reference=np.linalg.inv,
+    flops=lambda node: 2.0 * count(node) * node.shape[-1] ** 3,
+    lapack=True,
+)
+
+
+def inv(a: Node) -> Node:
+    """a⁻¹, (…, n, n)."""
+    return apply(INV, a)
+
+
+# determinants -------------------------------------------------------------------------------------
+
+
+def _det_infer(name: str, to: Callable[[DType], DType]) -> Callable[..., tuple[Shape, DType]]:
+    def infer(a: Node) -> tuple[Shape, DType]:
+        check_type(name, a)
+        check_matrix(name, a, square=True)
+        return a.shape[:-2], to(a.dtype)
+
+    return infer
+
+
+def _same(dtype: DType) -> DType:
+    return dtype
+
+
+def _pivots(a: Node) -> tuple[Node, Node]:
+    """The sign of the order of a's columns, and the diagonal of L: its product is the determinant,
+    up to that sign."""
+    packed, n = lu(a), a.shape[-1]
+    order = reshape(real(rows(packed, 0, 1)), (*a.shape[:-2], n))
+    return astype(apply(PARITY, order), a.dtype), diagonal(rows(packed, 1, n + 1))
+
+
+def _parity_reference(order: Any) -> Any:
+    order = np.asarray(order)
+    eye = np.eye(order.shape[-1])
+    signs = [np.linalg.det(eye[order[i].astype(int)]) for i in np.ndindex(*order.shape[:-1])]
+    return np.rint(signs).astype(order.dtype).reshape(order.shape[:-1])
+
+
+PARITY = Operation(  # 1 for even and -1 for odd permutations, the rows of a matrix
+    name="parity",
+    infer=lambda order: (order.shape[:-1], order.dtype),
+    axes=lambda node: f"{LETTERS[: node.ndim]}.->{LETTERS[: node.ndim]}",
+    reduction=None,
+    vjp=no_gradient,
+    kernel=lapack("parity"),
+    native=None,
+    reference=_parity_reference,
+    flops=lambda node: float(node.inputs[0].size),
+)
+
+
+def _det_expanded(node: Node) -> Node:
+    sign, pivots = _pivots(node.inputs[0])
+    product = apply(BY_NAME["prod"], pivots, axis=(pivots.ndim - 1,), keepdims=False)
+    return multiply(sign, product)
+
+
+def _by_matrix(scalars: Node, a: Node) -> Node:
+    """Numbers, one for each matrix, times a⁻ᵀ."""
+    return multiply(reshape(scalars, (*scalars.shape, 1, 1)), transpose(inv(a)))
+
+
+DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a matrix that is not singular
+    name="det",
+    infer=_det_infer("det", _same),
+    axes=stacked_axes,
+    reduction=None,
+    vjp=lambda node, g: (_by_matrix(multiply(g, node), node.inputs[0]),),
+    kernel=no_kernel,
+    native=None,
+    reference=np.linalg.det,
+    flops=lambda node: 0.0,
+    expand=_det_expanded,
+)
+
+
+def _logabsdet_expanded(node: Node) -> Node:
+    _, pivots = _pivots(node.inputs[0])
+    return sum_(call("log", call("abs", pivots)), (pivots.ndim - 1,))
+
+
+LOGABSDET = Operation(  # log |det(A)|
+    name="logabsdet",
+    infer=_det_infer("logabsdet", real_dtype),
+    axes=stacked_axes,
+    reduction=None,
+    vjp=lambda node, g: (_by_matrix(astype(g, node.inputs[0].dtype), node.inputs[0]),),
+    kernel=no_kernel,
+    native=None,
+    reference=lambda a: np.linalg.slogdet(a)[1],
+    flops=lambda node: 0.0,
+    expand=_logabsdet_expanded,
+)
+
+
+def _sign_expanded(node: Node) -> Node:
+    sign, pivots = _pivots(node.inputs[0])
+    signs = call("sign", pivots)
+    product = apply(BY_NAME["prod"], signs, axis=(pivots.ndim - 1,), keepdims=False)
+    return multiply(sign, product)
+
+
+def _sign_vjp(node: Node, g: Node) -> Gradients:
+    """A real sign is constant; a complex one turns with the imaginary part of tr(A⁻¹·dA)."""
+    (a,) = node.inputs
+    if node.dtype.kind != "complex":
+        return (None,)
+    turn = real(multiply(multiply(g, node), constant(1j, node.dtype)))
+    return (_by_matrix(multiply(astype(turn, node.dtype), constant(-1j, node.dtype)), a),)
+
+
+DET_SIGN = Operation(  # det(A) / |det(A)|, 0 for a singular matrix
+    name="det_sign",
+    infer=_det_infer("det_sign", _same),
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_sign_vjp,
+    kernel=no_kernel,
+    native=None,
+    reference=lambda a: np.linalg.slogdet(a)[0],
+    flops=lambda node: 0.0,
+    expand=_sign_expanded,
+)
+
+OPERATIONS = {
+    operation.name: operation for operation in (SOLVE, INV, PARITY, DET, LOGABSDET, DET_SIGN)
+}

@@ -1,0 +1,335 @@
+"""Discrete Fourier transforms: complex to complex over any axes, and to and from real signals.
+
+A transform needs its axes whole; every other axis may be split. Over axes that are split, a
+transform is the same as one over some of the axes after another, so the place pass is offered that
+as another way: the axes that are whole where they lie, then the others, with one redistribution
+between (the pencils of Pekurovsky, "P3DFFT", SIAM J. Sci. Comput. 34, 2012).
+
+The matrix of a transform is symmetric, so a transform is its own transpose, and its gradient is a
+transform of the same direction and scale. A real signal has a spectrum of which one half says all:
+an interior coefficient stands for two, which is where the factors of 2 in the gradients come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, complex64, complex128, float32, float64, int64
+from magmath.errors import DTypeError, OptionError, ShapeError
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Layout
+from magmath.ops.creation import iota
+from magmath.ops.elementwise import call, multiply, where
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import permute, reshape
+from magmath.ops.rules import flops_per_element, letters_except, pointwise_axes
+
+COMPLEX_OF = {float32: complex64, float64: complex128}
+REAL_OF = {complex64: float32, complex128: float64}
+NORMS = ("backward", "ortho", "forward")
+"""Where the factor 1/n stands: in the inverse transform, as 1/√n in both, or in the forward one."""
+SHORTEST = 64
+"""The least length of a transform that a long one is made of."""
+TWIDDLE_BLOCK = 1 << 15
+"""Factors made at a time: they stay in the cache."""
+
+
+def _check(name: str, x: Node, types: Sequence[DType], axes: Sequence[int], norm: str) -> None:
+    if x.dtype not in types:
+        raise DTypeError(
+            f"{name}: takes {' or '.join(map(str, types))}, was given {x.dtype}; convert with "
+            f"mm.astype(x, …)"
+        )
+    if norm not in NORMS:
+        raise OptionError(f'{name}: norm must be "backward", "ortho" or "forward", was {norm!r}')
+    for axis in axes:
+        if x.shape[axis] < 1:
+            raise ShapeError(
+                f"{name}: axis {axis} of shape {x.shape} has no elements; a transform needs 1"
+            )
+
+
+def _fft_flops(node: Node) -> float:
+    """5 n log₂ n for each complex transform (Van Loan 1992), half of it for real ones."""
+    whole = max(node.inputs[0].size, node.size)
+    axes = node.attributes["axes"] if "axes" in node.attributes else (node.attributes["axis"],)
+    shape = max((node.inputs[0].shape, node.shape), key=math.prod)
+    real = 1.0 if node.name == "fft_c2c" else 0.5
+    return real * 5.0 * whole * sum(math.log2(max(shape[d], 2)) for d in axes)
+
+
+def _efficiency(node: Node, shape: Shape) -> float:
+    """A core that multiplies matrices at 100 GFLOP/s does transforms of some length at 15."""
+    return 0.15
+
+
+# complex to complex -----------------------------------------------------------------------------
+
+
+def _c2c_infer(x: Node, *, axes: tuple[int, ...], inverse: bool, norm: str) -> tuple[Shape, DType]:
+    _check("fft", x, (complex64, complex128), axes, norm)
+    return x.shape, x.dtype
+
+
+def _c2c_axes(node: Node) -> str:
+    letters = letters_except(node.ndim, node.attributes["axes"])
+    return f"{letters}->{letters}"
+
+
+def _c2c_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
+    function = torch.fft.ifftn if call.attributes["inverse"] else torch.fft.fftn
+    (x,), out = call.inputs, call.out
+    axes, norm = call.attributes["axes"], call.attributes["norm"]
+    return lambda: function(x, dim=axes, norm=norm, out=out)
+
+
+def _c2c_reference(x: Any, *, axes: tuple[int, ...], inverse: bool, norm: Any) -> Any:
+    return (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=axes, norm=norm)
+
+
+def _c2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+    """The axes that are whole first, then the others: together, or one by one. A single axis that
+    is split: in four steps."""
+    axes, (layout,) = node.attributes["axes"], layouts
+    if len(axes) == 1:
+        return _four_steps(node, axes[0]) if layout.splits[axes[0]] is not None else []
+    split = tuple(d for d in axes if layout.splits[d] is not None) or axes[:1]
+    whole = tuple(d for d in axes if d not in split)
+    alone = [(d,) for d in split]
+    ways = [[whole, split]] if whole else []
+    if len(split) > 1:
+        ways.append([whole, *alone] if whole else alone)
+    return [_in_turn(node, groups) for groups in ways]
+
+
+def _in_turn(node: Node, groups: Sequence[tuple[int, ...]]) -> Node:
+    """The transform over one group of axes after another."""
+    result = node.inputs[0]
+    for axes in groups:
+        result = apply(FFT, result, line=node.line, **{**node.attributes, "axes": axes})
+    return result
+
+
+def _four_steps(node: Node, axis: int) -> list[Node]:
+    """A long axis as a matrix of rows: transforms of its columns, factors, transforms of its rows,
+    and a transposition (Bailey, "FFTs in external or hierarchical memory", 1990). Each worker has
+    its part of the work, and nobody needs the whole axis."""
+    x, n = node.inputs[0], node.shape[axis]
+    rows = next(m for m in range(math.isqrt(n), 0, -1) if n % m == 0)
+    if rows < SHORTEST:
+        return []
+    matrix = reshape(x, (*x.shape[:axis], rows, n // rows, *x.shape[axis + 1 :]))
+    columns = apply(FFT, matrix, line=node.line, **{**node.attributes, "axes": (axis,)})
+    inverse = node.attributes["inverse"]
+    turned = apply(TWIDDLE, columns, line=node.line, axis=axis, inverse=inverse)
+    result = apply(FFT, turned, line=node.line, **{**node.attributes, "axes": (axis + 1,)})
+    order = list(range(result.ndim))
+    order[axis : axis + 2] = axis + 1, axis
+    return [reshape(permute(result, tuple(order)), x.shape)]
+
+
+FFT: Operation = Operation(
+    name="fft_c2c",
+    infer=_c2c_infer,
+    axes=_c2c_axes,
+    reduction=None,
+    vjp=lambda node, g: (apply(FFT, g, **node.attributes),),
+    kernel=_c2c_kernel,
+    native=None,
+    reference=_c2c_reference,
+    flops=_fft_flops,
+    efficiency=_efficiency,
+    ways=_c2c_ways,
+)
+
+
+def fft(x: Node, axes: tuple[int, ...], *, inverse: bool, norm: str) -> Node:
+    """The transform of a complex array over some of its axes."""
+    if not axes:
+        return x
+    return apply(FFT, x, axes=axes, inverse=inverse, norm=norm)
+
+
+# the factors between the transforms of columns and rows -------------------------------------------
+
+
+def _twiddle_infer(x: Node, *, axis: int, inverse: bool) -> tuple[Shape, DType]:
+    _check("fft_twiddle", x, (complex64, complex128), (axis, axis + 1), "backward")
+    return x.shape, x.dtype
+
+
+def _twiddle_kernel(call: LocalCall) -> Callable[[], object]:
+    """The powers come from two short tables, exact to a rounding, block of rows by block."""
+    import torch
+
+    (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
+    n, sign = call.shape[axis] * call.shape[axis + 1], 1.0 if call.attributes["inverse"] else -1.0
+    step = 1 << (n.bit_length() // 2)
+    angle = sign * 2.0 * math.pi / n
+    low, high = (
+        torch.exp(1j * angle * unit * torch.arange(count, dtype=torch.float64)).to(out.device)
+        for unit, count in ((1, step), (step, n // step + 1))
+    )
+    rows, columns = (
+        torch.as_tensor(call.tile[d].indices(), device=out.device) for d in (axis, axis + 1)
+    )
+    behind = (1,) * (out.ndim - axis - 2)
+    block = max(1, TWIDDLE_BLOCK // max(1, len(columns)))
+
+    def run() -> None:
+        for start in range(0, len(rows), block):
+            some = rows[start : start + block]
+            power = some[:, None] * columns
+            factors = (low[power % step] * high[power // step]).to(out.dtype)
+            part = (slice(None),) * axis + (slice(start, start + len(some)),)
+            torch.mul(x[part], factors.reshape((*factors.shape, *behind)), out=out[part])
+
+    return run
+
+
+def _twiddle_reference(x: Any, *, axis: int, inverse: bool) -> Any:
+    rows, columns = x.shape[axis : axis + 2]
+    power = np.outer(np.arange(rows), np.arange(columns)) % (rows * columns)
+    factors = np.exp((2j if inverse else -2j) * np.pi * power / (rows * columns))
+    return (x * factors.reshape((rows, columns, *(1,) * (x.ndim - axis - 2)))).astype(x.dtype)
+
+
+TWIDDLE: Operation = Operation(  # element (j, k) of a matrix times exp(∓2πi·j·k / size)
+    name="fft_twiddle",
+    infer=_twiddle_infer,
+    axes=pointwise_axes,
+    reduction=None,
+    vjp=lambda node, g: (apply(TWIDDLE, g, **node.attributes),),
+    kernel=_twiddle_kernel,
+    native=None,
+    reference=_twiddle_reference,
+    flops=flops_per_element(100),
+    efficiency=_efficiency,
+)
+
+
+# real to complex --------------------------------------------------------------------------------
+
+
+def _one_axis(node: Node) -> str:
+    letters = letters_except(node.ndim, (node.attributes["axis"],))
+    return f"{letters}->{letters}"
+
+
+def _with_extent(shape: Shape, axis: int, extent: int) -> Shape:
+    return (*shape[:axis], extent, *shape[axis + 1 :])
+
+
+def _r2c_infer(x: Node, *, axis: int, inverse: bool, norm: str) -> tuple[Shape, DType]:
+    _check("rfft", x, (float32, float64), (axis,), norm)
+    return _with_extent(x.shape, axis, x.shape[axis] // 2 + 1), COMPLEX_OF[x.dtype]
+
+
+def _r2c_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
+    function = torch.fft.ihfft if call.attributes["inverse"] else torch.fft.rfft
+    (x,), out = call.inputs, call.out
+    axis, norm = call.attributes["axis"], call.attributes["norm"]
+    return lambda: function(x, dim=axis, norm=norm, out=out)
+
+
+def _r2c_reference(x: Any, *, axis: int, inverse: bool, norm: Any) -> Any:
+    return (np.fft.ihfft if inverse else np.fft.rfft)(x, axis=axis, norm=norm)
+
+
+def _r2c_vjp(node: Node, g: Node) -> Gradients:
+    axis, n = node.attributes["axis"], node.inputs[0].shape[node.attributes["axis"]]
+    half = where(_edges(g, axis, n), g, multiply(g, constant(0.5, g.dtype)))
+    return (apply(FFT_TO_REAL, half, n=n, **node.attributes),)
+
+
+FFT_OF_REAL = Operation(
+    name="fft_r2c",
+    infer=_r2c_infer,
+    axes=_one_axis,
+    reduction=None,
+    vjp=_r2c_vjp,
+    kernel=_r2c_kernel,
+    native=None,
+    reference=_r2c_reference,
+    flops=_fft_flops,
+    efficiency=_efficiency,
+)
+
+
+def fft_of_real(x: Node, axis: int, *, inverse: bool, norm: str) -> Node:
+    """The n // 2 + 1 coefficients with indices from 0 up of the transform of a real array."""
+    return apply(FFT_OF_REAL, x, axis=axis, inverse=inverse, norm=norm)
+
+
+# complex to real --------------------------------------------------------------------------------
+
+
+def _c2r_infer(x: Node, *, axis: int, n: int, inverse: bool, norm: str) -> tuple[Shape, DType]:
+    _check("irfft", x, (complex64, complex128), (axis,), norm)
+    if x.shape[axis] != n // 2 + 1:
+        raise ShapeError(
+            f"irfft: a real signal of {n} elements has {n // 2 + 1} coefficients, axis {axis} of "
+            f"shape {x.shape} has {x.shape[axis]}"
+        )
+    return _with_extent(x.shape, axis, n), REAL_OF[x.dtype]
+
+
+def _c2r_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
+    function = torch.fft.irfft if call.attributes["inverse"] else torch.fft.hfft
+    (x,), out, n = call.inputs, call.out, call.attributes["n"]
+    axis, norm = call.attributes["axis"], call.attributes["norm"]
+    return lambda: function(x, n=n, dim=axis, norm=norm, out=out)
+
+
+def _c2r_reference(x: Any, *, axis: int, n: int, inverse: bool, norm: Any) -> Any:
+    return (np.fft.irfft if inverse else np.fft.hfft)(x, n=n, axis=axis, norm=norm)
+
+
+def _c2r_vjp(node: Node, g: Node) -> Gradients:
+    attributes = {key: value for key, value in node.attributes.items() if key != "n"}
+    spectrum = apply(FFT_OF_REAL, g, **attributes)
+    edges = _edges(spectrum, attributes["axis"], node.attributes["n"])
+    return (where(edges, spectrum, multiply(spectrum, constant(2.0, spectrum.dtype))),)
+
+
+FFT_TO_REAL = Operation(
+    name="fft_c2r",
+    infer=_c2r_infer,
+    axes=_one_axis,
+    reduction=None,
+    vjp=_c2r_vjp,
+    kernel=_c2r_kernel,
+    native=None,
+    reference=_c2r_reference,
+    flops=_fft_flops,
+    efficiency=_efficiency,
+)
+
+
+def fft_to_real(x: Node, axis: int, n: int, *, inverse: bool, norm: str) -> Node:
+    """The real array of `n` elements along `axis` whose transform has these coefficients."""
+    return apply(FFT_TO_REAL, x, axis=axis, n=n, inverse=inverse, norm=norm)
+
+
+def _edges(spectrum: Node, axis: int, n: int) -> Node:
+    """True for coefficients that stand for themselves alone: index 0, and n/2 where n is even."""
+    shape = tuple(m if d == axis else 1 for d, m in enumerate(spectrum.shape))
+    index = iota(shape, axis)
+    first = call("equal", index, constant(0, int64))
+    return (
+        first if n % 2 else call("logical_or", first, call("equal", index, constant(n // 2, int64)))
+    )
+
+
+OPERATIONS = {record.name: record for record in (FFT, TWIDDLE, FFT_OF_REAL, FFT_TO_REAL)}

@@ -1,0 +1,235 @@
+"""Candidates: the ways in which a node may be divided over the workers.
+
+They follow from its index structure: on each mesh axis one letter is split, or none. A letter of
+the result splits it; a letter that is summed over leaves a pending reduction. The cuts are those
+that an operand has already, or even ones. For a matrix product `mk,kn->mn` these are the known
+algorithms: to split m and n is SUMMA with C stationary, m and k (k and n) keeps A (B) where it is,
+m alone needs B everywhere, and m, n and k together are the 2.5D algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import combinations, product
+
+from magmath.graph import Node
+from magmath.graph.structure import LOGICAL_PARTS, Structure, logical_letter, structure_of
+from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
+from magmath.passes.environment import Environment
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to compute a node: the layouts of its operands and of its result."""
+
+    inputs: tuple[Layout, ...]
+    output: Layout
+
+
+def candidates(
+    node: Node, operands: tuple[Layout, ...], environment: Environment
+) -> Iterator[Candidate]:
+    """Every way to compute a node that its index structure allows, preferred ones first."""
+    structure = structure_of(node)
+    for mesh in _meshes(node, operands, environment):
+        choices = [
+            list(_choices(node, structure, operands, mesh, axis, environment))
+            for axis in range(mesh.ndim)
+        ]
+        for choice in product(*choices):
+            letters = [c[0] for c in choice if c is not None]
+            if len(set(letters)) == len(letters):
+                candidate = _candidate(node, structure, mesh, choice)
+                if candidate is not None:
+                    yield candidate
+    if is_contraction(structure) and not environment.deterministic:
+        yield from _on_grids(node, structure, environment)
+
+
+Choice = tuple[str, Split] | None
+
+
+def is_contraction(structure: Structure) -> bool:
+    """True for a sum over letters that several operands have: there is more to gain from dividing
+    two or three letters than one, since every worker needs less of each operand then."""
+    apart = "".join(structure.inputs).replace(".", "").lower()
+    return any(apart.count(c) > 1 and c not in structure.letters for c in apart)
+
+
+def _on_grids(node: Node, structure: Structure, environment: Environment) -> Iterator[Candidate]:
+    """All workers as a grid of two or three dimensions, each dividing a letter evenly: of the grids
+    for the same letters that on which a worker touches least (Irony, Toledo and Tiskin, 2004)."""
+    letters = _letters(node, structure, environment)
+    for dimensions in (2, 3):
+        grids = _factorised(environment.workers, dimensions)
+        for chosen in combinations(letters, dimensions):
+            divided = [
+                _candidate(
+                    node,
+                    structure,
+                    Mesh(grid, None, environment.mesh.workers),
+                    tuple(
+                        (letter, Split.even(axis, letters[letter], count))
+                        for axis, (letter, count) in enumerate(zip(chosen, grid, strict=True))
+                    ),
+                )
+                for grid in grids
+                if all(letters[c] >= count for c, count in zip(chosen, grid, strict=True))
+            ]
+            fitting = [candidate for candidate in divided if candidate is not None]
+            if fitting:
+                yield min(fitting, key=_touched)
+
+
+def algorithm(node: Node, candidate: Candidate) -> str:
+    """What a candidate for a contraction of two operands is called."""
+    structure = structure_of(node)
+    split = set()
+    for letters, layout in zip(
+        (*structure.inputs, structure.output), (*candidate.inputs, candidate.output), strict=True
+    ):
+        split |= {c for c, s in zip(letters, layout.splits, strict=True) if s is not None}
+    a, b = structure.inputs[:2]
+    groups = {(c in a, c in b, c in structure.output) for c in split}
+    return _ALGORITHMS.get(frozenset(groups), "mixed")
+
+
+_ROWS, _COLUMNS, _SUMMED, _BATCH = (
+    (True, False, True),
+    (False, True, True),
+    (True, True, False),
+    (True, True, True),
+)
+_ALGORITHMS = {
+    frozenset[tuple[bool, bool, bool]](): "by every worker",
+    frozenset({_ROWS}): "B everywhere",
+    frozenset({_COLUMNS}): "A everywhere",
+    frozenset({_SUMMED}): "summands",
+    frozenset({_BATCH}): "batch",
+    frozenset({_ROWS, _COLUMNS}): "C stationary",
+    frozenset({_ROWS, _SUMMED}): "A stationary",
+    frozenset({_COLUMNS, _SUMMED}): "B stationary",
+    frozenset({_ROWS, _COLUMNS, _SUMMED}): "2.5D",
+}
+
+
+def _touched(candidate: Candidate) -> int:
+    """The elements of operands and result on the busiest worker."""
+    return sum(layout.max_local_size for layout in (*candidate.inputs, candidate.output))
+
+
+@cache
+def _factorised(count: int, dimensions: int) -> list[tuple[int, ...]]:
+    """The grids of so many dimensions, each of 2 or more, that `count` workers can form."""
+    if dimensions == 1:
+        return [(count,)] if count > 1 else []
+    return [
+        (first, *rest)
+        for first in range(2, count // 2 + 1)
+        if count % first == 0
+        for rest in _factorised(count // first, dimensions - 1)
+    ]
+
+
+def _meshes(node: Node, operands: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
+    meshes = [environment.mesh]
+    if environment.deterministic:
+        return meshes
+    if node.operation.lapack and environment.workers > 1 and environment.shares_memory:
+        meshes.append(environment.first)
+    for layout in operands:
+        if layout.boxes is None and layout.mesh not in meshes:
+            meshes.append(layout.mesh)
+    return meshes
+
+
+def _choices(
+    node: Node,
+    structure: Structure,
+    operands: tuple[Layout, ...],
+    mesh: Mesh,
+    axis: int,
+    environment: Environment,
+) -> Iterator[Choice]:
+    """On one mesh axis: each letter with each reasonable way to cut it, or no split at all."""
+    if mesh.shape[axis] > 1:
+        letters = _letters(node, structure, environment)
+        for letter, extent in letters.items():
+            for split in _splits(letter, extent, structure, operands, mesh, axis, environment):
+                yield letter, split
+    yield None
+
+
+def _letters(node: Node, structure: Structure, environment: Environment) -> dict[str, int]:
+    """The letters that may be split, the result's first."""
+    extents = structure.extents(node)
+    if environment.deterministic:
+        letter = logical_letter(structure, node)
+        return {} if letter is None else {letter: extents[letter]}
+    reduces = node.operation.reduction is not None
+    outer = structure.letters
+    inner = [c for c in extents if c.islower() and c not in outer] if reduces else []
+    return {c: extents[c] for c in (*outer, *inner) if extents[c] > 1}
+
+
+def _splits(
+    letter: str,
+    extent: int,
+    structure: Structure,
+    operands: tuple[Layout, ...],
+    mesh: Mesh,
+    axis: int,
+    environment: Environment,
+) -> list[Split]:
+    if environment.deterministic:
+        return [logical_split(axis, extent, mesh.shape[axis])]
+    found = [Split.even(axis, extent, mesh.shape[axis])]
+    for letters, layout in zip(structure.inputs, operands, strict=True):
+        if layout.boxes is None and layout.mesh == mesh:
+            for d, c in enumerate(letters):
+                split = layout.splits[d]
+                if c == letter and split is not None and split.axis == axis and split not in found:
+                    found.append(split)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def logical_split(axis: int, extent: int, workers: int) -> Split:
+    """A split that cuts between logical parts, so that every worker count has the same parts."""
+    parts = even_cuts(extent, LOGICAL_PARTS)
+    shares = even_cuts(LOGICAL_PARTS, workers)
+    return Split(axis, Blocks(tuple(parts[share] for share in shares), tuple(range(workers))))
+
+
+def _candidate(
+    node: Node, structure: Structure, mesh: Mesh, choice: tuple[Choice, ...]
+) -> Candidate | None:
+    """The candidate that these choices make; None where a dimension cannot follow."""
+    splits = {c[0]: c[1] for c in choice if c is not None}
+    for letter in [c for c in splits if structure.is_followed(c)]:
+        assert node.operation.follow is not None
+        following = node.operation.follow(node, letter, splits[letter])
+        if following is None:
+            return None
+        splits[letter.upper()] = following
+    inputs = tuple(
+        _bound(source.shape, letters, mesh, splits)
+        for letters, source in zip(structure.inputs, node.inputs, strict=True)
+    )
+    partial = tuple(
+        node.operation.reduction if c is not None and c[0] not in structure.letters else None
+        for c in choice
+    )
+    return Candidate(inputs, _bound(node.shape, structure.output, mesh, splits, partial))
+
+
+def _bound(
+    shape: tuple[int, ...],
+    letters: str,
+    mesh: Mesh,
+    splits: Mapping[str, Split],
+    partial: tuple[str | None, ...] = (),
+) -> Layout:
+    return Layout(shape, mesh, tuple(splits.get(c) for c in letters), partial)

@@ -1,0 +1,28 @@
+"""Expand: operations that are there for their gradient become what they are computed by."""
+
+from __future__ import annotations
+
+from magmath.graph import Graph, Node, rewrite
+
+
+def expand(graph: Graph) -> Graph:
+    """An equal graph of operations that have kernels."""
+    if not any(node.operation.expand for node in graph.nodes):
+        return graph
+    return rewrite(graph, _expanded)
+
+
+def _expanded(node: Node) -> Node | None:
+    """What an operation stands for; all of it comes from the user's line that wrote the
+    operation."""
+    if node.operation.expand is None:
+        return None
+    result = node.operation.expand(node)
+    made, known = [result], {*node.inputs, result}
+    while made:
+        inner = made.pop()
+        inner.line = node.line
+        fresh = [source for source in inner.inputs if source not in known]
+        known.update(fresh)
+        made += fresh
+    return result

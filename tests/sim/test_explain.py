@@ -1,0 +1,142 @@
+"""What `explain` and `profile` tell: the plan's bytes and messages, and what workers measured."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import magmath as mm
+from engines import current
+from magmath.array import session
+from magmath.errors import MagmathError, ShapeError
+from magmath.layout import plan
+from magmath.program.instructions import Move
+
+POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
+
+
+def expression() -> tuple[mm.Array, np.ndarray]:
+    """Two lines of arithmetic that have something to move, and their value."""
+    values = np.arange(48, dtype="float32").reshape(8, 6) / 10
+    x = mm.asarray(values, layout=mm.Layout.split(0))
+    y = mm.exp(x * 0.1).redistribute(mm.Layout.split(1))
+    return mm.sum(y @ x.mT, axis=0), (np.exp(values * 0.1) @ values.T).sum(axis=0)
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_sums_by_operation_and_by_line_are_the_totals(kind: tuple[str, int]) -> None:
+    with current(*kind):
+        explanation = expression()[0].explain()
+        for groups in (explanation.by_operation(), explanation.by_line()):
+            for field in ("count", "seconds", "nbytes", "messages"):
+                total = getattr(explanation.total, field)
+                assert sum(getattr(g, field) for g in groups) == pytest.approx(total)
+        lines = [group.name for group in explanation.by_line() if group.name != "(no line)"]
+        assert len(lines) == 2
+        assert all(line.startswith(f"{__file__}:") for line in lines)
+        assert explanation.total.measured is None
+
+
+@pytest.mark.parametrize("kind", POOLS[1:])
+def test_bytes_are_the_plans(kind: tuple[str, int]) -> None:
+    with current(*kind):
+        x, _ = expression()
+        explanation = x.explain()
+        mm.evaluate(x)
+        assert x.node.value.origin is not None
+        program = x.node.value.origin.program
+        moved = sum(
+            plan(program.slots[i.source].layout, program.slots[i.target].layout).total_bytes(4)
+            for i in program.instructions
+            if isinstance(i, Move)
+        )
+        assert explanation.total.nbytes == moved > 0
+        assert f"{moved:,} bytes moved" in str(explanation)
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_a_profiled_run_is_measured_and_right(kind: tuple[str, int]) -> None:
+    with current(*kind) as pool:
+        x, truth = expression()
+        predicted = x.explain()
+        assert "measured" not in str(predicted).splitlines()[-1]
+        with mm.profile() as profile:
+            mm.evaluate(x)
+        np.testing.assert_allclose(np.asarray(x), truth, rtol=1e-4)
+        (run,) = profile.runs
+        assert [step.text for step in run.steps] == [step.text for step in predicted.steps]
+        assert all(step.measured is not None and step.measured >= 0 for step in run.steps)
+        assert profile.total.measured == pytest.approx(run.total.measured)
+        assert profile.total.measured > 0
+        assert run.measured_memory == pytest.approx(run.memory, rel=0.05, abs=64 * pool.workers)
+        after = x.explain()
+        assert after.steps == run.steps
+        assert "it was computed by" in after.heading
+        assert "measured" in str(after).splitlines()[-1]
+        assert str(profile).startswith("by operation")
+
+
+def test_nothing_is_timed_outside_of_a_profile() -> None:
+    with current("shared", 2):
+        with mm.profile() as profile:
+            mm.evaluate(mm.asarray([1.0, 2.0]) + 1)
+        y = mm.asarray([1.0, 2.0]) + 1
+        mm.evaluate(y)
+        assert len(profile.runs) == 1
+        assert y.node.value.origin.timings == {}
+        assert y.explain().total.measured is None
+
+
+def test_profiles_can_be_nested_and_end_with_an_error() -> None:
+    with current("inline"):
+        with mm.profile() as outer:
+            with pytest.raises(ShapeError), mm.profile() as inner:
+                mm.evaluate(mm.asarray([1.0]) + 1) or mm.ones(2) + mm.ones(3)
+            mm.evaluate(mm.asarray([1.0]) + 1)
+        assert (len(inner.runs), len(outer.runs)) == (1, 1)
+        assert session.engine().recorder is None
+
+
+def test_loops_are_profiled_by_the_step() -> None:
+    with current("shared", 2):
+        x = mm.variable("x", [3.0, -2.0])
+        optimizer = mm.optim.GradientDescent(0.1)
+        with mm.profile() as profile:
+            optimizer.minimize(mm.sum(x**2), [x], steps=20)
+        np.testing.assert_allclose(np.asarray(x), np.array([3.0, -2.0]) * 0.8**20, rtol=1e-4)
+        assert profile.runs[-1].total.measured is not None
+        assert profile.runs[-1].total.measured > 0
+
+
+def test_functions_are_explained_as_they_were_called_last() -> None:
+    with current("shared", 2):
+        double = mm.compile(lambda x: mm.exp(x) * 2)
+        with pytest.raises(MagmathError, match="call the compiled function first"):
+            mm.explain(double)
+        double(mm.asarray([1.0]))
+        double(mm.asarray(np.ones((4, 3), "float32")))
+        assert "float32[4, 3]" in str(mm.explain(double))
+        with pytest.raises(MagmathError, match="needs an array, a compiled function or a network"):
+            mm.explain(3)
+
+
+def test_what_is_given_was_not_computed() -> None:
+    with current("inline"):
+        explanation = mm.explain(mm.asarray([1.0]))
+        assert explanation.steps == ()
+        assert "nothing to compute" in str(explanation)
+        assert mm.variable("x", 1.0).explain().heading.startswith("variable of shape ()")
+
+
+def test_notebooks_and_terminals_get_tables() -> None:
+    with current("shared", 2):
+        explanation = expression()[0].explain()
+    html = explanation._repr_html_()
+    assert html.count("<table>") == 2
+    assert "&lt;-" in html
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(explanation)
+    assert "by operation" in console.export_text()

@@ -1,0 +1,206 @@
+"""`mm.fft` against NumPy in any layout, its gradients, and the movement that it plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current, engine_of
+from magmath.array.array import Array
+from magmath.layout import Layout
+from magmath.layout.rule import Rule
+from operation_bodies import leaf, placements
+
+found = [Phase.explicit, Phase.reuse, Phase.generate]
+many = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=found)
+
+POOLS = [("inline", 1), ("shared", 2), ("shared", 4), ("messages", 3)]
+every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
+COMPLEX = ["fft", "ifft", "irfft", "hfft"]
+REAL = ["rfft", "ihfft"]
+TYPES = ["float32", "float64", "complex64", "complex128"]
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
+    random = np.random.default_rng(seed)
+    values = random.uniform(-1, 1, shape) + 1j * random.uniform(-1, 1, shape)
+    return (values if dtype.startswith("complex") else values.real).astype(dtype)
+
+
+def check_close(result: Array, expected: Any) -> None:
+    assert result.shape == expected.shape
+    assert result.dtype.name == expected.dtype.name
+    limit = 1e-5 if expected.dtype.name in ("float32", "complex64") else 1e-13
+    scale = np.abs(expected).max(initial=1.0)
+    np.testing.assert_allclose(np.asarray(result), expected, rtol=0, atol=limit * scale)
+
+
+@st.composite
+def signals(draw: st.DrawFn, types: list[str], kind: str, workers: int) -> tuple[Any, Array]:
+    """Numbers of one of the types, and an array of them in some layout."""
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    values = numbers(shape, draw(st.sampled_from(types)), draw(st.integers(0, 99)))
+    engine = engine_of(kind, workers)
+    tensor = torch.from_numpy(values)
+    return values, Array(leaf(engine, tensor, draw(placements(tensor, engine))))
+
+
+norms = st.sampled_from(["backward", "ortho", "forward"])
+
+
+@every_pool
+@pytest.mark.parametrize("name", [*COMPLEX, *REAL])
+@given(data=st.data())
+@settings(many, max_examples=10)
+def test_one_axis(name: str, kind: str, workers: int, data: st.DataObject) -> None:
+    with current(kind, workers):
+        types = TYPES if name in COMPLEX else TYPES[:2]
+        values, x = data.draw(signals(types, kind, workers))
+        options = {
+            "n": data.draw(st.none() | st.integers(1, 12)),
+            "axis": data.draw(st.integers(-x.ndim, x.ndim - 1)),
+            "norm": data.draw(norms),
+        }
+        if name in ("irfft", "hfft") and options["n"] is None and x.shape[options["axis"]] == 1:
+            options["n"] = 1  # a signal of no elements is refused
+        check_close(getattr(mm.fft, name)(x, **options), getattr(np.fft, name)(values, **options))
+
+
+@every_pool
+@pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn"])
+@given(data=st.data())
+@settings(many, max_examples=10)
+def test_several_axes(name: str, kind: str, workers: int, data: st.DataObject) -> None:
+    with current(kind, workers):
+        types = TYPES[:2] if name == "rfftn" else TYPES
+        values, x = data.draw(signals(types, kind, workers))
+        count = data.draw(st.integers(1, x.ndim))
+        axes = data.draw(st.permutations(range(x.ndim)))[:count]
+        lengths = st.lists(st.integers(1, 9), min_size=count, max_size=count)
+        given_lengths = name == "irfftn" or data.draw(st.booleans())
+        s = data.draw(lengths) if given_lengths else None
+        options = {"s": s, "axes": axes, "norm": data.draw(norms)}
+        check_close(getattr(mm.fft, name)(x, **options), getattr(np.fft, name)(values, **options))
+
+
+@every_pool
+@given(data=st.data())
+@many
+def test_shifts_and_frequencies(kind: str, workers: int, data: st.DataObject) -> None:
+    with current(kind, workers):
+        values, x = data.draw(signals(TYPES, kind, workers))
+        axes = data.draw(st.none() | st.integers(0, x.ndim - 1))
+        check_close(mm.fft.fftshift(x, axes=axes), np.fft.fftshift(values, axes=axes))
+        check_close(mm.fft.ifftshift(x, axes=axes), np.fft.ifftshift(values, axes=axes))
+        n, d = data.draw(st.integers(1, 20)), data.draw(st.sampled_from([1.0, 0.25, 3.0]))
+        for name in ("fftfreq", "rfftfreq"):
+            found = getattr(mm.fft, name)(n, d=d, dtype=mm.float64)
+            np.testing.assert_allclose(np.asarray(found), getattr(np.fft, name)(n, d), rtol=1e-14)
+            assert getattr(mm.fft, name)(n).dtype == mm.float32
+
+
+@pytest.mark.parametrize("name", ["rfft", "ihfft", "irfft", "hfft", "fft", "ifft"])
+@pytest.mark.parametrize("n", [5, 8])
+def test_gradients_are_those_of_differences(name: str, n: int) -> None:
+    """Of a real function of a real array: a transform, weighted, and what brings it back."""
+    back = {"rfft": "irfft", "ihfft": "hfft", "irfft": "rfft", "hfft": "ihfft"}
+    with current("shared", 2):
+        start = numbers((3, n), "float64")
+        weights = numbers((3, n // 2 + 1), "complex128", 1)
+        target = numbers((3, n), "float64", 2)
+
+        def loss(x: Array) -> Array:
+            half = mm.fft.rfft(x) * mm.asarray(weights)
+            if name in ("fft", "ifft"):
+                half = getattr(mm.fft, name)(half, axis=0, norm="ortho")
+                return mm.sum(mm.asarray(target) * mm.fft.irfft(half, n=n))
+            if name in ("rfft", "ihfft"):
+                there = getattr(mm.fft, name)(x, norm="ortho") * mm.asarray(weights)
+                return mm.sum(mm.asarray(target) * getattr(mm.fft, back[name])(there, n=n))
+            y = getattr(mm.fft, name)(half, n=n, norm="forward")
+            return mm.sum(mm.asarray(target) * y * y)
+
+        x = mm.variable("x", start, dtype=mm.float64)
+        slope = np.asarray(mm.grad(loss(x), x))
+        step = 1e-6
+        for index in np.ndindex(*start.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = start.copy()
+                moved[index] += sign * step
+                ends.append(float(loss(mm.asarray(moved))))
+            assert abs((ends[0] - ends[1]) / (2 * step) - slope[index]) < 1e-6
+
+
+# what is planned --------------------------------------------------------------------------------
+
+
+def bytes_moved(x: Array) -> int:
+    return x.explain().total.nbytes
+
+
+@pytest.mark.parametrize("layout", [Layout.split(0), Layout.split(1), Layout.split(2)])
+def test_a_transform_over_all_axes_moves_the_array_once(layout: Rule) -> None:
+    shape, workers = (32, 32, 64), 4
+    with current("messages", workers):
+        x = mm.asarray(numbers(shape, "complex64"), layout=layout)
+        whole = 8 * 32 * 32 * 64
+        assert bytes_moved(mm.fft.fftn(x)) == whole * (workers - 1) // workers
+
+
+def test_a_grid_becomes_slabs_where_they_are_cheaper() -> None:
+    with current("messages", 4):
+        x = mm.asarray(numbers((64, 64, 64), "complex64"), layout=Layout.grid((2, 2)))
+        assert bytes_moved(mm.fft.fftn(x)) == 8 * 64**3 * 3 // 4
+
+
+def test_axes_that_are_whole_are_transformed_where_they_lie() -> None:
+    with current("messages", 4):
+        x = mm.asarray(numbers((32, 32, 64), "complex64"), layout=Layout.cyclic(0))
+        assert bytes_moved(mm.fft.fftn(x, axes=(1, 2))) == 0
+
+
+@pytest.mark.parametrize("kind", ["shared", "messages"])
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), [((1 << 18,), 0), ((3, 5 * 4096 * 3, 2), 1)])
+def test_a_long_axis_is_transformed_in_four_steps(
+    kind: str, inverse: bool, shape: tuple[int, ...], axis: int
+) -> None:
+    with current(kind, 4):
+        values = numbers(shape, "complex128")
+        x = mm.asarray(values, layout=Layout.split(axis))
+        name = "ifft" if inverse else "fft"
+        result = getattr(mm.fft, name)(x, axis=axis, norm="ortho")
+        if kind == "messages" and len(shape) == 1:  # where a gather is dear
+            assert "fft_twiddle" in str(result.explain())
+        check_close(result, getattr(np.fft, name)(values, axis=axis, norm="ortho"))
+
+
+# bad input --------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_transformed_is_refused() -> None:
+    with current("inline"):
+        x = mm.ones((3, 4))
+        with pytest.raises(TypeError, match=r"fft: takes float32.*was given int64.*astype"):
+            mm.fft.fft(mm.arange(3))
+        with pytest.raises(TypeError, match="rfft: takes real floating point, was given complex64"):
+            mm.fft.rfft(mm.astype(x, mm.complex64))
+        with pytest.raises(ValueError, match="fft: axis 2 is out of range"):
+            mm.fft.fft(x, axis=2)
+        with pytest.raises(ValueError, match="lengths must be at least 1, were .0,."):
+            mm.fft.fft(x, n=0)
+        with pytest.raises(ValueError, match="twice"):
+            mm.fft.fftn(x, axes=(0, 0))
+        with pytest.raises(ValueError, match="norm must be \"backward\".*was 'half'"):
+            mm.fft.fft(x, norm="half")
+        with pytest.raises(ValueError, match="irfft: the result would have 0 elements"):
+            mm.fft.irfft(mm.ones((1,)))
+        with pytest.raises(ValueError, match="needs a length for each axis"):
+            mm.fft.fftn(x, s=(3,), axes=(0, 1))

@@ -1,0 +1,375 @@
+"""Reading and writing parts of arrays: all that NumPy takes in brackets, in any layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from magmath.array import indexing, session
+from magmath.errors import DTypeError, ShapeError, TracingError
+from operation_bodies import leaf, placements
+
+KINDS = [("inline", 1), ("shared", 3), ("messages", 2)]
+RANDOM = np.random.default_rng(1)
+SHAPES = [(4, 5, 3), (6,), (2, 3), (3, 1, 4), (5, 0, 2), ()]
+
+
+@st.composite
+def keys(draw: st.DrawFn, shape: tuple[int, ...], arrays: bool = True) -> Any:
+    """Anything that an array of this shape can be indexed with."""
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    common = draw(st.sampled_from([(), (3,), (2, 2), (0,), (2, 1)]))
+    items: list[Any] = []
+    axis = 0
+    while axis < len(shape):
+        extent = shape[axis]
+        roles = ["slice", "slice", "full", "new"]
+        roles += ["integer", "scalar"] * (extent > 0) + ["array", "mask"] * arrays
+        role = draw(st.sampled_from(roles))
+        if role == "new":
+            items.append(None)
+            continue
+        if role == "mask":
+            dims = draw(st.integers(1, len(shape) - axis))
+            items.append(random.random(shape[axis : axis + dims]) < 0.4)
+            axis += dims
+            if len(common) != 1 or common == (0,):
+                arrays = False  # another array would not broadcast with the mask's positions
+            continue
+        items.append(_item(draw, random, role, extent, common))
+        axis += 1
+    return _shortened(draw, items)
+
+
+def _item(draw: Any, random: Any, role: str, extent: int, common: tuple[int, ...]) -> Any:
+    if role == "full":
+        return slice(None)
+    if role == "slice":
+        ends = st.none() | st.integers(-extent - 1, extent + 1)
+        return slice(draw(ends), draw(ends), draw(st.sampled_from([None, 1, 2, -1, -2])))
+    if role == "integer":
+        return draw(st.integers(-extent, extent - 1))
+    shape = () if role == "scalar" else common if extent else (0,)
+    return random.integers(-extent, max(extent, 1), shape)
+
+
+def _shortened(draw: Any, items: list[Any]) -> Any:
+    """Full slices at the end left out, some anywhere written as `...`."""
+    full = [i for i, item in enumerate(items) if isinstance(item, slice) and item == slice(None)]
+    if full and draw(st.booleans()):
+        items[draw(st.sampled_from(full))] = Ellipsis
+    while items and isinstance(items[-1], slice) and items[-1] == slice(None):
+        if draw(st.booleans()):
+            break
+        items.pop()
+    return items[0] if len(items) == 1 and draw(st.booleans()) else tuple(items)
+
+
+def placed(data: st.DataObject, values: Any) -> mm.Array:
+    """Values as an array in any layout."""
+    tensor = torch.from_numpy(np.array(values))
+    engine = session.engine()
+    return mm.Array(leaf(engine, tensor, data.draw(placements(tensor, engine, partial=True))))
+
+
+def given_to(data: st.DataObject, key: Any) -> Any:
+    """The key with its arrays as NumPy's, as lists, or as arrays in any layout."""
+    items = key if isinstance(key, tuple) else (key,)
+    found = tuple(_given(data, item) for item in items)
+    return found if isinstance(key, tuple) else found[0]
+
+
+def _given(data: st.DataObject, item: Any) -> Any:
+    if not isinstance(item, np.ndarray):
+        return item
+    ways = ["numpy", "placed"] + ["list"] * (item.ndim > 0 and item.size > 0)
+    way = data.draw(st.sampled_from(ways))
+    return {"numpy": lambda: item, "list": item.tolist, "placed": lambda: placed(data, item)}[way]()
+
+
+def numpy_takes(values: Any, key: Any) -> bool:
+    try:
+        values[key]
+    except IndexError:  # positions of masks that do not broadcast
+        return False
+    return True
+
+
+def check(found: mm.Array, expected: Any) -> None:
+    assert found.shape == np.shape(expected)
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@given(data=st.data(), shape=st.sampled_from(SHAPES), kind=st.sampled_from(KINDS))
+def test_reading_is_numpys(data: st.DataObject, shape: Any, kind: tuple[str, int]) -> None:
+    values, key = np.arange(float(np.prod(shape))).reshape(shape), data.draw(keys(shape))
+    with current(*kind):
+        x = placed(data, values)
+        if numpy_takes(values, key):
+            check(x[given_to(data, key)], values[key])
+
+
+@given(data=st.data(), shape=st.sampled_from(SHAPES), kind=st.sampled_from(KINDS))
+def test_writing_is_numpys(data: st.DataObject, shape: Any, kind: tuple[str, int]) -> None:
+    values, key = np.arange(float(np.prod(shape))).reshape(shape), data.draw(keys(shape))
+    if not numpy_takes(values, key):
+        return
+    part = values[key].shape
+    start = data.draw(st.integers(0, len(part)))
+    new = [1 if data.draw(st.integers(0, 3)) == 0 else n for n in part[start:]]
+    written = RANDOM.uniform(100, 200, new)
+    expected = values.copy()
+    expected[key] = written
+    with current(*kind):
+        x = placed(data, values)
+        other = x + 0
+        x[given_to(data, key)] = placed(data, written) if new else float(written)
+        check(x, expected)
+        check(other, values)
+
+
+@given(data=st.data(), kind=st.sampled_from(KINDS[1:]))
+def test_slices_of_large_arrays_lie_where_they_lay(
+    data: st.DataObject, kind: tuple[str, int]
+) -> None:
+    shape = (6, 5)
+    values, key = np.arange(30.0).reshape(shape), data.draw(keys(shape, arrays=False))
+    with current(*kind), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexing, "SMALL_BYTES", 0)
+        x = placed(data, values)
+        check(x[given_to(data, key)], values[key])
+        expected = values.copy()
+        expected[key] = -1.0
+        x[given_to(data, key)] = -1.0
+        check(x, expected)
+
+
+@given(data=st.data(), shape=st.sampled_from(SHAPES[:4]), kind=st.sampled_from(KINDS))
+def test_gradients_of_reading_and_writing(
+    data: st.DataObject, shape: Any, kind: tuple[str, int]
+) -> None:
+    """Both are linear: the cotangents go where the elements came from."""
+    values, key = RANDOM.uniform(size=shape), data.draw(keys(shape))
+    if not numpy_takes(values, key):
+        return
+    weights, whole = RANDOM.uniform(size=np.shape(values[key])), RANDOM.uniform(size=shape)
+    read = np.zeros(shape)
+    np.add.at(read, key, weights)
+    number = np.full(shape, -1)
+    number[key] = np.arange(weights.size).reshape(weights.shape)
+    kept = np.where(number < 0, whole, 0)
+    written = np.zeros(weights.size)
+    np.add.at(written, number[number >= 0], whole[number >= 0])
+    with current(*kind):
+        x, v = placed(data, values), placed(data, weights)
+        check(mm.grad(mm.sum(x[given_to(data, key)] * mm.asarray(weights)), x), read)
+        y = x + 0
+        y[given_to(data, key)] = v
+        by_x, by_v = mm.grad(mm.sum(y * mm.asarray(whole)), [x, v])
+        check(by_x, kept)
+        check(by_v, written.reshape(weights.shape))
+
+
+@given(data=st.data(), kind=st.sampled_from(KINDS))
+def test_taking_along_an_axis_is_numpys(data: st.DataObject, kind: tuple[str, int]) -> None:
+    shape = (3, 4, 2)
+    axis = data.draw(st.integers(-3, 2))
+    values, places = (
+        RANDOM.uniform(size=shape),
+        [1 if data.draw(st.booleans()) else n for n in shape],
+    )
+    places[axis] = data.draw(st.integers(0, 3))
+    index = RANDOM.integers(-shape[axis], shape[axis], places)
+    with current(*kind):
+        found = mm.take_along_axis(placed(data, values), placed(data, index), axis=axis)
+        check(found, np.take_along_axis(values, index, axis))
+
+
+def test_a_mask_is_applied_where_the_array_lies() -> None:
+    with current("messages", 2) as pool:
+        x = mm.asarray(np.arange(100.0), layout=mm.Layout.split(0))
+        picked = x[x >= 30]
+        program = session.engine().compile(session.engine().cut(_graph(picked))).program
+        assert [i for i in program.instructions if type(i).__name__ == "Move"] == []
+        assert str(picked.layout) == "S(0: 20+50)"
+        check(picked, np.arange(30.0, 100.0))
+        assert pool.workers == 2
+
+
+def _graph(array: mm.Array) -> Any:
+    from magmath.graph import Graph
+
+    return Graph((array.node,))
+
+
+def test_positions_are_no_part_of_the_program() -> None:
+    with current("inline"):
+        x = mm.asarray(np.arange(24.0).reshape(6, 4))
+        float(x[0, 1])
+        x[2:4].numpy()
+        programs = len(session.engine()._programs)
+        assert [float(x[i, -j]) for i in range(6) for j in range(1, 4)] == [
+            4.0 * i + 4 - j for i in range(6) for j in range(1, 4)
+        ]
+        for i in range(5):
+            check(x[i : i + 2], np.arange(24.0).reshape(6, 4)[i : i + 2])
+        assert len(session.engine()._programs) == programs
+
+
+def test_a_number_given_to_a_compiled_function_is_an_index() -> None:
+    @mm.compile
+    def element(x: mm.Array, i: int) -> mm.Array:
+        return x[i, ::2]
+
+    x = mm.asarray(np.arange(12).reshape(3, 4))
+    for i in (0, 2, -1):
+        check(element(x, i), np.arange(12).reshape(3, 4)[i, ::2])
+    with pytest.raises(IndexError, match=r"index 3 is out of range for extent 3 \(axis 0\)"):
+        element(x, 3).numpy()
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x[x > 1], lambda x: mm.sum(x) * float(x[0]), lambda x: x[: int(x[1])]]
+)
+def test_values_are_not_known_while_a_function_is_traced(function: Any) -> None:
+    with pytest.raises(TracingError, match="while mm.compile traces a function"):
+        mm.compile(function)(mm.asarray([1.0, 2.0, 3.0]))
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (4, r"index 4 is out of range for extent 4 \(axis 0\); indices go from -4 to 3"),
+        ((0, -6), r"index -6 is out of range for extent 5 \(axis 1\)"),
+        ([0, 7], r"index 7 is out of range for extent 4 \(axis 0\)"),
+        ((0, 0, 0, 0), "4 indices for an array of 3 dimensions"),
+        ((Ellipsis, Ellipsis), "may stand only once"),
+        (1.5, "takes an integer, a slice.*was given float"),
+        ([0.5], "was given an array of float64"),
+        (np.ones((4, 4), bool), r"mask of shape \(4, 4\) does not fit axes 0 to 1"),
+        ((True, 0), "True or False must stand alone"),
+    ],
+)  # fmt: skip
+def test_indices_that_do_not_fit_are_refused(key: Any, words: str) -> None:
+    x = mm.zeros((4, 5, 3))
+    with pytest.raises(IndexError, match=words):
+        x[key]
+    with pytest.raises(IndexError, match=words):
+        x[key] = 0
+
+
+def test_an_index_that_was_computed_is_checked_when_it_is_used() -> None:
+    x, i = mm.asarray([1.0, 2.0]), mm.asarray([0, 1])
+    for bad in (i + 1, mm.asarray(2), -i - 2):
+        with pytest.raises(IndexError, match=r"is out of range for extent 2 \(axis 0\)"):
+            x[bad].numpy()
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "words"),
+    [
+        (1j, DTypeError, "cannot put complex64 into an array of float32"),
+        (np.zeros(3), DTypeError, "cannot put float64 into an array of float32"),
+        ([1, 2, 3], DTypeError, "int64 and float32|float32 and int64"),
+        (mm.zeros((2, 3)), ShapeError, r"values of shape \(2, 3\) do not broadcast to .* \(4, 3\)"),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_refused(value: Any, kind: type[Exception], words: str) -> None:
+    x = mm.zeros((4, 5, 3))
+    with pytest.raises(kind, match=words):
+        x[:, 0] = value
+
+
+def planned(pool: Any) -> None:
+    """Compute by programs, however small the arrays."""
+    session.engine().at_once_bytes = 0
+
+
+@given(data=st.data(), kind=st.sampled_from(KINDS))
+def test_written_arrays_change_nothing_else(data: st.DataObject, kind: tuple[str, int]) -> None:
+    """Whatever is pending, held or evaluated: each array has the values that it would have if
+    every write made a copy."""
+    random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
+    with current(*kind) as pool:
+        planned(pool)
+        start = random.integers(0, 9, (4, 3)).astype(float)
+        arrays, expected = [placed(data, start)], [start]
+        for _ in range(data.draw(st.integers(1, 12))):
+            i, j = random.integers(len(arrays), size=2)
+            row, other = (int(n) for n in random.integers(4, size=2))
+            kinds = ["number", "number", "row", "known", "pending", "masked", "read", "evaluate"]
+            step = data.draw(st.sampled_from(kinds))
+            if step == "number":
+                arrays[i][row] = 7.0
+                expected[i] = _written(expected[i], row, 7.0)
+            elif step == "row":
+                arrays[i][row] = arrays[j][other] * 2
+                expected[i] = _written(expected[i], row, expected[j][other] * 2)
+            elif step == "masked":
+                arrays[i][arrays[i] > 8] = 1.0
+                expected[i] = np.where(expected[i] > 8, 1.0, expected[i])
+            elif step == "known":
+                arrays.append(arrays[i] + 0)
+                arrays[-1].numpy()
+                expected.append(expected[i])
+            elif step == "pending":
+                arrays.append(arrays[i] + arrays[j])
+                expected.append(expected[i] + expected[j])
+            elif step == "read":
+                assert float(arrays[i][row, 1]) == expected[i][row, 1]
+            else:
+                check(arrays[i], expected[i])
+        for array, values in zip(arrays, expected, strict=True):
+            check(array, values)
+
+
+def _written(values: Any, row: int, value: Any) -> Any:
+    values = values.copy()
+    values[row] = value
+    return values
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_writing_in_a_loop_takes_no_memory_and_plans_once(kind: tuple[str, int]) -> None:
+    with current(*kind) as pool:
+        planned(pool)
+        x = mm.asarray(np.zeros((8, 6)), layout=mm.Layout.split(0))
+        for i in range(2):  # the first time makes the programs
+            x[i] = 1.0
+            x[i, 1:4] = x[i + 1, 2:5] * 2
+        programs, known = len(session.engine()._programs), _memory(pool)
+        for i in range(7):
+            x[i] = float(i)
+            x[i, 1:4] = x[i + 1, 2:5] * 2
+        assert len(session.engine()._programs) == programs
+        assert _memory(pool) == known
+
+
+def _memory(pool: Any) -> Any:
+    return [(counters["in_use"], counters["peak"]) for counters in pool.stats()]
+
+
+def test_gradients_go_through_many_writes() -> None:
+    with current("inline") as pool:
+        planned(pool)
+        x = mm.asarray(np.arange(40.0))
+        y = mm.zeros(40, dtype="float64")
+        for i in range(40):
+            y[i] = x[i] * x[i]
+            float(y[i])
+        check(mm.grad(mm.sum(y * y), x), 4 * np.arange(40.0) ** 3)
+
+
+def test_variables_are_written_in_place() -> None:
+    v = mm.variable("v", np.arange(4.0))
+    y = v * 2
+    v[1:3] = 10
+    check(v, [0.0, 10.0, 10.0, 3.0])
+    check(y, [0.0, 20.0, 20.0, 6.0])
