@@ -35,7 +35,7 @@ demo: $(STAMP)
 		--learning-rate 3e-3 --output runs/digits
 
 test: lint types layers $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 gpu: $(STAMP)
 	$(BIN)/python -m pytest tests/gpu

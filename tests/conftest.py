@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
@@ -25,3 +27,11 @@ os.environ["MAGMATH_COMPILE_AFTER"] = "inf"
 
 # A shell starts what runs in the background deaf to Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run side by side, those that start processes or count a process's resources stay
+    together, one after another; the simulated ranks of `tests/sim` share nothing and spread."""
+    for item in items:
+        if Path(__file__).parent / "sim" not in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("processes"))
