@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magmath.errors import DTypeError, ShapeError
-from magmath.kernels import blas, gemm_candidates
+from magmath.kernels import blas, gemm_candidates, tile_library
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import CANDIDATES, Candidate, candidates_for
 from magmath.kernels.product import Product, key, reduced, stand_in
@@ -188,6 +188,13 @@ def full_product(dtype: torch.dtype, size: int = 8) -> Product:
     relu = not dtype.is_complex
     (part,) = reduced(Product(out, a, b, 1.0, 0.0, bias, relu))
     return part
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiles() -> None:
+    """A product in tiles is a candidate once its library is there."""
+    tile_library.use("float32")
+    tile_library.use("float64")
 
 
 @pytest.fixture

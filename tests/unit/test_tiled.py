@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.kernels import tiled
+from magmath.kernels import tile_library, tiled
 from magmath.machine.vectors import VECTOR_BYTES
 
 TOLERANCE = {np.float32: 2e-4, np.float64: 1e-12}
@@ -42,6 +42,12 @@ class Padded:
 def padded(rng: Any, rows: int, columns: int, dtype: Any, padding: int) -> Padded:
     memory = rng.standard_normal((rows + 1, columns + padding)).astype(dtype)
     return Padded(memory, rows, columns)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiles() -> None:
+    tile_library.use("float32")
+    tile_library.use("float64")
 
 
 def multiply(form: Any, a: Padded, b: Padded, c: Padded, alpha: float, beta: float,

@@ -220,7 +220,7 @@ def _blas_record(product: Product) -> dict[str, Number]:
         "alpha": product.sample_alpha(), "beta": product.beta,
     }  # fmt: skip
     if bias is not None:
-        record |= {"bias": bias.data_ptr(), "bias_step": bias.stride(0)}
+        record |= {"bias": bias.data_ptr(), "bias_step": bias.stride(0) if n > 1 else 1}
     return record
 
 
@@ -236,14 +236,22 @@ def _form(x: torch.Tensor) -> tuple[bool, int]:
 def _tiled_takes(product: Product) -> bool:
     if not _blas_takes(product):
         return False
+    from magmath.kernels import tile_library
+
     record = _blas_record(product)
     both = record["transpose_a"] and record["transpose_b"]
-    return not both and record.get("bias_step", 1) == 1
+    written = not both and record.get("bias_step", 1) == 1
+    return written and tile_library.is_ready(_number(product))
+
+
+def _number(product: Product) -> str:
+    return "float32" if product.dtype == torch.float32 else "float64"
 
 
 def _bind_tiled(product: Product, inner: object) -> Call:
-    from magmath.kernels import tiled
+    from magmath.kernels import tile_library, tiled
 
+    tile_library.use(_number(product))
     return _recorded(product, tiled.run32 if product.dtype == torch.float32 else tiled.run64)
 
 

@@ -187,7 +187,9 @@ def key(product: Product) -> str:
     words += ["widening"] * product.widens
     if not product.is_plain:
         words.append("accumulated" if product.beta else "scaled")
-    words += ["bias"] * (product.bias is not None) + ["relu"] * product.relu
+    if product.bias is not None:
+        words.append("strided bias" if _is_strided(product.bias) else "bias")
+    words += ["relu"] * product.relu
     return " ".join(words)
 
 
@@ -199,9 +201,18 @@ def stand_in(product: Product) -> Product:
         out=_like(product.out, m, n, _measured_batch(product)),
         a=_like(product.a, m, k, _measured_batch(product)),
         b=_like(product.b, k, n, _measured_batch(product)),
-        bias=_values(product.bias, n) if product.bias is not None else None,
+        bias=_bias_like(product.bias, n) if product.bias is not None else None,
         alpha=product.sample_alpha(),
     )
+
+
+def _is_strided(bias: torch.Tensor) -> bool:
+    return len(bias) > 1 and bias.stride(0) != 1
+
+
+def _bias_like(bias: torch.Tensor, count: int) -> torch.Tensor:
+    step = 2 if _is_strided(bias) else 1
+    return _values(bias, step * count)[::step]
 
 
 _ORDERS = {False: "n", True: "t", None: "s"}

@@ -4,7 +4,7 @@ A BLAS copies both operands in pieces before it begins, which pays off for large
 layer of a few hundred units spends a fifth of its time so. Here A is read as it lies, B is copied
 by the panel, and of a transposed B the smaller operand is turned instead. The bias row and the
 ReLU are applied before a result leaves the registers. Nothing is shared between calls: any thread
-may call.
+may call. The tiles must have been loaded (`tile_library.use`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numba import carray, njit
 
-from magmath.kernels.tile import ROWS, VECTORS, copy_rows, tile, transpose_block
+from magmath.kernels.tile import ROWS, VECTORS, copy_rows, transpose_block
+from magmath.kernels.tile_library import library_tile
 from magmath.machine.raw import itemsize, number, pointer, stack_bytes
 from magmath.machine.vectors import VECTOR_BYTES
 
@@ -89,7 +90,7 @@ def _block(
         for t in range(tiles):
             i, following = t * m // tiles, (t + 1) * m // tiles
             at, to = a + (i if transpose_a else i * lda) * size, c + (i * ldc + first) * size
-            _tile(
+            library_tile(
                 transpose_a, following - i, wide, k, alpha, at, lda, place, pitch, beta, to, ldc,
                 last, row, relu,
             )  # fmt: skip
@@ -116,25 +117,13 @@ def _turned(
             tiles = -(-rows // ROWS)
             for t in range(tiles):
                 i, following = t * rows // tiles, (t + 1) * rows // tiles
-                _tile(
+                library_tile(
                     False, following - i, end - begin, k, alpha, b + (j + i) * ldb * size, ldb,
                     panel, pitch, number(0, alpha), block + i * pitch * size, pitch, width, 0, 0,
                 )  # fmt: skip
             for v in range(0, columns, width):
                 lines, to = min(width, columns - v), c + ((first + v) * ldc + j) * size
                 transpose_block(rows, lines, block + v * size, pitch, beta, to, ldc)
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _tile(
-    down: bool, rows: int, vectors: int, k: int, alpha: Any, a: int, lda: int, b: int, ldb: int,
-    beta: Any, c: int, ldc: int, last: int, bias: int, relu: int,
-) -> None:  # fmt: skip
-    """`tile`, compiled once for all who call it."""
-    if down:
-        tile(1, rows, vectors, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)
-    else:
-        tile(0, rows, vectors, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)
 
 
 @njit(nogil=True, cache=True, inline="never")  # type: ignore[untyped-decorator]

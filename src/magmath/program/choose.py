@@ -22,8 +22,8 @@ from magmath.program.bind import Binding
 from magmath.program.native import NativeSource, write
 
 if TYPE_CHECKING:
+    from magmath.machine.build import Build
     from magmath.program.execute import Context
-    from magmath.program.native_build import Build
 
 TRIALS = 3  # chunks by which a way is judged, after one to warm up
 RECHECK = 40  # chunks after which the others are judged again; then twice as many, and so on
@@ -83,7 +83,7 @@ class Native(Executor):
     name = "native"
 
     def __init__(self, source: NativeSource, context: Context, binding: Binding) -> None:
-        from magmath.program.native_build import Build
+        from magmath.machine.build import Build
 
         self._binding = binding
         self._source = source

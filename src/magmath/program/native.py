@@ -35,8 +35,9 @@ from numba import njit
 from magmath.comm.barrier import wait
 from magmath.kernels.blas import gemm
 from magmath.machine.raw import address
+from magmath.kernels.tile_library import use
 from magmath.kernels.tiled import gemm as tiled_gemm
-{imports}
+{used}
 FAST = {{"contract", "reassoc", "nsz", "arcp"}}
 """
 PART = """
@@ -115,13 +116,12 @@ class _Lowering:
             PART.format(name=name, body=body, parameters=", ".join(_parameters(body)))
             for (body, _), name in self.parts.items()
         )
-        imports = "from magmath.kernels.philox import uniform32" if "uniform32(" in parts else ""
         loop = LOOP.format(
             signature=", ".join([*types, *self.types]),
             names=", ".join(names),
             body="\n".join(self.lines or ["        pass"]),
         )
-        source = HEADER.format(imports=imports) + parts + loop
+        source = HEADER.format(used=_used(parts)) + parts + loop
         return NativeSource(source, self.arrays, self._offsets(), self.emits)
 
     def _offsets(self) -> np.ndarray[Any, Any]:
@@ -294,6 +294,13 @@ class _Lowering:
         if tensor.ndim == 0:
             return Operand(f"{name}[0]", (), dtype, scalar=True)
         return Operand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
+
+
+def _used(parts: str) -> str:
+    """The lines for what only some programs call: random numbers, and products in tiles."""
+    lines = ["from magmath.kernels.philox import uniform32"] if "uniform32(" in parts else []
+    tiled = re.findall(r"\btiled_gemm\(.*\bnp\.(float\d\d)\(", parts)
+    return "\n".join([*lines, *(f'use("{number}")' for number in dict.fromkeys(tiled))])
 
 
 def _parameters(body: str) -> list[str]:
