@@ -9,16 +9,24 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import magmath as mm
 from engines import current
 from layouts import layouts, meshes
 from magmath.array.array import unary
 from magmath.errors import DTypeError, LinAlgError, MagmathError, ShapeError
+from matrices import (
+    TYPES,
+    Matrix,
+    adjoint,
+    bound,
+    check_lu,
+    check_orthonormal,
+    check_qr,
+    check_zero,
+    normal,
+)
 
-Matrix = NDArray[Any]
-TYPES = ("float32", "float64", "complex64", "complex128")
 POOLS = [("inline", 1), ("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4)]
 NAMES = [f"{kind}-{workers}" for kind, workers in POOLS]
 found = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -38,44 +46,6 @@ def one() -> Iterator[Any]:
         yield started
 
 
-def normal(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Matrix:
-    random = np.random.default_rng(seed)
-    values = random.standard_normal(shape)
-    if dtype.startswith("complex"):
-        values = values + 1j * random.standard_normal(shape)
-    return values.astype(dtype)
-
-
-def adjoint(x: Matrix) -> Matrix:
-    return np.conj(np.swapaxes(x, -1, -2))
-
-
-def bound(x: Matrix) -> float:
-    """50·n·ε times the size of a matrix: what a backward error may be."""
-    n = max(*x.shape[-2:], 1)
-    largest = np.linalg.norm(x, axis=(-2, -1)).max(initial=0.0) if x.size else 0.0
-    return float(50 * n * np.finfo(x.dtype).eps * max(largest, 1.0))
-
-
-def check_zero(x: Matrix, limit: float, what: object) -> None:
-    assert np.abs(x).max(initial=0.0) <= limit, (what, np.abs(x).max(initial=0.0), limit)
-
-
-def check_orthonormal(columns: Matrix, what: object) -> None:
-    eye = np.eye(columns.shape[-1], dtype=columns.dtype)
-    n = max(columns.shape[-2], 1)
-    check_zero(adjoint(columns) @ columns - eye, 50 * n * np.finfo(columns.dtype).eps, what)
-
-
-def check_qr(x: Matrix, a: mm.Array) -> None:
-    for mode in ("reduced", "complete"):
-        q, r = map(np.asarray, mm.linalg.qr(a, mode=mode))
-        assert q.shape[-1] == (min(x.shape[-2:]) if mode == "reduced" else x.shape[-2])
-        check_zero(q @ r - x, bound(x), ("qr", mode, x.shape))
-        check_orthonormal(q, ("qr", mode, x.shape))
-        check_zero(np.tril(r, -1), 0.0, "R")
-
-
 def check_svd(x: Matrix, a: mm.Array) -> None:
     k = min(x.shape[-2:])
     for full in (True, False):
@@ -87,15 +57,6 @@ def check_svd(x: Matrix, a: mm.Array) -> None:
         check_orthonormal(adjoint(vh), ("V", x.shape))
         assert (s >= 0).all()
         assert (np.diff(s, axis=-1) <= 0).all()
-
-
-def check_lu(x: Matrix, a: mm.Array) -> None:
-    p, low, high = map(np.asarray, mm.linalg.lu(a))
-    check_zero(p @ low @ high - x, bound(x), ("lu", x.shape))
-    check_zero(np.triu(low, 1), 0.0, "L")
-    check_zero(np.tril(high, -1), 0.0, "U")
-    assert np.abs(low).max(initial=0.0) <= 1.5  # 1 for real matrices: LAPACK compares |re| + |im|
-    np.testing.assert_array_equal(np.abs(p).sum(-1), np.ones(x.shape[:-1]))
 
 
 def check_eigh(x: Matrix, a: mm.Array) -> None:

@@ -17,7 +17,7 @@ from magmath.layout import plan, price
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
-from magmath.passes.price import node_seconds
+from magmath.passes.price import node_seconds, node_traffic
 from magmath.program.arena import arrange
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
@@ -132,9 +132,11 @@ def _step(
 ) -> Step:
     match instruction:
         case Call(operation, _, _, out, line):
-            seconds = node_seconds(_node(program, instruction), environment)
+            node = _node(program, instruction)
+            seconds = node_seconds(node, environment)
+            moved, messages = node_traffic(node)
             memory = _result_bytes(program, out)
-            return Step(text, operation, line, seconds, 0, 0, memory, measured)
+            return Step(text, operation, line, seconds, moved, messages, memory, measured)
         case Move(source, target, line):
             have, want = program.slots[source], program.slots[target]
             step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize

@@ -26,14 +26,14 @@ ABORTED = 1
 PENDING = 2
 """`enter` returns it when its patience is over."""
 
-_YIELDS = 2000
-_NAP = 50  # microseconds
-_PATIENCE = 2000  # naps between two looks at Python's signals: a tenth of a second
+YIELDS = 2000
+NAP = 50  # microseconds
+PATIENCE = 2000  # naps between two looks at Python's signals: a tenth of a second
 _FOREVER = -1
 _IS_X86 = platform.machine() in ("x86_64", "AMD64", "i686")
 
-_sched_yield = types.ExternalFunction("sched_yield", types.int32())
-_usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
+sched_yield = types.ExternalFunction("sched_yield", types.int32())
+usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -42,7 +42,7 @@ def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _load_acquire(typing_context: Any, flags: Any, index: Any) -> Any:
+def load_acquire(typing_context: Any, flags: Any, index: Any) -> Any:
     """flags[index], read so that what was written before it was set is seen."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -53,7 +53,7 @@ def _load_acquire(typing_context: Any, flags: Any, index: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _store_release(typing_context: Any, flags: Any, index: Any, value: Any) -> Any:
+def store_release(typing_context: Any, flags: Any, index: Any, value: Any) -> Any:
     """flags[index] = value, seen by others only after all that was written before it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -66,7 +66,7 @@ def _store_release(typing_context: Any, flags: Any, index: Any, value: Any) -> A
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _pause(typing_context: Any) -> Any:
+def pause(typing_context: Any) -> Any:
     """A hint to the processor that this is a spinning loop; nothing where it has none."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -84,7 +84,7 @@ def _arrive(flags: Flags, rank: int) -> np.uint64:
     """Count this rank's entry into the next barrier; the number of that barrier."""
     place = LINE * (1 + rank) + ENTERED
     entered: np.uint64 = flags[place] + np.uint64(1)
-    _store_release(flags, place, entered)
+    store_release(flags, place, entered)
     return entered
 
 
@@ -97,21 +97,21 @@ def _await(flags: Flags, rank: int, size: int, entered: np.uint64, patience: int
     yields = 0
     for other in range(size):
         place = LINE * (1 + other) + ENTERED
-        while other != rank and _load_acquire(flags, place) < entered:
-            if _load_acquire(flags, ABORT) != 0:
+        while other != rank and load_acquire(flags, place) < entered:
+            if load_acquire(flags, ABORT) != 0:
                 return ABORTED
             if looks < spins:
                 looks += np.uint64(1)
-                _pause()
-            elif yields < _YIELDS:
+                pause()
+            elif yields < YIELDS:
                 yields += 1
-                _sched_yield()
+                sched_yield()
             elif naps != patience:
                 naps += 1
-                _usleep(np.uint32(_NAP))
+                usleep(np.uint32(NAP))
             else:
                 return PENDING
-    return ABORTED if _load_acquire(flags, ABORT) != 0 else DONE
+    return ABORTED if load_acquire(flags, ABORT) != 0 else DONE
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -149,7 +149,7 @@ def _largest(flags: Flags, size: int, word: int) -> np.uint64:
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def enter(flags: Flags, rank: int, size: int) -> int:
     """As `wait`, but PENDING after a while, upon which `SpinBarrier.finish` waits on."""
-    status: int = _await(flags, rank, size, _arrive(flags, rank), _PATIENCE)
+    status: int = _await(flags, rank, size, _arrive(flags, rank), PATIENCE)
     return status
 
 
@@ -175,7 +175,7 @@ class SpinBarrier:
         entered = self.flags[LINE * (1 + self.rank) + ENTERED]
         while status == PENDING:
             # Back in Python for a moment, so that Ctrl-C and other signals are handled.
-            status = _await(self.flags, self.rank, self.size, entered, _PATIENCE)
+            status = _await(self.flags, self.rank, self.size, entered, PATIENCE)
         if status == ABORTED:
             raise lost()
 

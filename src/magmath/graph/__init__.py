@@ -1,15 +1,19 @@
 """Nodes, graphs and operation records: what a user's lines become before anything is computed."""
 
+from magmath.graph.collective import Collective, CollectiveCall, Workspace
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.node import Node, Shape
 from magmath.graph.operation import LocalCall, Operation, apply
 
 __all__ = [
+    "Collective",
+    "CollectiveCall",
     "Graph",
     "LocalCall",
     "Node",
     "Operation",
     "Shape",
+    "Workspace",
     "apply",
     "rewrite",
     "topological",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.core.dtypes import DType
 from magmath.core.index import Tile
+from magmath.graph.collective import Collective
 from magmath.graph.node import NO_ATTRIBUTES, Line, Node, Shape
 from magmath.layout import Layout, Split
 
@@ -105,6 +106,7 @@ class Operation:
                is there for its gradient and has no kernel
     lapack     computed by LAPACK: data can make it fail (LinAlgError), and one worker may compute
                it for all, with the threads of its whole host
+    collective how all workers compute it together where letters cannot divide it, or None
     """
 
     name: str
@@ -125,6 +127,7 @@ class Operation:
     leaf: bool = False
     expand: Callable[[Node], Node] | None = None
     lapack: bool = False
+    collective: Collective | None = None
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"

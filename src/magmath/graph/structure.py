@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from magmath.graph.node import Node
+from magmath.layout import Layout
 
 LOGICAL_PARTS = 24  # divisible by 1, 2, 3, 4, 6, 8: equal shares for the usual worker counts
 
@@ -40,6 +42,21 @@ def structure_of(node: Node) -> Structure:
     """The index structure of a node's operation on its operands."""
     left, output = node.operation.axes(node).split("->")
     return Structure(tuple(left.split(",")) if node.inputs else (), output)
+
+
+def is_collective(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
+    """True where a node in these layouts is computed by all workers together: they divide what its
+    index structure keeps whole."""
+    if node.operation.collective is None:
+        return False
+    structure = structure_of(node)
+    return any(
+        letter == "." and split is not None and layout.mesh.shape[split.axis] > 1
+        for letters, layout in zip(
+            (*structure.inputs, structure.output), (*inputs, output), strict=True
+        )
+        for letter, split in zip(letters, layout.splits, strict=True)
+    )
 
 
 def logical_letter(structure: Structure, node: Node) -> str | None:

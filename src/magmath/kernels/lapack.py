@@ -74,7 +74,7 @@ def lu_solve(out: Tensor, factors: Tensor, b: Tensor, *, transpose: bool) -> Non
     Raises LinAlgError for a singular matrix.
     """
     order, triangles = factors[..., 0, :].real.long(), factors[..., 1:, :]
-    _check_diagonal("solve", triangles)
+    check_diagonal("solve", triangles)
     rows = order[..., None].expand(b.shape)
     if transpose:
         half = _solved(triangles, torch.gather(b, -2, rows), lower=False, transpose=True, unit=True)
@@ -117,7 +117,7 @@ def solve_triangular(
     Raises LinAlgError where the diagonal of a has a zero.
     """
     if not unit:
-        _check_diagonal("solve_triangular", a)
+        check_diagonal("solve_triangular", a)
     out.copy_(b)
     solved = _solved(a, out, lower=lower, transpose=transpose, unit=unit)
     if solved is not out:
@@ -318,10 +318,15 @@ def _singular(matrix: Tensor, job: bytes) -> tuple[Tensor, Tensor, Tensor]:
 
 def _check_definite(info: int) -> None:
     if info:
-        raise LinAlgError(
-            f"cholesky: the matrix is not positive definite: its leading minor of order {info} "
-            f"is not positive"
-        )
+        raise not_definite(info)
+
+
+def not_definite(order: int) -> LinAlgError:
+    """The error of a matrix with a leading minor that is not positive."""
+    return LinAlgError(
+        f"cholesky: the matrix is not positive definite: its leading minor of order {order} "
+        f"is not positive"
+    )
 
 
 def _check_pivots(name: str, singular: bool) -> None:
@@ -329,7 +334,8 @@ def _check_pivots(name: str, singular: bool) -> None:
         raise LinAlgError(f"{name}: the matrix is singular: a pivot is exactly zero")
 
 
-def _check_diagonal(name: str, triangles: Tensor) -> None:
+def check_diagonal(name: str, triangles: Tensor) -> None:
+    """LinAlgError if a diagonal has a zero."""
     _check_pivots(name, bool((triangles.diagonal(dim1=-2, dim2=-1) == 0).any()))
 
 

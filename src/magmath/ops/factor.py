@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, int64
+from magmath.core.panels import SORTED_COLUMNS, panel_rows, rounded
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import Collective, LocalCall, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
+from magmath.layout import Layout, Mesh
+from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
 from magmath.ops.contraction import matmul
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import add, astype, call, conj, multiply, negative, subtract
@@ -131,6 +134,14 @@ def solve_adjoint(triangular: Node, b: Node, *, lower: bool) -> Node:
     return conj(solve_triangular(triangular, conj(b), lower=lower, transpose=True))
 
 
+def _cholesky_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    """Rows are dealt."""
+    if node.ndim != 2 or not node.size:
+        return None
+    layout = dealt(node.shape, mesh, 0)
+    return (layout,), layout
+
+
 CHOLESKY = Operation(  # a = L·Lᴴ, of the lower triangle of a
     name="cholesky",
     infer=_square_infer("cholesky"),
@@ -142,6 +153,12 @@ CHOLESKY = Operation(  # a = L·Lᴴ, of the lower triangle of a
     reference=np.linalg.cholesky,
     flops=lambda node: count(node) * node.shape[-1] ** 3 / 3,
     lapack=True,
+    collective=Collective(
+        layouts=_cholesky_layouts,
+        kernel=collective_kernel("together", "cholesky"),
+        workspace=lambda node, workers: Workspace(panel_bytes(node.shape, node, workers)),
+        traffic=lambda node, workers: panel_traffic(node.shape, node, workers, 0.5),
+    ),
 )
 
 
@@ -187,6 +204,25 @@ def _solve_triangular_reference(a: Any, b: Any, *, lower: bool, transpose: bool,
     return np.linalg.solve(np.swapaxes(a, -1, -2) if transpose else a, b)
 
 
+def _columns_layouts(
+    before: int,
+) -> Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]:
+    """The rows of the matrix are dealt, the columns of the right-hand side and the solution
+    divided."""
+
+    def layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+        if node.ndim != 2 or not node.size:
+            return None
+        divided = Layout.even(node.shape, mesh, 1)
+        return (dealt(node.inputs[0].shape, mesh, 0, before=before), divided), divided
+
+    return layouts
+
+
+def _triangle_traffic(node: Node, workers: int) -> tuple[int, int]:
+    return panel_traffic(node.inputs[0].shape, node, workers, 0.5)
+
+
 SOLVE_TRIANGULAR = Operation(
     name="solve_triangular",
     infer=_solve_triangular_infer,
@@ -198,6 +234,12 @@ SOLVE_TRIANGULAR = Operation(
     reference=_solve_triangular_reference,
     flops=lambda node: float(node.size * node.shape[-2]),
     lapack=True,
+    collective=Collective(
+        layouts=_columns_layouts(0),
+        kernel=collective_kernel("sweeps", "solve_triangular", "lower", "transpose", "unit"),
+        workspace=lambda node, w: Workspace(panel_bytes(node.inputs[0].shape, node, w)),
+        traffic=_triangle_traffic,
+    ),
 )
 
 
@@ -281,6 +323,21 @@ def _lu_reference(a: Any) -> Any:
     return packed
 
 
+def _lu_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    """Rows are dealt; the order of the columns goes with the first of them."""
+    (a,) = node.inputs
+    if a.ndim != 2 or not a.size:
+        return None
+    return (dealt(a.shape, mesh, 0),), dealt(node.shape, mesh, 0, before=1)
+
+
+def _lu_workspace(node: Node, workers: int) -> Workspace:
+    """A panel with its pivots."""
+    shape = node.inputs[0].shape
+    pivots = rounded(4 * panel_rows(shape[0], workers))
+    return Workspace(pivots + panel_bytes(shape, node, workers))
+
+
 LU = Operation(  # a·P = L·U; partial pivoting by columns, so that nothing is transposed
     name="lu",
     infer=_lu_infer,
@@ -292,6 +349,12 @@ LU = Operation(  # a·P = L·U; partial pivoting by columns, so that nothing is 
     reference=_lu_reference,
     flops=lambda node: count(node) * _lu_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
+    collective=Collective(
+        layouts=_lu_layouts,
+        kernel=collective_kernel("together", "lu"),
+        workspace=_lu_workspace,
+        traffic=lambda node, w: panel_traffic(node.inputs[0].shape, node, w, 0.5),
+    ),
 )
 
 
@@ -325,6 +388,14 @@ def no_vjp(node: Node, g: Node) -> Gradients:
     raise AssertionError(f"{node.name} is made by the passes, after gradients")
 
 
+def _lu_solve_workspace(node: Node, workers: int) -> Workspace:
+    """A panel, or the order of the columns; some columns of the solution while they are put in
+    order."""
+    n = node.shape[0]
+    panel = max(panel_bytes((n, n), node, workers), n * node.dtype.itemsize)
+    return Workspace(panel, n * SORTED_COLUMNS * node.dtype.itemsize)
+
+
 LU_SOLVE = Operation(
     name="lu_solve",
     infer=_lu_solve_infer,
@@ -336,6 +407,12 @@ LU_SOLVE = Operation(
     reference=_lu_solve_reference,
     flops=lambda node: 2.0 * node.size * node.shape[-2],
     lapack=True,
+    collective=Collective(
+        layouts=_columns_layouts(1),
+        kernel=collective_kernel("sweeps", "lu_solve", "transpose", before=1),
+        workspace=_lu_solve_workspace,
+        traffic=lambda node, w: panel_traffic((node.shape[0],) * 2, node, w, 1.0),
+    ),
 )
 
 

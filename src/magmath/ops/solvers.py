@@ -7,7 +7,7 @@ solution and its gradient for instance, is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from magmath.core.dtypes import DType, real_dtype
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
+from magmath.layout import Layout
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import astype, call, multiply, negative, real
 from magmath.ops.factor import (
@@ -30,7 +31,7 @@ from magmath.ops.factor import (
 )
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
-from magmath.ops.matrices import diagonal, rows
+from magmath.ops.matrices import diagonal, identity, rows
 from magmath.ops.reductions import BY_NAME, sum_
 from magmath.ops.rules import LETTERS, no_gradient
 
@@ -93,6 +94,15 @@ def _inv_vjp(node: Node, g: Node) -> Gradients:
     return (negative(matmul(matmul(turned, g), turned)),)
 
 
+def _by_solution(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """The solution with the identity, which workers can compute together."""
+    (a,) = node.inputs
+    if a.ndim != 2 or not a.size or all(layout.mesh.size == 1 for layout in layouts):
+        return ()
+    n = a.shape[-1]
+    return (lu_solve(lu(a), identity(n, n, a)),)
+
+
 INV = Operation(
     name="inv",
     infer=_inv_infer,
@@ -103,6 +113,7 @@ INV = Operation(
     native=None,
     reference=np.linalg.inv,
     flops=lambda node: 2.0 * count(node) * node.shape[-1] ** 3,
+    ways=_by_solution,
     lapack=True,
 )
 

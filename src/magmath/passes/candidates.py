@@ -44,8 +44,16 @@ def candidates(
                 candidate = _candidate(node, structure, mesh, choice)
                 if candidate is not None:
                     yield candidate
-    if is_contraction(structure) and not environment.deterministic:
+    if environment.deterministic or environment.workers == 1:
+        return
+    if is_contraction(structure):
         yield from _on_grids(node, structure, environment)
+    collective = node.operation.collective
+    if collective is not None:
+        mesh = Mesh((environment.workers,), None, environment.mesh.workers)
+        layouts = collective.layouts(node, mesh)
+        if layouts is not None:
+            yield Candidate(*layouts)
 
 
 Choice = tuple[str, Split] | None

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magmath.graph import Node
+from magmath.graph.structure import is_collective
 from magmath.layout import Layout
 from magmath.passes.environment import Environment
+
+MEETING_SECONDS = 3e-5  # of a collective kernel, for each panel that it passes on
 
 
 def compute_seconds(
@@ -19,15 +22,38 @@ def compute_seconds(
     for axis, count in enumerate(output.mesh.shape):
         used = output.dim_of(axis) is not None or output.partial[axis] is not None
         share *= count if used else 1
-    local = output.local_shape(output.mesh.workers[0])
-    speed = environment.flops * node.operation.efficiency(node, local)
+    shape = output.local_shape(output.mesh.workers[0])
+    speed = environment.flops * node.operation.efficiency(node, shape)
     if node.operation.lapack and output.mesh.size == 1 and environment.shares_memory:
         speed *= environment.workers  # while it computes, the others wait and lend their threads
+    exchange = exchange_seconds(node, inputs, output, environment)
     sizes = [layout.max_local_size for layout in (*inputs, output)]
     if node.operation.selects:
         sizes[0] = min(sizes[0], sizes[-1])
     touched = sum(sizes) * node.dtype.itemsize
-    return max(node.operation.flops(node) / share / speed, touched / environment.bandwidth)
+    local = max(node.operation.flops(node) / share / speed, touched / environment.bandwidth)
+    return local + exchange
+
+
+def exchange_seconds(
+    node: Node, inputs: Sequence[Layout], output: Layout, environment: Environment
+) -> float:
+    """The predicted seconds in which the workers exchange data while they compute a node."""
+    nbytes, messages = traffic(node, inputs, output)
+    if environment.shares_memory:  # read where it lies, by the arithmetic itself
+        nbytes = 0
+    return nbytes / environment.link.bandwidth + messages * (
+        MEETING_SECONDS + environment.link.latency
+    )
+
+
+def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, int]:
+    """The bytes and messages between workers while they compute a node together."""
+    if not is_collective(node, inputs, output):
+        return 0, 0
+    collective = node.operation.collective
+    assert collective is not None
+    return collective.traffic(node, output.mesh.size)
 
 
 def reduction_seconds(node: Node, reduced: Layout, environment: Environment) -> float:

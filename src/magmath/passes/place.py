@@ -175,6 +175,8 @@ class _Placing:
         if limit is not None:
             fitting = [c for c in found if self._memory(node, operands, c) <= limit]
             found = fitting or found
+        if node.operation.collective is not None:
+            found = self._lean(node, operands, found)
         costs = [round(self._seconds(node, operands, c) / RESOLUTION) for c in found]
         tied = costs.count(min(costs)) > 1
         moved = [
@@ -184,11 +186,29 @@ class _Placing:
         order = sorted(range(len(found)), key=lambda i: (costs[i], moved[i]))
         return [(costs[i], found[i]) for i in order]
 
+    def _lean(self, node: Node, operands: list[Node], found: list[Candidate]) -> list[Candidate]:
+        """Of ways to compute what can be computed together, those for which a worker stores at
+        most so much more than for the leanest as an operation should need."""
+        stored = [self._stored(node, operands, c) for c in found]
+        most = min(stored) + self.environment.workspace
+        return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
+
+    def _stored(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
+        """The bytes of moved operands and of the result, as the heap counts them: what all share,
+        everyone has room for."""
+        moved = [
+            layout.max_local_size * operand.dtype.itemsize
+            for operand, layout in zip(operands, candidate.inputs, strict=True)
+            if not self._is_there(operand, layout)
+        ]
+        return sum(moved) + candidate.output.max_local_size * node.dtype.itemsize
+
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
         cost, best = self._ranked(node, operands)[0]
         self.cost += cost
-        self.workspace = max(self.workspace, self._workspace(operands, best))
+        needs = self._stored if node.operation.lapack else self._workspace
+        self.workspace = max(self.workspace, needs(node, operands, best))
         moved = tuple(
             self.moved(operand, layout)
             for operand, layout in zip(operands, best.inputs, strict=True)
@@ -241,9 +261,9 @@ class _Placing:
     def _memory(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
         """The bytes of moved operands and of the result on the busiest worker."""
         result = candidate.output.max_local_size * node.dtype.itemsize
-        return self._workspace(operands, candidate) + result
+        return self._workspace(node, operands, candidate) + result
 
-    def _workspace(self, operands: list[Node], candidate: Candidate) -> int:
+    def _workspace(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
         """The bytes of moved operands on the busiest worker; what all share, each has a part of."""
         total = 0
         for operand, layout in zip(operands, candidate.inputs, strict=True):

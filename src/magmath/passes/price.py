@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magmath.graph import Node
 from magmath.layout import plan, price
-from magmath.passes.compute import compute_seconds
+from magmath.passes.compute import compute_seconds, traffic
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
 
@@ -28,3 +28,9 @@ def node_seconds(node: Node, environment: Environment) -> float:
         return price(plan(have, layout), node.dtype.itemsize, environment.link)
     inputs = [source.layout for source in node.inputs if source.layout is not None]
     return CALL_SECONDS + compute_seconds(node, inputs, layout, environment)
+
+
+def node_traffic(node: Node) -> tuple[int, int]:
+    """The bytes and messages between workers while a node of a placed graph is computed."""
+    assert node.layout is not None
+    return traffic(node, [x.layout for x in node.inputs if x.layout is not None], node.layout)

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from magmath.core.index import Tile, shifted, tile_shape
+from magmath.core.panels import ring_bytes
 from magmath.errors import LinAlgError
-from magmath.graph import LocalCall, Node
+from magmath.graph import CollectiveCall, LocalCall, Node
 from magmath.memory.heap import Block
 from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
-from magmath.program.logical import logical_calls
+from magmath.program.logical import as_node, logical_calls
 from magmath.program.move import bind_move
 
 if TYPE_CHECKING:
@@ -247,8 +248,12 @@ def blame(error: Exception, origin: Instruction | Node | None) -> None:
 
 
 def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
-    ready = _local_calls(call, tensors)
     context, operation = tensors.context, OPERATIONS[call.operation]
+    if call.workspace is not None:
+        return [
+            partial(_agreeing, [_collective_call(call, call.workspace, tensors)], context, False)
+        ]
+    ready = _local_calls(call, tensors)
     if operation.lapack and context.comm.size > 1:
         alone = tensors.program.slots[call.out].layout.mesh.size == 1
         return [partial(_agreeing, ready, context, alone)]
@@ -275,6 +280,41 @@ def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
     if tensors.context.deterministic:
         return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
     return [OPERATIONS[call.operation].kernel(local)]
+
+
+def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
+    """The ready call that computes an operation together with all other workers."""
+    from magmath.comm.panels import PanelRing  # the compiler loads on first use
+
+    program, comm = tensors.program, tensors.context.comm
+    slot, operands = program.slots[call.out], [program.slots[i] for i in call.inputs]
+    collective = OPERATIONS[call.operation].collective
+    assert collective is not None
+    ranks = range(comm.size) if comm.shares_memory else (comm.rank,)
+    seen = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
+    memory = [seen.get(rank) for rank in range(comm.size)]
+    needed = collective.workspace(as_node(call, slot, operands), comm.size)
+    own, out = seen[comm.rank], tensors.own(call.out)
+    result = out if out.is_contiguous() else out.new_empty(out.shape)
+    ready = collective.kernel(
+        CollectiveCall(
+            out=result,
+            inputs=[tensors.own(i) for i in call.inputs],
+            attributes=call.attributes,
+            layout=slot.layout,
+            layouts=[operand.layout for operand in operands],
+            comm=comm,
+            memory=memory,
+            ring=PanelRing(comm, memory, needed.panel),
+            scratch=own[ring_bytes(needed.panel) : needed.nbytes],
+        )
+    )
+    return ready if result is out else partial(_delivered, ready, out, result)
+
+
+def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
+    ready()
+    out.copy_(result)
 
 
 def _agreeing(calls: Sequence[Ready], context: Context, alone: bool) -> None:

@@ -42,13 +42,17 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Compute slot `out` by an operation of the table on slots `inputs`."""
+    """Compute slot `out` by an operation of the table on slots `inputs`.
+
+    Where there is a `workspace`, another slot, by its collective kernel: all workers together.
+    """
 
     operation: str
     attributes: Mapping[str, Any]
     inputs: tuple[int, ...]
     out: int
     line: tuple[str, int] | None = None
+    workspace: int | None = None
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -116,9 +120,10 @@ class Program(msgspec.Struct, frozen=True):
 
     def _describe(self, instruction: Instruction) -> str:
         match instruction:
-            case Call(operation, attributes, inputs, out):
+            case Call(operation, attributes, inputs, out, _, workspace):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
-                return f"{self._slot(out)} = {operation}({', '.join(arguments)})"
+                text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
+                return text if workspace is None else f"{text} together in %{workspace}"
             case Move(source, target):
                 return f"{self._slot(target)} <- {self._slot(source)}"
             case Emit(slot):
@@ -249,6 +254,6 @@ def _instruction(tag: str, values: list[Any]) -> Instruction:
     if tag != "call":
         rest = [tuple(v) if isinstance(v, list) else v for v in values]
         return _TAGS[tag](*rest)
-    operation, attributes, inputs, out, line = values
+    operation, attributes, inputs, out, line, workspace = values
     rich = {key: _rich(value) for key, value in attributes.items()}
-    return Call(operation, rich, tuple(inputs), out, tuple(line) if line else None)
+    return Call(operation, rich, tuple(inputs), out, tuple(line) if line else None, workspace)

@@ -40,7 +40,7 @@ def logical_calls(
 
 def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: LocalCall) -> list[LocalCall]:
     """The local call, cut along the result's logical dimension into its parts."""
-    node = _as_node(call, out, inputs)
+    node = as_node(call, out, inputs)
     structure = structure_of(node)
     letter = logical_letter(structure, node)
     if letter is None:
@@ -86,6 +86,7 @@ def _narrowed(local: LocalCall, dim: int, extent: int) -> dict[str, object]:
     return attributes
 
 
-def _as_node(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
+def as_node(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
+    """The node that a call came from, without layouts."""
     operands = tuple(Node(OPERATIONS["input"], (), {}, s.shape, s.dtype) for s in inputs)
     return Node(OPERATIONS[call.operation], operands, call.attributes, out.shape, out.dtype)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
-from magmath.layout import Layout
+from magmath.graph.structure import is_collective
+from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS
 from magmath.passes.environment import Environment
 from magmath.passes.memory import Storage
@@ -29,7 +32,7 @@ def lower(
 ) -> Program:
     """The program that computes a planned graph from these leaves, taken in this order."""
     graph, schedule, storage = planned.graph, planned.schedule, planned.storage
-    lowering = _Lowering(graph, storage, environment.shares_memory)
+    lowering = _Lowering(graph, storage, environment)
     for node in schedule.order:
         if node not in schedule.invariant and lowering.prologue is None:
             lowering.prologue = len(lowering.instructions)
@@ -60,7 +63,7 @@ class _Lowering:
 
     graph: Graph
     storage: Storage
-    shares_memory: bool
+    environment: Environment
     slots: list[Slot] = field(default_factory=list)
     slot: dict[Node, int] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
@@ -87,7 +90,7 @@ class _Lowering:
     def _new(self, node: Node, kind: str, alias: int | None = None) -> int:
         assert node.layout is not None
         value = node.attributes["value"] if node.name == "constant" else None
-        window = node in self.storage.window and self.shares_memory
+        window = node in self.storage.window and self.environment.shares_memory
         self.slots.append(
             Slot(
                 node.shape,
@@ -118,7 +121,21 @@ class _Lowering:
         else:
             inputs = tuple(self.slot_of(source) for source in node.inputs)
             out = self.slot_of(node)
-            self.instructions.append(Call(node.name, node.attributes, inputs, out, node.line))
+            workspace = self.workspace if _meets(node) else None
+            call = Call(node.name, node.attributes, inputs, out, node.line, workspace)
+            self.instructions.append(call)
+
+    @cached_property
+    def workspace(self) -> int:
+        """The slot in which workers that compute together exchange data: one for all operations,
+        which follow one another. Workers that share memory read one another's part of it."""
+        meeting = [node for node in self.graph.nodes if _meets(node)]
+        nbytes = max(map(_workspace_bytes, meeting))
+        workers, shared = self.environment.workers, self.environment.shares_memory
+        mesh = Mesh((workers,), None, self.environment.mesh.workers)
+        layout = Layout.even((workers, nbytes), mesh, 0)
+        self.slots.append(Slot(layout.shape, uint8, layout, "temporary", window=shared))
+        return len(self.slots) - 1
 
     def _redistribute(self, node: Node) -> None:
         source = node.inputs[0]
@@ -154,6 +171,20 @@ class _Lowering:
         saved = self._new(output, "temporary")
         self.instructions.append(Move(slot, saved, output.line))
         return saved
+
+
+def _meets(node: Node) -> bool:
+    """True for a node that the workers compute together."""
+    if node.operation.collective is None or node.layout is None:
+        return False
+    inputs = [source.layout for source in node.inputs if source.layout is not None]
+    return is_collective(node, inputs, node.layout)
+
+
+def _workspace_bytes(node: Node) -> int:
+    assert node.operation.collective is not None
+    assert node.layout is not None
+    return node.operation.collective.workspace(node, node.layout.mesh.size).nbytes
 
 
 @dataclass
@@ -330,8 +361,8 @@ def _replaced(slot: Slot, first: int, last: int) -> Slot:
 
 def _touched(instruction: Instruction) -> Iterable[int]:
     match instruction:
-        case Call(inputs=inputs, out=out):
-            return (*inputs, out)
+        case Call(inputs=inputs, out=out, workspace=workspace):
+            return (*inputs, out) if workspace is None else (*inputs, out, workspace)
         case Move(source, target):
             return (source, target)
         case Emit(slot):

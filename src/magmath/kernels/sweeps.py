@@ -1,0 +1,177 @@
+"""Triangular systems whose matrix all workers hold together, its rows dealt to them in panels.
+
+The columns of the right-hand side are divided: every worker solves for its own, with each panel of
+the matrix as it comes through a ring. A system that needs the panels from the last to the first
+gets them in that order; a transposed one uses a panel's rows as columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from magmath.core.panels import SORTED_COLUMNS, Dealt
+from magmath.kernels.fortran import invoke
+from magmath.kernels.lapack import check_diagonal
+from magmath.kernels.together import view
+
+if TYPE_CHECKING:
+    from magmath.comm.panels import PanelRing
+
+
+def solve_triangular(
+    shares: Dealt,
+    ring: PanelRing,
+    scratch: Tensor,
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    lower: bool,
+    transpose: bool,
+    unit: bool,
+) -> None:
+    """This worker's columns of op(a)⁻¹·b, of one triangle of a, (n, n), of which it has rows.
+
+    Raises LinAlgError, on all workers, where the diagonal of a has a zero.
+    """
+    out.copy_(b)
+    ring.start()
+    _sweep(shares, ring, 0, a, out, "solve_triangular", lower, transpose, unit)
+
+
+def lu_solve(
+    shares: Dealt,
+    ring: PanelRing,
+    scratch: Tensor,
+    out: Tensor,
+    factors: Tensor,
+    b: Tensor,
+    *,
+    transpose: bool,
+) -> None:
+    """This worker's columns of a⁻¹·b, or a⁻ᵀ·b, from the rows that it has of what `lu` made of a.
+
+    Raises LinAlgError, on all workers, for a singular matrix.
+    """
+    triangles = factors[1:] if shares.rank == 0 else factors
+    ring.start()
+    nbytes = shares.extent * out.itemsize
+    if shares.rank == 0:
+        view(ring.make(0, nbytes), out, shares.extent).copy_(factors[0])
+        ring.publish(0, nbytes)
+    found, _ = ring.read(0, 0, nbytes)
+    order = view(found, out, shares.extent).real.long()
+    ring.release(0)
+    second = 1 + shares.count
+    if transpose:
+        torch.index_select(b, 0, order, out=out)
+        _sweep(shares, ring, 1, triangles, out, "solve", False, True, True)
+        _sweep(shares, ring, second, triangles, out, "solve", True, True, False)
+        return
+    out.copy_(b)
+    _sweep(shares, ring, 1, triangles, out, "solve", True, False, False)
+    _sweep(shares, ring, second, triangles, out, "solve", False, False, True)
+    for some in torch.split(out, SORTED_COLUMNS, dim=1):  # out[order] = out
+        kept = view(scratch, out, *some.shape).copy_(some)
+        some[order] = kept
+
+
+def _sweep(
+    shares: Dealt,
+    ring: PanelRing,
+    first: int,
+    matrix: Tensor,
+    x: Tensor,
+    name: str,
+    lower: bool,
+    transpose: bool,
+    unit: bool,
+) -> None:
+    """x = op(matrix)⁻¹·x; the panels are numbered in the ring from `first` on."""
+    panels: Sequence[int] = range(shares.count)
+    if lower == transpose:  # from the last unknown to the first
+        panels = panels[::-1]
+
+    def bounds(panel: int) -> tuple[int, int]:
+        """The columns of a panel that are in the triangle."""
+        start, stop = shares.bounds(panel)
+        return (0, stop) if lower else (start, shares.extent)
+
+    def check(panel: int, rows: Tensor) -> None:
+        if not unit:
+            check_diagonal(name, rows[:, -len(rows) :] if lower else rows[:, : len(rows)])
+
+    def use(panel: int, rows: Tensor) -> None:
+        start, stop = shares.bounds(panel)
+        own, width = x[start:stop], stop - start
+        block = rows[:, start:] if lower else rows[:, :width]
+        others = rows[:, :start] if lower else rows[:, width:]
+        rest = x[:start] if lower else x[stop:]
+        if not x.numel():
+            return
+        if not transpose and len(rest):
+            own.addmm_(others, rest, alpha=-1)
+        _solve(block, own, lower=lower, transpose=transpose, unit=unit)
+        if transpose and len(rest):
+            rest.addmm_(others.mT, own, alpha=-1)
+
+    _pass_on(shares, ring, first, panels, matrix, bounds, check, use)
+
+
+def _pass_on(
+    shares: Dealt,
+    ring: PanelRing,
+    first: int,
+    panels: Sequence[int],
+    matrix: Tensor,
+    bounds: Callable[[int], tuple[int, int]],
+    check: Callable[[int, Tensor], None],
+    use: Callable[[int, Tensor], None],
+) -> None:
+    """Let everybody check and use each panel of a matrix, in this order. The next one is under way
+    while one is used, but not before all have found it good: nobody would take it from its owner.
+    """
+
+    def shape(panel: int) -> tuple[int, int]:
+        (start, stop), (left, right) = shares.bounds(panel), bounds(panel)
+        return stop - start, right - left
+
+    def nbytes(panel: int) -> int:
+        rows, width = shape(panel)
+        return rows * width * matrix.itemsize
+
+    def offer(position: int) -> None:
+        if position < len(panels) and shares.is_mine(panels[position]):
+            panel = panels[position]
+            left, right = bounds(panel)
+            made = ring.make(first + position, nbytes(panel))
+            view(made, matrix, *shape(panel)).copy_(matrix[shares.local(panel), left:right])
+            ring.publish(first + position, nbytes(panel))
+
+    offer(0)
+    for position, panel in enumerate(panels):
+        made, _ = ring.read(first + position, shares.owner(panel), nbytes(panel))
+        rows = view(made, matrix, *shape(panel))
+        check(panel, rows)
+        offer(position + 1)
+        use(panel, rows)
+        ring.release(first + position)
+
+
+def _solve(block: Tensor, x: Tensor, *, lower: bool, transpose: bool, unit: bool) -> None:
+    """x = op(block)⁻¹·x."""
+    if x.device.type != "cpu":
+        matrix, upper = (block.mT, lower) if transpose else (block, not lower)
+        solve = torch.linalg.solve_triangular
+        x.copy_(solve(matrix, x, upper=upper, unitriangular=unit))
+        return
+    n, k = x.shape
+    one = torch.ones(1, dtype=x.dtype)
+    # the transposed system, in which the solution stands on the left
+    letters = b"R", b"U" if lower else b"L", b"T" if transpose else b"N", b"U" if unit else b"N"
+    strides = block.stride(0), x.stride(0)
+    invoke("trsm", x, *letters, k, n, one, block, strides[0], x, strides[1])

@@ -1,0 +1,235 @@
+"""Factorisations of one matrix that all workers hold together, its rows dealt to them in panels.
+
+Whoever holds a panel factorises it, by LAPACK, and puts it into a ring that all read; everybody
+brings his own rows up to date with products. The next panel is made as soon as its own rows are up
+to date, before the others: so it is there when it is wanted. No worker sees more of the matrix than
+its own rows and the panels in the ring. Data that cannot be factorised are seen by all workers in
+the same panel, and all raise LinAlgError.
+
+Source: Dongarra, van de Geijn and Walker (1994), "Scalability issues affecting the design of a
+dense linear algebra library", with rows in place of columns, since tensors are stored by rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from magmath.core.panels import Dealt, rounded
+from magmath.errors import LinAlgError
+from magmath.kernels.fortran import call, invoke
+from magmath.kernels.lapack import not_definite
+
+if TYPE_CHECKING:
+    from magmath.comm.panels import PanelRing
+
+_NAN = -1  # the status of a panel with NaN
+
+
+def cholesky(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) -> None:
+    """The rows of L with a = L·Lᴴ that this worker holds, of the lower triangle of a; (n, n).
+
+    A panel is brought up to date with all panels before it at once (the left-looking variant), so
+    that every element of L is written once. A panel in the ring is as wide as L is there.
+    """
+    for panel in shares.mine():
+        rows, (_, stop) = shares.local(panel), shares.bounds(panel)
+        out[rows, :stop] = a[rows, :stop]
+        out[rows, stop:] = 0
+
+    def shape(panel: int) -> tuple[int, int]:
+        start, stop = shares.bounds(panel)
+        return stop - start, stop
+
+    def make(panel: int) -> None:
+        rows, (start, stop) = out[shares.local(panel)], shares.bounds(panel)
+        block = rows[:, start:stop]
+        _subtract(block, rows[:, :start], rows[:, :start].mH)
+        info = _cholesky(block)
+        nbytes = _nbytes(out, *shape(panel))
+        view(ring.make(panel, nbytes), out, *shape(panel)).copy_(rows[:, :stop])
+        ring.publish(panel, nbytes, info + start if info > 0 else info)
+
+    def use(panel: int, made: Tensor, status: int, mine: slice) -> None:
+        start, stop = shares.bounds(panel)
+        if status:
+            raise not_definite(status) if status != _NAN else _not_a_number("cholesky")
+        rows, below = view(made, out, *shape(panel)), out[mine, start:stop]
+        _subtract(below, out[mine, :start], rows[:, :start].mH)
+        _divide(below, rows[:, start:])
+
+    go_through(shares, ring, shares.count, lambda panel: _nbytes(out, *shape(panel)), make, use)
+
+
+def lu(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) -> None:
+    """The rows that this worker holds of what `magmath.kernels.lapack.lu` makes of a, (m, n): the
+    order of the columns, which goes with the first panel, over [L\\U].
+
+    A panel has pivots, and of its rows what is right of the panels before it.
+    """
+    order, factors = (out[0], out[1:]) if shares.rank == 0 else (None, out)
+    n, least = out.shape[1], min(shares.extent, out.shape[1])
+    pivots = torch.zeros(least, dtype=torch.int32)
+    factors.copy_(a)
+
+    def shape(panel: int) -> tuple[int, int]:
+        start, stop = shares.bounds(panel)
+        return stop - start, n - start
+
+    def nbytes(panel: int) -> int:
+        return rounded(4 * shares.rows) + _nbytes(out, *shape(panel))
+
+    def parts(made: Tensor, panel: int) -> tuple[Tensor, Tensor]:
+        """The pivots of a panel, as they count from its first column, and its rows."""
+        rows, width = shape(panel)
+        found = made[: 4 * min(rows, width)].view(torch.int32)
+        return found, view(made[rounded(4 * shares.rows) :], out, rows, width)
+
+    def make(panel: int) -> None:
+        rows, (start, _) = factors[shares.local(panel)], shares.bounds(panel)
+        found = _lu(rows[:, start:])
+        to_pivots, to_rows = parts(ring.make(panel, nbytes(panel)), panel)
+        to_pivots.copy_(found)
+        to_rows.copy_(rows[:, start:])
+        ring.publish(panel, nbytes(panel))
+
+    def use(panel: int, made: Tensor, status: int, mine: slice) -> None:
+        start, _ = shares.bounds(panel)
+        found, rows = parts(made, panel)
+        stop = start + len(found)
+        torch.add(found, start, out=pivots[start:stop])
+        below = factors[mine]
+        exchange(below, pivots, start, stop)
+        _divide_unit(below[:, start:stop], rows[: stop - start])
+        _subtract(below[:, stop:], below[:, start:stop], rows[: stop - start, stop - start :])
+
+    steps = -(-least // shares.rows)
+    go_through(shares, ring, steps, nbytes, make, use)
+    for panel in shares.mine():
+        _, stop = shares.bounds(panel)
+        exchange(factors[shares.local(panel)], pivots, min(stop, least), least)
+    if order is not None:
+        order.copy_(torch.arange(n))
+        exchange(order[None], pivots, 0, least)
+
+
+def go_through(
+    shares: Dealt,
+    ring: PanelRing,
+    steps: int,
+    nbytes: Callable[[int], int],
+    make: Callable[[int], None],
+    use: Callable[[int, Tensor, int, slice], None],
+) -> None:
+    """Go through the first `steps` panels: `make` one where it lies, into the ring, and `use` it
+    everywhere on one's own rows after it, those of the next panel first.
+
+    use: (number of the panel, what is in the ring, its status, some of one's own rows).
+    """
+    ring.start()
+    if steps and shares.is_mine(0):
+        make(0)
+    for panel in range(steps):
+        made, status = ring.read(panel, shares.owner(panel), nbytes(panel))
+        rest = shares.after(panel)
+        if panel + 1 < steps and shares.is_mine(panel + 1):
+            following = shares.local(panel + 1)
+            use(panel, made, status, following)
+            make(panel + 1)
+            rest = slice(following.stop, None)
+        use(panel, made, status, rest)
+        ring.release(panel)
+
+
+def view(memory: Tensor, like: Tensor, *shape: int) -> Tensor:
+    """The beginning of some bytes as a tensor of another's type."""
+    return memory[: _nbytes(like, *shape)].view(like.dtype).view(shape)
+
+
+def _nbytes(like: Tensor, *shape: int) -> int:
+    return torch.Size(shape).numel() * like.itemsize
+
+
+def _not_a_number(name: str) -> LinAlgError:
+    return LinAlgError(f"{name}: the matrix has NaN or inf")
+
+
+# on the rows of one worker ------------------------------------------------------------------------
+
+
+def _subtract(target: Tensor, a: Tensor, b: Tensor) -> None:
+    """target -= a·b."""
+    if target.numel() and a.shape[1]:
+        target.addmm_(a, b, alpha=-1)
+
+
+def _cholesky(block: Tensor) -> int:
+    """Replace a matrix by its Cholesky factor; what is wrong with it: the order of a minor that is
+    not positive, `_NAN`, or 0."""
+    if block.device.type == "cpu":
+        info = call("potrf", block, b"U", len(block), block, block.stride(0))
+    else:
+        factor, found = torch.linalg.cholesky_ex(block)
+        block.copy_(factor)
+        info = int(found)
+    block.tril_()
+    if info:
+        return info
+    return _NAN if bool(torch.isnan(block.diagonal()).any()) else 0
+
+
+def _lu(rows: Tensor) -> Tensor:
+    """Replace rows, (w, n), by [L\\U] with the columns exchanged; the pivots, counted from 1."""
+    w, n = rows.shape
+    pivots: Tensor
+    if rows.device.type != "cpu":
+        packed, pivots, _ = torch.linalg.lu_factor_ex(rows.mT)
+        rows.copy_(packed.mT)
+    else:
+        pivots = torch.empty(min(w, n), dtype=torch.int32)
+        call("getrf", rows, n, w, rows, rows.stride(0), pivots)
+    return pivots
+
+
+def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
+    """Exchange columns i and pivots[i] - 1, for i from start to stop, one after the other."""
+    m, n = rows.shape
+    if not m or start == stop:
+        return
+    if rows.device.type == "cpu":
+        invoke("laswp", rows, m, rows, rows.stride(0), start + 1, stop, pivots, 1)
+        return
+    order = torch.arange(n, dtype=torch.float64)[None]
+    exchange(order, pivots.cpu(), start, stop)
+    rows.copy_(rows[:, order[0].long().to(rows.device)])
+
+
+def _divide(rows: Tensor, lower: Tensor) -> None:
+    """rows = rows·lower⁻ᴴ."""
+    if rows.device.type == "cpu":
+        _trsm(rows, lower, b"U", b"C", b"N")
+    else:
+        rows.copy_(torch.linalg.solve_triangular(lower.mH, rows, upper=True, left=False))
+
+
+def _divide_unit(rows: Tensor, upper: Tensor) -> None:
+    """rows = rows·upper⁻¹, for the first columns of `upper`, with ones on its diagonal."""
+    square = upper[:, : len(upper)]
+    if rows.device.type == "cpu":
+        _trsm(rows, square, b"L", b"N", b"U")
+    else:
+        solve = torch.linalg.solve_triangular
+        rows.copy_(solve(square, rows, upper=True, left=False, unitriangular=True))
+
+
+def _trsm(rows: Tensor, matrix: Tensor, *letters: bytes) -> None:
+    """Solve with a matrix on the right of `rows`: on the left in the transposes, which is what
+    Fortran sees."""
+    m, n = rows.shape
+    if rows.numel():
+        one = torch.ones(1, dtype=rows.dtype)
+        strides = matrix.stride(0), rows.stride(0)
+        invoke("trsm", rows, b"L", *letters, n, m, one, matrix, strides[0], rows, strides[1])

@@ -1,0 +1,187 @@
+"""Factorisations that all workers compute together: right in any layout, within their share of the
+memory, and failing everywhere at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current, start
+from magmath.array import session
+from magmath.errors import LinAlgError
+from magmath.graph import Node
+from magmath.layout import Layout
+from magmath.ops.collective import dealt
+from magmath.ops.factor import lu, lu_solve
+from magmath.runtime import Pool
+from matrices import TYPES, adjoint, bound, check_lu, check_zero, normal
+
+POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4)]
+
+
+@pytest.fixture(params=POOLS, ids=[f"{kind}-{workers}" for kind, workers in POOLS])
+def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A pool whose planner gives no operation more memory than the leanest way needs."""
+    kind, workers = request.param
+    with current(kind, workers) as started:
+        _lean()
+        yield started
+
+
+def _lean() -> None:
+    engine = session.engine()
+    engine.environment = replace(engine.environment, workspace=0)
+
+
+def definite(n: int, dtype: str) -> Any:
+    x = normal((n, n), dtype)
+    return x @ adjoint(x) + n * np.eye(n, dtype=dtype)
+
+
+REPLICATED = Layout.replicated()
+LAYOUTS = [Layout.split(0), Layout.cyclic(1, 3), REPLICATED]
+
+
+def is_together(*arrays: mm.Array) -> bool:
+    return all(" together in " in str(a.explain()) for a in arrays)
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype"), [(1, "float64"), (2, "float64"), *[(23, dtype) for dtype in TYPES]]
+)
+def test_square_matrices_are_factorised_and_solved(pool: Any, n: int, dtype: str) -> None:
+    """Backward errors up to 50·n·ε."""
+    for layout in LAYOUTS if n > 2 else LAYOUTS[:1]:
+        x, b = definite(n, dtype), normal((n, 5), dtype)
+        low = mm.linalg.cholesky(mm.asarray(x, layout=layout))
+        assert n < 20 or layout is REPLICATED or is_together(low)
+        known = np.asarray(low)
+        check_zero(known @ adjoint(known) - x, bound(x), "cholesky")
+        check_zero(np.triu(known, 1), 0.0, "upper")
+        x = normal((n, n), dtype)
+        a = mm.asarray(x, layout=layout)
+        check_lu(x, a)
+        solution = mm.linalg.solve(a, mm.asarray(b, layout=layout))
+        assert n < 20 or layout is REPLICATED or is_together(solution)
+        y = np.asarray(solution)
+        error = np.abs(x @ y - b).max() / (np.linalg.norm(x) * np.linalg.norm(y))
+        assert error <= 50 * n * np.finfo(dtype).eps
+        inverse = np.asarray(mm.linalg.inv(a))
+        scale = np.linalg.norm(x) * np.linalg.norm(inverse)
+        check_zero(x @ inverse - np.eye(n), 50 * n * np.finfo(dtype).eps * scale, "inv")
+        for found, wanted in zip(mm.linalg.slogdet(a), np.linalg.slogdet(x), strict=True):
+            np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(61, 24), (24, 61), (1, 9)])
+def test_other_matrices_are_factorised(pool: Any, shape: tuple[int, int]) -> None:
+    for layout in LAYOUTS:
+        x = normal(shape, "float64")
+        check_lu(x, mm.asarray(x, layout=layout))
+        x = x[:, :1] @ x[:1]  # of rank 1
+        check_lu(x, mm.asarray(x, layout=layout))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_triangular_systems_of_every_kind_are_solved(pool: Any, dtype: str) -> None:
+    n = 23
+    x = normal((n, n), dtype) / n + 2 * np.eye(n, dtype=dtype)
+    a = mm.asarray(x, layout=Layout.split(0))
+    for number in range(8):
+        lower, flip, unit = bool(number & 1), bool(number & 2), bool(number & 4)
+        t = np.tril(x) if lower else np.triu(x)
+        t = t - np.diag(np.diag(t)) + np.eye(n, dtype=dtype) if unit else t
+        t = t.T if flip else t
+        for b in (normal((n, 9), dtype), normal((n,), dtype)):
+            y = mm.linalg.solve_triangular(
+                a, mm.asarray(b), lower=lower, transpose=flip, unit_diagonal=unit
+            )
+            assert is_together(y)
+            check_zero(t @ np.asarray(y) - b, 10 * bound(t), (lower, flip, unit))
+
+
+def test_what_cannot_be_factorised_fails_on_all_workers_and_the_pool_goes_on(pool: Any) -> None:
+    n = 40
+    by_rows = Layout.split(0)
+    indefinite, nan, late = np.eye(n), np.eye(n), np.eye(n)
+    indefinite[29, 29], nan[17, 3], late[-1, -1] = -1, np.nan, 0
+    wrong = [mm.asarray(x, layout=by_rows) for x in (indefinite, nan, late, 0 * late)]
+    b = mm.ones((n, 3))
+    for compute, words in (
+        (lambda: mm.linalg.cholesky(wrong[0]), "order 30 is not positive"),
+        (lambda: mm.linalg.cholesky(wrong[1]), "NaN|not positive"),
+        (lambda: mm.linalg.solve(wrong[2], b), "singular"),
+        (lambda: mm.linalg.solve(wrong[3], b), "singular"),
+        (lambda: mm.linalg.inv(wrong[2]), "singular"),
+        (lambda: mm.linalg.solve_triangular(wrong[2], b), "singular"),
+    ):
+        assert is_together(compute())
+        with pytest.raises(LinAlgError, match=words):
+            np.asarray(compute())
+    assert float(mm.linalg.det(wrong[2])) == 0.0
+    assert float(mm.sum(mm.ones((4,)))) == 4.0
+
+
+# memory -------------------------------------------------------------------------------------------
+
+MEMORY = [(kind, workers) for kind in ("shared", "messages") for workers in (2, 3, 4)]
+N, K = 480, 16
+SLACK = 8 << 10  # for arrays of a few numbers
+
+
+@pytest.fixture(params=MEMORY, ids=[f"{kind}-{workers}" for kind, workers in MEMORY])
+def fresh(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    """A new pool, whose counters begin at zero."""
+    former = session._engine
+    pool = start(*request.param)
+    session.use(pool)
+    _lean()
+    try:
+        yield pool
+    finally:
+        session._engine = former
+        pool.close()
+
+
+def largest(pool: Pool) -> int:
+    return max(worker["peak"] for worker in pool.stats())
+
+
+def share(pool: Pool, shape: tuple[int, int], before: int = 0) -> int:
+    """The bytes of the most rows of a matrix that a worker gets, where panels of rows are dealt."""
+    return dealt(shape, pool.mesh, 0, before=before).max_local_size * 8
+
+
+def workspace(pool: Pool, *nodes: Node) -> int:
+    """The largest workspace that operations state."""
+    stated = [node.operation.collective for node in nodes]
+    return max(
+        collective.workspace(node, pool.workers).nbytes
+        for collective, node in zip(stated, nodes, strict=True)
+        if collective is not None
+    )
+
+
+def test_a_cholesky_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
+    """The matrix, its rows as they are dealt, the factor; and the workspace."""
+    low = mm.linalg.cholesky(mm.asarray(definite(N, "float64"), layout=Layout.split(0)))
+    stated = workspace(fresh, low.node)
+    mm.evaluate(low)
+    assert largest(fresh) <= 3 * share(fresh, (N, N)) + stated + SLACK
+
+
+def test_a_solution_takes_a_share_of_the_memory(fresh: Pool) -> None:
+    """The matrix, its rows as they are dealt, the factors; right-hand side and solution, and their
+    copies by columns; and the workspace."""
+    x, b = normal((N, N), "float64"), normal((N, K), "float64")
+    a, b = mm.asarray(x, layout=Layout.split(0)), mm.asarray(b, layout=Layout.split(0))
+    factors = lu(a.node)
+    stated = workspace(fresh, factors, lu_solve(factors, b.node))
+    mm.evaluate(mm.linalg.solve(a, b))
+    limit = 3 * share(fresh, (N + 1, N), 1) + 4 * share(fresh, (N, K)) + stated + SLACK
+    assert largest(fresh) <= limit
