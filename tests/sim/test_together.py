@@ -17,9 +17,9 @@ from magmath.errors import LinAlgError
 from magmath.graph import Node
 from magmath.layout import Layout
 from magmath.ops.collective import dealt
-from magmath.ops.factor import lu, lu_solve
+from magmath.ops.factor import lu, lu_solve, qr
 from magmath.runtime import Pool
-from matrices import TYPES, adjoint, bound, check_lu, check_zero, normal
+from matrices import TYPES, adjoint, bound, check_lu, check_qr, check_zero, normal
 
 POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4)]
 
@@ -66,6 +66,7 @@ def test_square_matrices_are_factorised_and_solved(pool: Any, n: int, dtype: str
         x = normal((n, n), dtype)
         a = mm.asarray(x, layout=layout)
         check_lu(x, a)
+        check_qr(x, a)
         solution = mm.linalg.solve(a, mm.asarray(b, layout=layout))
         assert n < 20 or layout is REPLICATED or is_together(solution)
         y = np.asarray(solution)
@@ -82,9 +83,21 @@ def test_square_matrices_are_factorised_and_solved(pool: Any, n: int, dtype: str
 def test_other_matrices_are_factorised(pool: Any, shape: tuple[int, int]) -> None:
     for layout in LAYOUTS:
         x = normal(shape, "float64")
-        check_lu(x, mm.asarray(x, layout=layout))
-        x = x[:, :1] @ x[:1]  # of rank 1
-        check_lu(x, mm.asarray(x, layout=layout))
+        for y in (x, x[:, :1] @ x[:1], 0 * x):  # of full rank, of rank 1, of rank 0
+            check_lu(y, mm.asarray(y, layout=layout))
+            check_qr(y, mm.asarray(y, layout=layout))
+
+
+def test_tall_matrices_of_any_condition_are_factorised_by_rows(pool: Any) -> None:
+    for dtype in ("float32", "complex128"):
+        left = np.linalg.qr(normal((1100, 7), dtype))[0]
+        right = np.linalg.qr(normal((7, 7), dtype, 1))[0]
+        for condition in (1.0, 1e3, 1e30):
+            x = (left * np.geomspace(1, 1 / condition, 7).astype(dtype)) @ right
+            a = mm.asarray(x, layout=Layout.split(0))
+            packed = qr(a.node)
+            assert is_together(mm.Array(packed))
+            check_qr(x, a)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
@@ -173,6 +186,25 @@ def test_a_cholesky_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
     stated = workspace(fresh, low.node)
     mm.evaluate(low)
     assert largest(fresh) <= 3 * share(fresh, (N, N)) + stated + SLACK
+
+
+def test_an_orthogonal_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
+    """The matrix, its columns as they are dealt, Q over R; and the workspace."""
+    a = mm.asarray(normal((N, N), "float64"), layout=Layout.split(0))
+    packed = qr(a.node)
+    stated = workspace(fresh, packed)
+    mm.evaluate(mm.Array(packed))
+    assert largest(fresh) <= 4 * share(fresh, (N, N)) + stated + SLACK
+
+
+def test_a_tall_orthogonal_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
+    """The matrix and Q, R on the last worker; and the workspace."""
+    m, n = 2400, 24
+    a = mm.asarray(normal((m, n), "float64"), layout=Layout.split(0))
+    packed = qr(a.node)
+    stated = workspace(fresh, packed)
+    mm.evaluate(mm.Array(packed))
+    assert largest(fresh) <= (2 * m // fresh.workers + n) * n * 8 + stated + SLACK
 
 
 def test_a_solution_takes_a_share_of_the_memory(fresh: Pool) -> None:

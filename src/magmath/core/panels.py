@@ -20,6 +20,15 @@ SORTED_COLUMNS = 64
 """Columns of a solution that are brought into their order at a time."""
 
 
+TALL = 8
+"""Rows of a tall matrix for each of its columns."""
+
+
+def is_tall(m: int, n: int) -> bool:
+    """True for matrices that are worth being treated as tall."""
+    return m >= TALL * n and n >= 2 and m >= 1024
+
+
 def panel_rows(extent: int, workers: int) -> int:
     """How many rows a panel should have: each worker gets eight or more, of at most `WIDEST`."""
     rows = -(-extent // (8 * workers))

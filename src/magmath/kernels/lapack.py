@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from magmath.core.panels import is_tall
 from magmath.errors import LinAlgError
 from magmath.kernels.fortran import call, invoke
-from magmath.kernels.tall import is_tall, tall_qr
+from magmath.kernels.tall import tall_qr
 
 DIRECT = 96
 """Matrices with smaller extents than this go to torch, whose loop over a stack costs less."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,17 +18,12 @@ from torch import Tensor
 from magmath.kernels.fortran import invoke
 from magmath.kernels.threads import single_threaded_blas
 
-TALL = 8
-"""Rows for each column from which on this way is taken."""
+if TYPE_CHECKING:
+    from magmath.comm import Communicator
 
 _ROWS = 2048  # of a block, which stays in the cache of the thread that works on it
 _GENTLE = 10.0  # condition numbers to this lose less than the products themselves
 _NEAR = 0.5  # of the identity, in the Frobenius norm: then the second sweep is exact
-
-
-def is_tall(m: int, n: int) -> bool:
-    """True for shapes that are worth it."""
-    return m >= TALL * n and n >= 2 and m >= 1024
 
 
 def _alone(product: Tensor) -> None:
@@ -72,6 +68,27 @@ def tall_qr(q: Tensor, r: Tensor, a: Tensor, total: Callable[[Tensor], None] = _
     _sweep(divide, len(given), a)
     r.copy_(second.lower.mH @ first.lower.mH)
     return True
+
+
+def tall_qr_together(comm: Communicator, scratch: Tensor, q: Tensor, r: Tensor, a: Tensor) -> None:
+    """q·r = a for the rows that each worker has of a, (m, n), m at least n; all get the same r.
+
+    By Cholesky of the sum of all workers' AᴴA; or, where that is not exact, each reflects its own
+    rows, and all reflect what has become of them: the triangles, one over the other, for which
+    `scratch` has room (TSQR). Source: Demmel, Grigori, Hoemmen and Langou (2012),
+    "Communication-optimal parallel and sequential QR and LU factorizations".
+    """
+    if tall_qr(q, r, a, comm.allreduce):
+        return
+    n = a.shape[1]
+    own, triangle = torch.linalg.qr(a)
+    stack = scratch[: comm.size * n * n * a.itemsize].view(a.dtype).view(comm.size * n, n)
+    comm.allgather(stack, triangle.contiguous())
+    joint, triangle = torch.linalg.qr(stack)
+    sign = torch.sgn(triangle.diagonal())
+    sign = torch.where(sign == 0, 1, sign)
+    torch.mm(own, joint[comm.rank * n : (comm.rank + 1) * n] * sign, out=q)
+    r.copy_(triangle * sign.conj()[:, None])
 
 
 class _Factor:

@@ -9,24 +9,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from magmath.core.panels import Dealt, panel_rows
 from magmath.graph import CollectiveCall, Node
 from magmath.graph.node import Shape
 from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
 
+if TYPE_CHECKING:
+    from magmath.comm import Communicator
 
-def dealt(shape: Shape, mesh: Mesh, dim: int, *, before: int = 0) -> Layout:
-    """Dimension `dim` dealt to all workers by the panel; its first `before` indices go with the
-    first panel."""
+
+def dealt(
+    shape: Shape, mesh: Mesh, dim: int, *, before: int = 0, rows: int | None = None
+) -> Layout:
+    """Dimension `dim` dealt to all workers by the panel, of `rows` rows or of those that suit it;
+    its first `before` indices go with the first panel."""
     extent = shape[dim] - before
-    rows = panel_rows(extent, mesh.size)
+    rows = rows or panel_rows(extent, mesh.size)
     if not before:
         split = Split(0, Cyclic(extent, rows, mesh.size))
     else:
         cuts = (0, *[before + min(i + rows, extent) for i in range(0, extent, rows)])
         split = Split(0, Blocks(cuts, tuple([i % mesh.size for i in range(len(cuts) - 1)])))
     return Layout.whole(shape, mesh).replace_split(dim, split)
+
+
+def shared_out(extent: int, comm: Communicator) -> Dealt:
+    """How rows or columns are dealt, as a worker sees it."""
+    return Dealt(extent, panel_rows(extent, comm.size), comm.rank, comm.size)
 
 
 def panel_bytes(shape: Shape, node: Node, workers: int) -> int:
@@ -51,7 +62,7 @@ def collective_kernel(
         compute = getattr(import_module(f"magmath.kernels.{module}"), name)
         options = {key: call.attributes[key] for key in keys}
         extent, comm = call.layouts[0].shape[0] - before, call.comm
-        shares = Dealt(extent, panel_rows(extent, comm.size), comm.rank, comm.size)
+        shares = shared_out(extent, comm)
         return lambda: compute(shares, call.ring, call.scratch, call.out, *call.inputs, **options)
 
     return bind

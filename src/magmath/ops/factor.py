@@ -21,6 +21,7 @@ from magmath.graph import Collective, LocalCall, Node, Operation, Shape, Workspa
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
+from magmath.ops.collective_qr import COLLECTIVE_QR
 from magmath.ops.contraction import matmul
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import add, astype, call, conj, multiply, negative, subtract
@@ -490,6 +491,7 @@ QR = Operation(  # Q over R
     reference=_qr_reference,
     flops=lambda node: 4 * count(node) * _lu_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
+    collective=COLLECTIVE_QR,
 )
 
 
