@@ -170,7 +170,8 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             module, attribute = _HOME[name]
             value = getattr(import_module(module), attribute)
         else:
-            raise AttributeError(f"module 'magmath' has no attribute {name!r}")
+            hint = import_module("magmath.core.numpy_names").hint(name)
+            raise AttributeError(f"module 'magmath' has no attribute {name!r}{hint}")
         globals()[name] = value
         return value
 

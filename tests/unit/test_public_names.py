@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import magmath as mm
+from magmath.core import numpy_names
 
 NAMES = """
     init shutdown pool
@@ -130,3 +133,17 @@ def test_the_import_is_light() -> None:
 @pytest.mark.parametrize("package", ["nn", "optim", "train", "array.transform"])
 def test_each_package_can_be_imported_first(package: str) -> None:
     assert run(f"import magmath.{package}") == ""
+
+
+def test_names_of_numpy_are_told_what_they_are_called_here() -> None:
+    for numpys, ours in numpy_names.STANDARD.items():
+        assert hasattr(np, numpys) or hasattr(np.ndarray, numpys)
+        assert hasattr(mm, ours.partition("(")[0])
+        with pytest.raises(AttributeError, match=re.escape(f"mm.{ours}")):
+            getattr(mm, numpys)
+        with pytest.raises(AttributeError, match=re.escape(f"mm.{ours}")):
+            getattr(mm.ones(3), numpys)
+    with pytest.raises(AttributeError, match=r"no attribute 'sum'; write mm\.sum\(x\)"):
+        mm.ones(3).sum()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'frobnicate'$"):
+        mm.frobnicate  # type: ignore[attr-defined]  # noqa: B018

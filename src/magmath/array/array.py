@@ -20,6 +20,7 @@ from magmath.array.engine import Cell, Data, data_of
 from magmath.array.operators import Operators
 from magmath.array.reuse import UNNAMED
 from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32
+from magmath.core.numpy_names import hint
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, LayoutError, ShapeError
 from magmath.graph import Node, Shape, apply
@@ -64,6 +65,16 @@ class Array(Operators):
         self._stamp: tuple[int, ...] = ()
         if node.depth > MOST_PENDING:
             self._settle()
+
+    if not TYPE_CHECKING:  # to type checkers any name would pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Functions are functions here, as in the standard: say so who looks for a method."""
+            import magmath
+
+            known = name in dir(magmath) and callable(getattr(magmath, name))
+            where = f"; write mm.{name}(x)" if known else hint(name)
+            raise AttributeError(f"'Array' object has no attribute {name!r}{where}")
 
     def _settle(self) -> None:
         """Compute what has become a long expression, so that a loop that asks for no value takes
