@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current, engine_of
 from magmath.array.array import Array
+from magmath.graph import Graph
 from magmath.layout import Layout
 from magmath.layout.rule import Rule
+from magmath.passes.pipeline import run
 from operation_bodies import leaf, placements
 
 found = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -164,6 +166,16 @@ def test_axes_that_are_whole_are_transformed_where_they_lie() -> None:
     with current("messages", 4):
         x = mm.asarray(numbers((32, 32, 64), "complex64"), layout=Layout.cyclic(0))
         assert bytes_moved(mm.fft.fftn(x, axes=(1, 2))) == 0
+
+
+def test_what_is_transformed_last_arrives_where_the_result_lies() -> None:
+    with current("shared", 2):
+        x = mm.asarray(numbers((256, 256), "complex64"), layout=Layout.split(0))
+        engine = engine_of("shared", 2)
+        planned = run(engine.cut(Graph((mm.fft.fftn(x).node,))), engine.environment)
+        (last,) = planned.graph.outputs
+        assert [node.name for node in (last, last.inputs[0])] == ["fft_c2c", "redistribute"]
+        assert planned.storage.alias == {last.inputs[0]: last}
 
 
 @pytest.mark.parametrize("kind", ["shared", "messages"])

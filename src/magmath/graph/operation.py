@@ -101,6 +101,7 @@ class Operation:
     follow     (node, letter, its split) → how the dimension with the letter's upper-case form is
                divided then; None: not in a way that a layout can express
     selects    reads no more of its first operand than the result holds (for the cost model)
+    in_place   may be computed in the storage of its only operand, if that is of its shape and type
     updates    is the first operand but for what it overwrites: may be computed in its storage
     expand     node → the same in simpler operations, by which the passes replace it; such a record
                is there for its gradient and has no kernel
@@ -122,6 +123,7 @@ class Operation:
     ways: Ways = one_way
     follow: Follow | None = None
     selects: bool = False
+    in_place: bool = False
     updates: bool = False
     elementwise: bool = False
     leaf: bool = False

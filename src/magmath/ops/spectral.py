@@ -35,8 +35,10 @@ NORMS = ("backward", "ortho", "forward")
 """Where the factor 1/n stands: in the inverse transform, as 1/√n in both, or in the forward one."""
 SHORTEST = 64
 """The least length of a transform that a long one is made of."""
-TWIDDLE_BLOCK = 1 << 15
-"""Factors made at a time: they stay in the cache."""
+TWIDDLE_UNIT = 64
+"""How many neighbouring columns have factors that are made of one, where they are neighbours."""
+TWIDDLE_BLOCK = 1 << 18
+"""Factors made at a time: they stay in the second cache."""
 
 
 def _check(name: str, x: Node, types: Sequence[DType], axes: Sequence[int], norm: str) -> None:
@@ -82,12 +84,9 @@ def _c2c_axes(node: Node) -> str:
 
 
 def _c2c_kernel(call: LocalCall) -> Callable[[], object]:
-    import torch
+    from magmath.kernels import fourier
 
-    function = torch.fft.ifftn if call.attributes["inverse"] else torch.fft.fftn
-    (x,), out = call.inputs, call.out
-    axes, norm = call.attributes["axes"], call.attributes["norm"]
-    return lambda: function(x, dim=axes, norm=norm, out=out)
+    return fourier.transform(call.out, call.inputs[0], **call.attributes)
 
 
 def _c2c_reference(x: Any, *, axes: tuple[int, ...], inverse: bool, norm: Any) -> Any:
@@ -147,6 +146,7 @@ FFT: Operation = Operation(
     flops=_fft_flops,
     efficiency=_efficiency,
     ways=_c2c_ways,
+    in_place=True,
 )
 
 
@@ -166,30 +166,34 @@ def _twiddle_infer(x: Node, *, axis: int, inverse: bool) -> tuple[Shape, DType]:
 
 
 def _twiddle_kernel(call: LocalCall) -> Callable[[], object]:
-    """The powers come from two short tables, exact to a rounding, block of rows by block."""
+    """The factors of a row are products of a few: of every so many columns, and of the columns
+    between, so that hardly any need an exponential function."""
     import torch
 
     (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
     n, sign = call.shape[axis] * call.shape[axis + 1], 1.0 if call.attributes["inverse"] else -1.0
-    step = 1 << (n.bit_length() // 2)
-    angle = sign * 2.0 * math.pi / n
-    low, high = (
-        torch.exp(1j * angle * unit * torch.arange(count, dtype=torch.float64)).to(out.device)
-        for unit, count in ((1, step), (step, n // step + 1))
-    )
     rows, columns = (
         torch.as_tensor(call.tile[d].indices(), device=out.device) for d in (axis, axis + 1)
     )
+    count = len(columns)
+    unit = TWIDDLE_UNIT if count and int(columns[-1] - columns[0]) == count - 1 else 1
+    coarse, fine = columns[::unit], torch.arange(unit, device=out.device)
     behind = (1,) * (out.ndim - axis - 2)
-    block = max(1, TWIDDLE_BLOCK // max(1, len(columns)))
+    block = max(1, TWIDDLE_BLOCK // max(1, count))
+    memory = out.new_empty((block, len(coarse), unit))
+
+    def powers(exponents: torch.Tensor) -> torch.Tensor:
+        angles = (exponents % n).to(torch.float64) * (sign * 2.0 * math.pi / n)
+        return torch.complex(angles.cos(), angles.sin()).to(out.dtype)
 
     def run() -> None:
         for start in range(0, len(rows), block):
-            some = rows[start : start + block]
-            power = some[:, None] * columns
-            factors = (low[power % step] * high[power // step]).to(out.dtype)
+            some = rows[start : start + block, None]
+            factors = memory[: len(some)]
+            torch.mul(powers(some * coarse)[:, :, None], powers(some * fine)[:, None], out=factors)
+            lines = factors.flatten(1)[:, :count]
             part = (slice(None),) * axis + (slice(start, start + len(some)),)
-            torch.mul(x[part], factors.reshape((*factors.shape, *behind)), out=out[part])
+            torch.mul(x[part], lines.reshape((*lines.shape, *behind)), out=out[part])
 
     return run
 
@@ -210,8 +214,9 @@ TWIDDLE: Operation = Operation(  # element (j, k) of a matrix times exp(∓2πi�
     kernel=_twiddle_kernel,
     native=None,
     reference=_twiddle_reference,
-    flops=flops_per_element(100),
+    flops=flops_per_element(10),
     efficiency=_efficiency,
+    in_place=True,
 )
 
 
@@ -233,12 +238,9 @@ def _r2c_infer(x: Node, *, axis: int, inverse: bool, norm: str) -> tuple[Shape, 
 
 
 def _r2c_kernel(call: LocalCall) -> Callable[[], object]:
-    import torch
+    from magmath.kernels import fourier
 
-    function = torch.fft.ihfft if call.attributes["inverse"] else torch.fft.rfft
-    (x,), out = call.inputs, call.out
-    axis, norm = call.attributes["axis"], call.attributes["norm"]
-    return lambda: function(x, dim=axis, norm=norm, out=out)
+    return fourier.transform_of_real(call.out, call.inputs[0], **call.attributes)
 
 
 def _r2c_reference(x: Any, *, axis: int, inverse: bool, norm: Any) -> Any:
@@ -284,12 +286,10 @@ def _c2r_infer(x: Node, *, axis: int, n: int, inverse: bool, norm: str) -> tuple
 
 
 def _c2r_kernel(call: LocalCall) -> Callable[[], object]:
-    import torch
+    from magmath.kernels import fourier
 
-    function = torch.fft.irfft if call.attributes["inverse"] else torch.fft.hfft
-    (x,), out, n = call.inputs, call.out, call.attributes["n"]
-    axis, norm = call.attributes["axis"], call.attributes["norm"]
-    return lambda: function(x, n=n, dim=axis, norm=norm, out=out)
+    attributes = {name: value for name, value in call.attributes.items() if name != "n"}
+    return fourier.transform_to_real(call.out, call.inputs[0], **attributes)
 
 
 def _c2r_reference(x: Any, *, axis: int, n: int, inverse: bool, norm: Any) -> Any:

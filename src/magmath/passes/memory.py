@@ -2,9 +2,9 @@
 
 A redistribution that only narrows is a view, and so is a slice. What is gathered by workers that
 share memory is computed directly in the shared copy. An output with a target is computed in the
-target's storage where that is safe, and a product that others are added to in that of their sum. An
-element-wise result takes the place of an operand that dies. Everything else gets its own place in
-the program's arena, from its first to its last use.
+target's storage where that is safe, and what is added to, or transformed in place, where the
+result will lie. An element-wise result takes the place of an operand that dies. Everything else
+gets its own place in the program's arena, from its first to its last use.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def memory(graph: Graph, schedule: Schedule) -> Storage:
             storage.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])
     _outputs(graph, schedule, storage)
     _windows(schedule, storage, set(graph.outputs))
-    _accumulated(graph, storage)
+    _computed_inside(graph, schedule, storage)
     _in_place(graph, schedule, storage)
     return storage
 
@@ -102,7 +102,7 @@ def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
         return True
     if any(_layout(writer.inputs[i]) != _layout(writer) for i in reading):
         return False
-    if writer.operation.elementwise:
+    if writer.operation.elementwise or writer.operation.in_place:
         return all(writer.inputs[i].shape == writer.shape for i in reading)
     if writer.operation.updates:
         return reading == [0]
@@ -123,17 +123,36 @@ def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
                 storage.alias[source] = node
 
 
-def _accumulated(graph: Graph, storage: Storage) -> None:
-    """What a product is accumulated onto is computed where the result lies."""
+def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+    """What a product is accumulated onto, and what is transformed in place, is computed where the
+    result will lie, if nothing else reads it."""
     users = users_of(graph.nodes)
     kept = set(graph.roots)
     for node in graph.nodes:
-        if node.name != "gemm" or not node.attributes["accumulate"]:
+        operand = _rewritten(node)
+        if operand is None or storage.root(node).is_leaf:
             continue
+        shut = operand in kept or operand in storage.alias or operand in storage.window
+        again = operand in schedule.invariant and node not in schedule.invariant
+        if not (shut or again) and users[operand] == [node] and operand.layout == node.layout:
+            storage.alias[operand] = node
+
+
+def _rewritten(node: Node) -> Node | None:
+    """The operand that a node could find in its own place, if the operand is computed there."""
+    if node.operation.in_place:
+        operand = node.inputs[0]
+        computed = not operand.is_leaf and operand.name != "constant"
+        return operand if computed and _alike(operand, node) else None
+    if node.name == "gemm" and node.attributes["accumulate"]:
         onto = node.inputs[-2]
-        computed = onto.name == "gemm" and onto not in kept and onto not in storage.alias
-        if computed and users[onto] == [node] and onto.layout == node.layout:
-            storage.alias[onto] = node
+        return onto if onto.name == "gemm" else None
+    return None
+
+
+def _alike(x: Node, y: Node) -> bool:
+    """True for nodes whose values take the same memory."""
+    return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
 
 
 def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
@@ -150,15 +169,16 @@ def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
         last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
     for node in schedule.order:
         fixed = node in storage.alias or node in kept or node in storage.window
-        if not (node.operation.elementwise or node.operation.updates) or fixed:
+        operation = node.operation
+        if fixed or not (operation.elementwise or operation.in_place or operation.updates):
             continue
-        for x in node.inputs if node.operation.elementwise else node.inputs[:1]:
+        for x in node.inputs[:1] if operation.updates else node.inputs:
             root = storage.root(x)
-            if node.operation.updates and any(storage.root(v) is root for v in node.inputs[1:]):
+            if operation.updates and any(storage.root(v) is root for v in node.inputs[1:]):
                 break
             private = not (root.is_leaf or root in kept or root in storage.window)
-            same = (root.shape, root.dtype, root.layout) == (node.shape, node.dtype, node.layout)
-            if private and same and root.name != "constant" and last[root] <= position[node]:
+            same = _alike(root, node) and root.name != "constant"
+            if private and same and last[root] <= position[node]:
                 storage.alias[node] = x
                 last[root] = last[node]
                 break

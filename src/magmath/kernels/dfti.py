@@ -1,0 +1,173 @@
+"""Fourier transforms by Intel's MKL, called where torch brings it: on memory in any strides.
+
+`torch.fft` hides its library behind tensors of its own: it computes into new memory, most often
+transposed, and copies the result to where it is wanted. The routines themselves (Intel's "Discrete
+Fourier Transform Interface") read and write in any strides, in place if wanted, and scale.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
+
+import torch
+from torch import Tensor
+
+Call = Callable[[], object]
+
+CALL_ELEMENTS = 4096
+"""The least elements of a call, where there are many: those of torch's own copies cost more."""
+_MOST_AXES = 7
+_PRECISION = {torch.float32: "s", torch.float64: "d", torch.complex64: "s", torch.complex128: "d"}
+
+# what a descriptor says, in the numbers of mkl_dfti.h
+_FORWARD_SCALE, _BACKWARD_SCALE, _COUNT, _STORAGE, _PLACEMENT = 4, 5, 7, 10, 11
+_STRIDES, _DISTANCES = (12, 13), (14, 15)
+_COMPLEX, _REAL = 32, 33
+_COMPLEX_STORAGE = 39
+_IN_PLACE, _OUT_OF_PLACE = 43, 44
+
+
+def routine(
+    out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, scale: float
+) -> list[Call]:
+    """Ready calls that transform x over some axes into `out`, which may be x itself.
+
+    x and out are complex and of one shape, or one is real and the other holds the first n // 2 + 1
+    coefficients along the only axis. Empty where MKL is not there, cannot do it, or would be
+    called for too little at a time.
+    """
+    library = _library() if out.device.type == "cpu" else None
+    if library is None or not out.numel() or len(axes) > _MOST_AXES or x.is_conj() or x.is_neg():
+        return []
+    batch = _batch(out, x, axes)
+    inner = max(batch, key=lambda b: b.count, default=_Batch(1, 0, 0))
+    places = _places([b for b in batch if b is not inner])
+    if len(places) > 1 and out.numel() < len(places) * CALL_ELEMENTS:
+        return []
+    in_place = same(out, x)
+    real = not (x.is_complex() and out.is_complex())
+    extents = [max(out.shape[d], x.shape[d]) for d in axes]
+    plan = _Descriptor(library, _PRECISION[x.dtype], _REAL if real else _COMPLEX, extents)
+    plan.set(_PLACEMENT, ctypes.c_int(_IN_PLACE if in_place else _OUT_OF_PLACE))
+    plan.set(_STORAGE, ctypes.c_int(_COMPLEX_STORAGE))
+    for setting, tensor in zip(_STRIDES, (x, out), strict=True):
+        plan.set(setting, _longs([0, *[tensor.stride(d) for d in axes]]))
+    for setting, step in zip(_DISTANCES, (inner.x_step, inner.out_step), strict=True):
+        plan.set(setting, ctypes.c_long(step))
+    plan.set(_COUNT, ctypes.c_long(inner.count))
+    plan.set(_BACKWARD_SCALE if inverse else _FORWARD_SCALE, ctypes.c_double(scale))
+    plan.commit()
+    return [
+        plan.call(inverse, (x, x_at)) if in_place else plan.call(inverse, (x, x_at), (out, out_at))
+        for x_at, out_at in places
+    ]
+
+
+def same(x: Tensor, y: Tensor) -> bool:
+    """True for two tensors of the same elements in memory."""
+    return (x.data_ptr(), x.stride(), x.dtype) == (y.data_ptr(), y.stride(), y.dtype)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A dimension of a batch: how many, and how far apart in the operand and in the result."""
+
+    count: int
+    x_step: int
+    out_step: int
+
+
+def _batch(out: Tensor, x: Tensor, axes: Sequence[int]) -> list[_Batch]:
+    """The other dimensions; those that follow one another in memory are taken together."""
+    found: list[_Batch] = []
+    rest = [d for d in range(x.ndim) if d not in axes and x.shape[d] > 1]
+    for d in sorted(rest, key=out.stride):
+        count, steps = x.shape[d], (x.stride(d), out.stride(d))
+        last = found[-1] if found else None
+        if last and steps == (last.count * last.x_step, last.count * last.out_step):
+            found[-1] = _Batch(last.count * count, last.x_step, last.out_step)
+        else:
+            found.append(_Batch(count, *steps))
+    return found
+
+
+def _places(batch: Sequence[_Batch]) -> list[tuple[int, int]]:
+    """Where each part of a batch begins in the operand and in the result, in elements."""
+    return [
+        (
+            sum(i * b.x_step for i, b in zip(index, batch, strict=True)),
+            sum(i * b.out_step for i, b in zip(index, batch, strict=True)),
+        )
+        for index in product(*[range(b.count) for b in batch])
+    ]
+
+
+def _longs(values: Sequence[int]) -> ctypes.Array[ctypes.c_long]:
+    return (ctypes.c_long * len(values))(*values)
+
+
+class _Descriptor:
+    """A transform that the library has planned; freed with the last call of it."""
+
+    def __init__(
+        self, library: ctypes.CDLL, precision: str, domain: int, extents: Sequence[int]
+    ) -> None:
+        self._library = library
+        self._handle = ctypes.c_void_p()
+        handle, kind = ctypes.byref(self._handle), ctypes.c_int(domain)
+        if len(extents) == 1:
+            create = getattr(library, f"DftiCreateDescriptor_{precision}_1d")
+            self._check(create(handle, kind, ctypes.c_long(extents[0])))
+        else:
+            create = getattr(library, f"DftiCreateDescriptor_{precision}_md")
+            self._check(create(handle, kind, ctypes.c_long(len(extents)), _longs(extents)))
+        weakref.finalize(self, library.DftiFreeDescriptor, handle).atexit = False
+
+    def set(self, setting: int, value: object) -> None:
+        """Say something about the transform."""
+        self._check(self._library.DftiSetValue(self._handle, ctypes.c_int(setting), value))
+
+    def commit(self) -> None:
+        """Have the library plan it."""
+        self._check(self._library.DftiCommitDescriptor(self._handle))
+
+    def call(self, inverse: bool, *places: tuple[Tensor, int]) -> Call:
+        """A ready call on tensors, each from an element on: in place, or from one to another."""
+        function = (
+            self._library.DftiComputeBackward if inverse else self._library.DftiComputeForward
+        )
+        addresses = [ctypes.c_void_p(x.data_ptr() + at * x.element_size()) for x, at in places]
+        return partial(self._run, function, addresses, places)
+
+    def _run(self, function: Callable[..., int], addresses: Sequence[object], kept: object) -> None:
+        """Compute; addresses keep no tensor alive, so those are given too."""
+        self._check(function(self._handle, *addresses))
+
+    def _check(self, status: int) -> None:
+        if status:
+            message = self._library.DftiErrorMessage(ctypes.c_long(status)).decode()
+            raise RuntimeError(f"MKL could not compute a Fourier transform: {message}")
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """The library in which torch brings MKL; None where there is no DFTI in it."""
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    try:
+        library = ctypes.CDLL(os.path.join(folder, "libtorch_cpu.so"))
+        kinds = [
+            f"CreateDescriptor_{precision}_{form}" for precision in "sd" for form in ("1d", "md")
+        ]
+        for name in (*kinds, "SetValue", "CommitDescriptor", "ComputeForward", "ComputeBackward"):
+            getattr(library, f"Dfti{name}").restype = ctypes.c_long
+        library.DftiFreeDescriptor.restype = ctypes.c_long
+        library.DftiErrorMessage.restype = ctypes.c_char_p
+    except (OSError, AttributeError):
+        return None
+    return library
