@@ -454,6 +454,7 @@ def _fft_twiddle(dice: Dice) -> Case:
     shape = dice.shape(2, extents=(1, 6))
     attributes = {
         "axis": dice.draw(st.integers(0, len(shape) - 2)),
+        "n": dice.draw(st.integers(1, 40)),
         "inverse": dice.draw(st.booleans()),
     }
     return Case((dice.numbers(shape, "count"),), attributes)

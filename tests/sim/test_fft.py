@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current, engine_of
 from magmath.array.array import Array
-from magmath.graph import Graph
+from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.layout.rule import Rule
 from magmath.passes.pipeline import run
+from magmath.passes.place import _Placing
 from operation_bodies import leaf, placements
 
 found = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -178,20 +181,51 @@ def test_what_is_transformed_last_arrives_where_the_result_lies() -> None:
         assert planned.storage.alias == {last.inputs[0]: last}
 
 
+LONG = [((64 * 66,), 0), ((64 * 65,), 0), ((65 * 68,), 0), ((2, 65 * 67, 3), 1)]
+"""Of even and odd numbers of rows and of columns."""
+
+
+@contextmanager
+def in_four_steps() -> Iterator[None]:
+    """Within, what can be computed in four steps is, however small it is."""
+    asked, placed = [], _Placing._tried
+
+    def tried(self: _Placing, node: Node, way: Node) -> _Placing:
+        state = placed(self, node, way)
+        if node.name.startswith("fft") and way is not node:
+            asked.append(node.name)
+            state.cost -= 10**12
+        return state
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Placing, "_tried", tried)
+        yield
+    assert asked
+
+
 @pytest.mark.parametrize("kind", ["shared", "messages"])
-@pytest.mark.parametrize("inverse", [False, True])
-@pytest.mark.parametrize(("shape", "axis"), [((1 << 18,), 0), ((3, 5 * 4096 * 3, 2), 1)])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "ihfft", "irfft", "hfft"])
+@pytest.mark.parametrize(("shape", "axis"), LONG)
 def test_a_long_axis_is_transformed_in_four_steps(
-    kind: str, inverse: bool, shape: tuple[int, ...], axis: int
+    kind: str, name: str, shape: tuple[int, ...], axis: int
 ) -> None:
-    with current(kind, 4):
-        values = numbers(shape, "complex128")
+    real, to_real = name in REAL, name in ("irfft", "hfft")
+    held = (*shape[:axis], shape[axis] // 2 + 1, *shape[axis + 1 :]) if to_real else shape
+    values = numbers(held, "float64" if real else "complex128")
+    options = {"n": shape[axis]} if to_real else {}
+    with current(kind, 4), in_four_steps():
         x = mm.asarray(values, layout=Layout.split(axis))
-        name = "ifft" if inverse else "fft"
-        result = getattr(mm.fft, name)(x, axis=axis, norm="ortho")
-        if kind == "messages" and len(shape) == 1:  # where a gather is dear
-            assert "fft_twiddle" in str(result.explain())
-        check_close(result, getattr(np.fft, name)(values, axis=axis, norm="ortho"))
+        result = getattr(mm.fft, name)(x, axis=axis, norm="ortho", **options)
+        assert "fft_twiddle" in str(result.explain())
+        check_close(result, getattr(np.fft, name)(values, axis=axis, norm="ortho", **options))
+
+
+@pytest.mark.parametrize("name", ["fft", "rfft"])
+def test_four_steps_are_taken_where_a_gather_is_dear(name: str) -> None:
+    with current("messages", 4):
+        values = numbers((1 << 18,), "float32" if name == "rfft" else "complex64")
+        result = getattr(mm.fft, name)(mm.asarray(values, layout=Layout.split(0)))
+        assert "fft_twiddle" in str(result.explain())
 
 
 # bad input --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 from magmath.bench import (
     collectives,
     elementwise,
+    fft,
     gemm,
     layers,
     linalg,
@@ -28,6 +29,7 @@ BENCHES: dict[str, Bench] = {
         scaling.BENCH,
         collectives.BENCH,
         gemm.BENCH,
+        fft.BENCH,
         redistribute.BENCH,
         elementwise.BENCH,
         linalg.BENCH,

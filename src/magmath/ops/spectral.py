@@ -25,20 +25,20 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import call, multiply, where
+from magmath.ops.four_steps import (
+    Transform,
+    four_steps,
+    four_steps_of_real,
+    four_steps_to_real,
+    rows_of,
+)
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import permute, reshape
-from magmath.ops.rules import flops_per_element, letters_except, pointwise_axes
+from magmath.ops.rules import letters_except
 
 COMPLEX_OF = {float32: complex64, float64: complex128}
 REAL_OF = {complex64: float32, complex128: float64}
 NORMS = ("backward", "ortho", "forward")
 """Where the factor 1/n stands: in the inverse transform, as 1/√n in both, or in the forward one."""
-SHORTEST = 64
-"""The least length of a transform that a long one is made of."""
-TWIDDLE_UNIT = 64
-"""How many neighbouring columns have factors that are made of one, where they are neighbours."""
-TWIDDLE_BLOCK = 1 << 18
-"""Factors made at a time: they stay in the second cache."""
 
 
 def _check(name: str, x: Node, types: Sequence[DType], axes: Sequence[int], norm: str) -> None:
@@ -98,7 +98,10 @@ def _c2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     is split: in four steps."""
     axes, (layout,) = node.attributes["axes"], layouts
     if len(axes) == 1:
-        return _four_steps(node, axes[0]) if layout.splits[axes[0]] is not None else []
+        if layout.splits[axes[0]] is None:
+            return []
+        inverse = node.attributes["inverse"]
+        return four_steps(node.inputs[0], axes[0], _along(node), inverse)
     split = tuple(d for d in axes if layout.splits[d] is not None) or axes[:1]
     whole = tuple(d for d in axes if d not in split)
     alone = [(d,) for d in split]
@@ -116,22 +119,10 @@ def _in_turn(node: Node, groups: Sequence[tuple[int, ...]]) -> Node:
     return result
 
 
-def _four_steps(node: Node, axis: int) -> list[Node]:
-    """A long axis as a matrix of rows: transforms of its columns, factors, transforms of its rows,
-    and a transposition (Bailey, "FFTs in external or hierarchical memory", 1990). Each worker has
-    its part of the work, and nobody needs the whole axis."""
-    x, n = node.inputs[0], node.shape[axis]
-    rows = next(m for m in range(math.isqrt(n), 0, -1) if n % m == 0)
-    if rows < SHORTEST:
-        return []
-    matrix = reshape(x, (*x.shape[:axis], rows, n // rows, *x.shape[axis + 1 :]))
-    columns = apply(FFT, matrix, line=node.line, **{**node.attributes, "axes": (axis,)})
-    inverse = node.attributes["inverse"]
-    turned = apply(TWIDDLE, columns, line=node.line, axis=axis, inverse=inverse)
-    result = apply(FFT, turned, line=node.line, **{**node.attributes, "axes": (axis + 1,)})
-    order = list(range(result.ndim))
-    order[axis : axis + 2] = axis + 1, axis
-    return [reshape(permute(result, tuple(order)), x.shape)]
+def _along(node: Node) -> Transform:
+    """The complex transform along one axis, with a node's direction and scale."""
+    kept = {name: node.attributes[name] for name in ("inverse", "norm")}
+    return lambda x, axis: apply(FFT, x, line=node.line, axes=(axis,), **kept)
 
 
 FFT: Operation = Operation(
@@ -155,69 +146,6 @@ def fft(x: Node, axes: tuple[int, ...], *, inverse: bool, norm: str) -> Node:
     if not axes:
         return x
     return apply(FFT, x, axes=axes, inverse=inverse, norm=norm)
-
-
-# the factors between the transforms of columns and rows -------------------------------------------
-
-
-def _twiddle_infer(x: Node, *, axis: int, inverse: bool) -> tuple[Shape, DType]:
-    _check("fft_twiddle", x, (complex64, complex128), (axis, axis + 1), "backward")
-    return x.shape, x.dtype
-
-
-def _twiddle_kernel(call: LocalCall) -> Callable[[], object]:
-    """The factors of a row are products of a few: of every so many columns, and of the columns
-    between, so that hardly any need an exponential function."""
-    import torch
-
-    (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
-    n, sign = call.shape[axis] * call.shape[axis + 1], 1.0 if call.attributes["inverse"] else -1.0
-    rows, columns = (
-        torch.as_tensor(call.tile[d].indices(), device=out.device) for d in (axis, axis + 1)
-    )
-    count = len(columns)
-    unit = TWIDDLE_UNIT if count and int(columns[-1] - columns[0]) == count - 1 else 1
-    coarse, fine = columns[::unit], torch.arange(unit, device=out.device)
-    behind = (1,) * (out.ndim - axis - 2)
-    block = max(1, TWIDDLE_BLOCK // max(1, count))
-    memory = out.new_empty((block, len(coarse), unit))
-
-    def powers(exponents: torch.Tensor) -> torch.Tensor:
-        angles = (exponents % n).to(torch.float64) * (sign * 2.0 * math.pi / n)
-        return torch.complex(angles.cos(), angles.sin()).to(out.dtype)
-
-    def run() -> None:
-        for start in range(0, len(rows), block):
-            some = rows[start : start + block, None]
-            factors = memory[: len(some)]
-            torch.mul(powers(some * coarse)[:, :, None], powers(some * fine)[:, None], out=factors)
-            lines = factors.flatten(1)[:, :count]
-            part = (slice(None),) * axis + (slice(start, start + len(some)),)
-            torch.mul(x[part], lines.reshape((*lines.shape, *behind)), out=out[part])
-
-    return run
-
-
-def _twiddle_reference(x: Any, *, axis: int, inverse: bool) -> Any:
-    rows, columns = x.shape[axis : axis + 2]
-    power = np.outer(np.arange(rows), np.arange(columns)) % (rows * columns)
-    factors = np.exp((2j if inverse else -2j) * np.pi * power / (rows * columns))
-    return (x * factors.reshape((rows, columns, *(1,) * (x.ndim - axis - 2)))).astype(x.dtype)
-
-
-TWIDDLE: Operation = Operation(  # element (j, k) of a matrix times exp(∓2πi·j·k / size)
-    name="fft_twiddle",
-    infer=_twiddle_infer,
-    axes=pointwise_axes,
-    reduction=None,
-    vjp=lambda node, g: (apply(TWIDDLE, g, **node.attributes),),
-    kernel=_twiddle_kernel,
-    native=None,
-    reference=_twiddle_reference,
-    flops=flops_per_element(10),
-    efficiency=_efficiency,
-    in_place=True,
-)
 
 
 # real to complex --------------------------------------------------------------------------------
@@ -253,7 +181,19 @@ def _r2c_vjp(node: Node, g: Node) -> Gradients:
     return (apply(FFT_TO_REAL, half, n=n, **node.attributes),)
 
 
-FFT_OF_REAL = Operation(
+def _r2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+    """Of an axis that is split: in four steps."""
+    x, axis, inverse = node.inputs[0], node.attributes["axis"], node.attributes["inverse"]
+    if layouts[0].splits[axis] is None:
+        return []
+
+    def first(matrix: Node, axis: int) -> Node:
+        return apply(FFT_OF_REAL, matrix, line=node.line, **{**node.attributes, "axis": axis})
+
+    return four_steps_of_real(x, axis, first, _along(node), inverse)
+
+
+FFT_OF_REAL: Operation = Operation(
     name="fft_r2c",
     infer=_r2c_infer,
     axes=_one_axis,
@@ -264,6 +204,7 @@ FFT_OF_REAL = Operation(
     reference=_r2c_reference,
     flops=_fft_flops,
     efficiency=_efficiency,
+    ways=_r2c_ways,
 )
 
 
@@ -303,7 +244,20 @@ def _c2r_vjp(node: Node, g: Node) -> Gradients:
     return (where(edges, spectrum, multiply(spectrum, constant(2.0, spectrum.dtype))),)
 
 
-FFT_TO_REAL = Operation(
+def _c2r_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+    """Of an axis that is split: in four steps."""
+    axis, n, inverse = (node.attributes[name] for name in ("axis", "n", "inverse"))
+    if layouts[0].splits[axis] is None:
+        return []
+
+    def last(matrix: Node, axis: int) -> Node:
+        attributes = {**node.attributes, "axis": axis, "n": rows_of(n)}
+        return apply(FFT_TO_REAL, matrix, line=node.line, **attributes)
+
+    return four_steps_to_real(node.inputs[0], axis, n, _along(node), last, inverse)
+
+
+FFT_TO_REAL: Operation = Operation(
     name="fft_c2r",
     infer=_c2r_infer,
     axes=_one_axis,
@@ -314,6 +268,7 @@ FFT_TO_REAL = Operation(
     reference=_c2r_reference,
     flops=_fft_flops,
     efficiency=_efficiency,
+    ways=_c2r_ways,
 )
 
 
@@ -332,4 +287,4 @@ def _edges(spectrum: Node, axis: int, n: int) -> Node:
     )
 
 
-OPERATIONS = {record.name: record for record in (FFT, TWIDDLE, FFT_OF_REAL, FFT_TO_REAL)}
+OPERATIONS = {record.name: record for record in (FFT, FFT_OF_REAL, FFT_TO_REAL)}
