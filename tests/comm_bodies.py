@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from magmath.comm import Communicator, CountingCommunicator
 from magmath.comm.barrier import DONE, wait
+from magmath.comm.courier import Courier
 from magmath.comm.flags import Flags
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, DTypeError, MagmathError, ShapeError, WorkerLost
@@ -283,6 +285,65 @@ def symmetric_heap(comm: Communicator) -> None:
     comm.barrier()
 
 
+def two_threads(comm: Communicator) -> None:
+    """A courier's calls, on the communicator beside, never meet those of the rank's own thread,
+    whichever comes first."""
+    beside = comm.beside()
+    assert beside is not None
+    assert (beside.rank, beside.size, beside.shares_memory) == (
+        comm.rank,
+        comm.size,
+        comm.shares_memory,
+    )
+    courier = Courier(beside)
+    rng = np.random.default_rng([9, comm.rank])
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+    def ring(other: Communicator, value: int, out: Tensor) -> None:
+        time.sleep(float(rng.random()) * 1e-3)
+        other.barrier()
+        sent = torch.full((10_000,), value + other.rank)
+        other.exchange([(after, sent)], [(before, out)])
+
+    outs = [torch.empty(10_000, dtype=torch.int64) for _ in range(20)]
+    errands = [
+        courier.send(partial(ring, beside, 100 * step, out))
+        for step, out in enumerate(outs)
+        if step % 2
+    ]
+    for step, out in enumerate(outs):
+        if step % 2 == 0:
+            ring(comm, 100 * step, out)
+    for errand in errands:
+        errand.wait()
+        assert errand.done
+    for step, out in enumerate(outs):
+        assert (out == 100 * step + before).all()
+    courier.close()
+
+
+def failed_errand_wakes(make: Callable[[], Communicator]) -> None:
+    """What one courier cannot do wakes all the others, and their ranks' own threads."""
+    comm = make()
+    if comm.size == 1:
+        return
+    beside = comm.beside()
+    assert beside is not None
+    courier = Courier(beside)
+
+    def fail() -> None:
+        raise ValueError("mine")
+
+    errand = courier.send(fail if comm.rank == 0 else beside.barrier)
+    with pytest.raises(ValueError, match="mine") if comm.rank == 0 else pytest.raises(WorkerLost):
+        errand.wait()
+    for later in _waits().values():
+        with pytest.raises(WorkerLost):
+            later(comm)
+    courier.close()
+    comm.close()
+
+
 def no_shared_memory(comm: Communicator) -> None:
     with pytest.raises(DeviceError, match="do not share memory"):
         comm.window(100)
@@ -420,6 +481,7 @@ BODIES: tuple[Body, ...] = (
     random_exchange,
     everyone_to_everyone,
     agreement,
+    two_threads,
     refusals,
     counted,
     device_tensors,
@@ -453,9 +515,11 @@ def main() -> None:
             if comm.rank == 0:
                 print("passed", shares_memory, body.__name__, flush=True)
         comm.close()
-        abort_wakes(lambda shared=shares_memory: mpi.MPICommunicator(mpi.MPI.COMM_WORLD, shared))  # type: ignore[misc]
-        if comm.rank == 0:
-            print("passed", shares_memory, "abort_wakes", flush=True)
+        make = partial(mpi.MPICommunicator, mpi.MPI.COMM_WORLD, shares_memory)
+        for waking in (abort_wakes, failed_errand_wakes):
+            waking(make)
+            if comm.rank == 0:
+                print("passed", shares_memory, waking.__name__, flush=True)
     lost_window(mpi.MPICommunicator(mpi.MPI.COMM_WORLD))
     if communicator.rank == 0:
         print("passed True lost_window", flush=True)

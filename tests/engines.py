@@ -2,8 +2,8 @@
 
 The kinds: "inline" (the worker of this process), "planned" (the same, but small arrays are computed
 by programs too), "gpu" (the worker of this process, on CUDA), "shared" (threads that share memory),
-"messages" (threads that do not: everything moves by messages), "exact" (threads, deterministic) and
-"processes" (MPI). A pool that a failing test has closed is replaced.
+"messages" (threads that do not: everything moves by messages), "carried" (the same, and every move
+that can is made beside other work), "exact" (threads, deterministic) and "processes" (MPI). A pool that a failing test has closed is replaced.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from magmath.array import session
 from magmath.array.engine import Engine
@@ -28,6 +29,8 @@ def engine_of(kind: str, workers: int = 1) -> Engine:
         _engines[key] = Engine(start(kind, workers))
         if kind == "planned":
             _engines[key].at_once_bytes = -1
+        if kind == "carried":
+            _engines[key].environment = replace(_engines[key].environment, carried=0)
     return _engines[key]
 
 
@@ -41,7 +44,7 @@ def start(kind: str, workers: int) -> Pool:
         return start_pool(workers, launcher="threads", device="cpu")
     if kind == "exact":
         return start_pool(workers, launcher="threads", device="cpu", deterministic=True)
-    if kind == "messages":
+    if kind in ("messages", "carried"):
         return Pool(ThreadTransport(workers, WorkerOptions("cpu", 1), shares_memory=False))
     with warnings.catch_warnings():  # more workers than processors: slow, and meant
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import magmath as mm
 from layouts import layouts, meshes, shapes
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, WorkerError, WorkerLost
@@ -412,6 +414,27 @@ def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:
     with pytest.raises(MemoryError):
         pool.get(pool.put(torch.zeros(1 << 19), Layout.whole((1 << 19,), pool.mesh)))
     pool.close()
+
+
+def test_transfers_beside_other_work(no_litter: None) -> None:
+    """Between processes too: much is done while a copy is under way, and a pool that ends meanwhile
+    leaves nothing."""
+    with mm.init(2, device="cpu", threads=1) as pool:
+        y = mm.asarray(np.ones((64, 64), np.float32), layout=mm.Layout.split(0))
+        mm.evaluate(y @ y)
+        for seed in range(40):  # how much is done meanwhile is the machine's affair
+            x = mm.asarray(np.full((1 << 22,), seed, np.float32), layout=mm.Layout.split(0))
+            whole = x.replicate(wait=False)
+            for step in range(3):
+                mm.evaluate(y @ y + step)
+            assert float(whole[seed]) == seed
+            if seed and all(counters["meanwhile"] for counters in pool.stats()):
+                break
+        assert all(counters["beside"] == seed + 1 for counters in pool.stats())
+        assert all(counters["meanwhile"] for counters in pool.stats())
+        whole = (x + 1).replicate(wait=False)
+    with pytest.raises(WorkerLost):
+        pool.stats()
 
 
 def test_more_workers_than_processors_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

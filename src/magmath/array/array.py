@@ -267,13 +267,18 @@ class Array(Operators):
     def replicate(self, wait: bool = True) -> Array:
         """A copy on every worker (one per host where workers share memory).
 
-        With `wait=False` it returns at once; the copy is waited for at its first use.
+        With `wait=False` it returns at once: the workers bring the copy while they compute what you
+        ask for next, and wait for it where it is first used.
         """
         engine = session.engine()
+        if not wait:
+            evaluate(self)
         result = self.redistribute(engine.environment.whole(self.shape, shared=True))
-        evaluate(result)
         if wait:
+            evaluate(result)
             engine.wait()
+        else:
+            result.set_known(engine.redistributed(result.node, beside=True))
         return result
 
     def explain(self) -> Explanation:

@@ -156,6 +156,7 @@ class Engine:
         *,
         steps: int = 1,
         progress: Progress | None = None,
+        beside: bool = False,
     ) -> tuple[list[Data], Run]:
         """Run a program on the data of `leaves`; the outputs' data, and the run itself.
 
@@ -168,7 +169,13 @@ class Engine:
         numbers = [leaves[i].value for i in compiled.parameters]
         timed = self.recorder is not None
         run = self.pool.run(
-            compiled.identifier, handles, numbers, steps=steps, progress=progress, timed=timed
+            compiled.identifier,
+            handles,
+            numbers,
+            steps=steps,
+            progress=progress,
+            timed=timed,
+            beside=beside,
         )
         self._last = run
         if self.recorder is not None:
@@ -211,7 +218,7 @@ class Engine:
 
         Raises TracingError where they depend on arguments of a function that is being traced.
         """
-        known = {node: self._redistributed(node) for node in nodes if _is_copy(node)}
+        known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
         wanted = tuple(dict.fromkeys(node for node in nodes if node not in known))
         known |= self._computed(wanted) if wanted else {}
         return [known[node] for node in nodes]
@@ -247,7 +254,7 @@ class Engine:
             if leaf in graph.targets:
                 continue
             if make:
-                new[leaf] = self._redistributed(redistribute(leaf, layout))
+                new[leaf] = self.redistributed(redistribute(leaf, layout))
             elif (copy := self.copies.find(data_of(leaf), layout)) is not None:
                 new[leaf] = _leaf_of(copy)
         return graph.substituted(new) if new else graph
@@ -265,14 +272,15 @@ class Engine:
                 self._moves.popitem(last=False)
         return self._moves[key]
 
-    def _redistributed(self, node: Node) -> Node:
-        """The leaf of a copy of an array in another layout: one that is kept, or a new one."""
+    def redistributed(self, node: Node, *, beside: bool = False) -> Node:
+        """The leaf of a copy of an array in another layout: one that is kept, or a new one, which
+        the workers may make `beside` what they do next."""
         source, layout = data_of(node.inputs[0]), node.layout
         assert layout is not None
         copy = self.copies.find(source, layout)
         if copy is None:
             graph = self.cut(Graph((node,)))
-            (copy,), _ = self.run(self.compile(graph), graph.leaves)
+            (copy,), _ = self.run(self.compile(graph), graph.leaves, beside=beside)
             if self.environment.workers > 1:
                 self.copies.keep(source, layout, copy, self.pool.held_bytes)
         return _leaf_of(copy)

@@ -51,7 +51,8 @@ def explain_array(array: Array) -> Explanation:
         run = None if node.name == "parameter" else data_of(node).origin
         if run is None:
             return Explanation(heading=heading)
-        return explain_run(run, f"{heading}; it was computed by")
+        how = "is brought, beside what is computed meanwhile," if run.beside else "was computed"
+        return explain_run(run, f"{heading}; it {how} by")
     graph = engine.with_copies(engine.cut(Graph((node,))), make=False)
     choices = describe_choices(graph, engine.environment)
     return explain_program(engine.compile(graph).program, engine.environment, choices=choices)

@@ -66,6 +66,15 @@ class Communicator(ABC):
         """The largest of the small integers, at least 0, that the ranks call it with."""
 
     @abstractmethod
+    def beside(self) -> Communicator | None:
+        """The same ranks once more, for another thread of each; None where the engine lets only one
+        thread of a process call it.
+
+        Collective. The calls of the two do not meet each other; an abort of either wakes both. It
+        has no windows. Close it before this one.
+        """
+
+    @abstractmethod
     def abort(self) -> None:
         """Wake every rank: what they wait for, or call next, raises WorkerLost. Never waits."""
 

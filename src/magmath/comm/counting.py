@@ -52,6 +52,10 @@ class CountingCommunicator(Communicator):
         self._count("agree")
         return self._inner.agree(value)
 
+    def beside(self) -> Communicator | None:
+        self._count("beside")
+        return self._inner.beside()
+
     def abort(self) -> None:
         self._inner.abort()
 

@@ -33,10 +33,13 @@ _LOOK = 0.1  # seconds between two looks at the abort flag, which compiled code 
 class LocalGroup:
     """`size` ranks in one process; each thread takes its `communicator(rank)`.
 
-    With `shares_memory=False`, windows are refused and all data moves by messages.
+    With `shares_memory=False`, windows are refused and all data moves by messages. `first`: the
+    group that this one is beside.
     """
 
-    def __init__(self, size: int, shares_memory: bool = True) -> None:
+    def __init__(
+        self, size: int, shares_memory: bool = True, first: LocalGroup | None = None
+    ) -> None:
         if size < 1:
             raise ShapeError(f"LocalGroup needs 1 or more ranks, not {size}")
         self.size = size
@@ -46,6 +49,7 @@ class LocalGroup:
         self._change = threading.Condition()
         self._mail: defaultdict[tuple[int, int], deque[_Parcel]] = defaultdict(deque)
         self._windows: dict[int, _Window] = {}
+        self._family: list[LocalGroup] = [self] if first is None else first._family
         self._ranks = [_LocalCommunicator(self, rank) for rank in range(size)]
 
     def communicator(self, rank: int) -> Communicator:
@@ -53,10 +57,20 @@ class LocalGroup:
         return self._ranks[rank]
 
     def abort(self) -> None:
-        """Wake every rank with WorkerLost."""
-        self.flags[ABORT] = 1
+        """Wake every rank with WorkerLost, in this group and those beside it."""
+        for group in list(self._family):
+            group.flags[ABORT] = 1
+            with group._change:
+                group._change.notify_all()
+
+    def beside(self, number: int) -> LocalGroup:
+        """The `number`-th group of the same ranks beside this one, from 1."""
         with self._change:
-            self._change.notify_all()
+            while len(self._family) <= number:
+                sibling = LocalGroup(self.size, self.shares_memory, self)
+                sibling.flags[ABORT] = self.flags[ABORT]
+                self._family.append(sibling)
+            return self._family[number]
 
     def window(self, call: int, nbytes: int) -> list[Tensor]:
         """The buffers of the ranks' `call`-th window; the first to ask allocates them."""
@@ -131,6 +145,7 @@ class _LocalCommunicator(Communicator):
         self._group = group
         self._turn = 0
         self._calls = 0
+        self._siblings = 0
         self._meet: SpinBarrier | None = None
         self._shared: SharedCollectives | None = None
         if group.size > 1:
@@ -167,6 +182,10 @@ class _LocalCommunicator(Communicator):
             check_alive(self._group.flags)
             return value
         return self._meet.agree(value)
+
+    def beside(self) -> Communicator:
+        self._siblings += 1
+        return self._group.beside(self._siblings).communicator(self.rank)
 
     def abort(self) -> None:
         self._group.abort()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
@@ -70,6 +71,8 @@ _PAGE = 4096
 _EMPTY = bytearray()
 _NOWHERE = (0, 0)
 _LOOKS = 200  # looks at MPI before the processor is yielded at each
+_YIELDS = 2000  # looks at MPI before it is left alone for a moment at each
+_NAP = 5e-5  # seconds
 _ALARM_EVERY = 16  # looks at MPI for one look at the alarm of other hosts
 
 _abandoned: list[object] = []
@@ -84,7 +87,7 @@ def world(shares_memory: bool = True) -> MPICommunicator:
     MPI is left when the process exits: in good order if the communicator was closed; else it is
     aborted, so that the other ranks do not wait.
     """
-    MPI.Init_thread(MPI.THREAD_FUNNELED)
+    MPI.Init_thread(MPI.THREAD_MULTIPLE)  # what lies beside the first serves another thread
     _remove_files(MPI.COMM_WORLD)
     communicator = MPICommunicator(MPI.COMM_WORLD, shares_memory)
     atexit.register(_leave, communicator)
@@ -95,7 +98,12 @@ def world(shares_memory: bool = True) -> MPICommunicator:
 class MPICommunicator(Communicator):
     """The processes of an MPI communicator, seen from one of them. Making it is collective."""
 
-    def __init__(self, comm: MPI.Intracomm, shares_memory: bool = True) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        shares_memory: bool = True,
+        first: MPICommunicator | None = None,
+    ) -> None:
         memory = _common_flags(comm) if shares_memory else None
         super().__init__(comm.rank, comm.size, memory is not None)
         self._flags = new_flags(1) if memory is None else memory
@@ -105,6 +113,8 @@ class MPICommunicator(Communicator):
         self._calls = 0
         self._turn = 0
         self.closed = False
+        self._family: list[MPICommunicator] = [] if first is None else first._family
+        self._family.append(self)
         self._meet = SpinBarrier(self._flags, self.rank, self.size)
         self._shared = SharedCollectives(self._meet, self.window, self._show)
         self._messages = MessageCollectives(self.rank, self.size, self._exchange)
@@ -145,8 +155,17 @@ class MPICommunicator(Communicator):
         starts = [rank * stride for rank in range(self.size)]
         return [torch.from_numpy(whole[start : start + nbytes]) for start in starts]
 
+    def beside(self) -> MPICommunicator | None:
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE and not self.shares_memory:
+            return None
+        return MPICommunicator(self._comm, self.shares_memory, self)
+
     def abort(self) -> None:
-        if self.aborted:
+        for communicator in self._family:
+            communicator._wake()
+
+    def _wake(self) -> None:
+        if self.aborted or self.closed:
             return
         self._flags[ABORT] = 1
         if not self.shares_memory:
@@ -230,7 +249,9 @@ class MPICommunicator(Communicator):
             if self.aborted:
                 _abandoned.extend([requests, buffers])
                 raise lost()
-            if looks > _LOOKS:
+            if looks > _YIELDS:
+                time.sleep(_NAP)
+            elif looks > _LOOKS:
                 os.sched_yield()
 
     def _exchange(

@@ -20,6 +20,8 @@ class Environment:
     memory             bytes that a worker may hold, or None
     workspace          bytes of moved operands that an operation should need on a worker at a time,
                        where it can be computed in parts
+    carried            bytes of a tile from which on it is worth another thread's while to send and
+                       receive it, where memory is not shared
     """
 
     mesh: Mesh
@@ -30,6 +32,7 @@ class Environment:
     bandwidth: float = 1e10
     memory: int | None = None
     workspace: int = PANEL_BYTES
+    carried: int = 1 << 16
 
     @property
     def workers(self) -> int:

@@ -27,5 +27,6 @@ def run(graph: Graph, environment: Environment) -> Planned:
     graph = simplify(graph)
     graph = place(graph, environment)
     graph = fuse(graph)
-    order = schedule(graph)
+    several = environment.workers > 1 and not environment.shares_memory
+    order = schedule(graph, environment.workspace if several else 0)
     return Planned(graph, order, memory(graph, order))

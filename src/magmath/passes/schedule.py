@@ -5,12 +5,15 @@ before it: reading what another worker has just written takes one more. Nodes ar
 so that all that can be computed before a meeting is, and one meeting serves many transfers. Within
 a level, updates come as early as they can, and a leaf's storage is overwritten only after its
 last reader. What no step changes is computed first: a loop over steps computes it once.
+
+Where workers share no memory there are no meetings, but messages, which take their time. They are
+sent as early as there is something to send, and other work is done until they are needed.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,8 +37,12 @@ class Schedule:
     invariant: frozenset[Node]
 
 
-def schedule(graph: Graph) -> Schedule:
-    """An order that respects data, overwritten storage and meetings."""
+def schedule(graph: Graph, workspace: int = 0) -> Schedule:
+    """An order that respects data, overwritten storage and meetings.
+
+    `workspace`: bytes of a worker that may be on their way before they are needed, where transfers
+    are messages and can be under way beside other work.
+    """
     targets = {n: t for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None}
     depth = _depths(graph)
     nodes = topological(sorted(graph.roots, key=depth.__getitem__), depth=depth)
@@ -60,7 +67,10 @@ def schedule(graph: Graph) -> Schedule:
     last = max(levels.values(), default=0)
     levels.update({node: last for node in targets if _copies_to_all(node)})
     levels.update(dict.fromkeys(invariant, -1))
-    return Schedule(_ordered(nodes, after, position, levels), frozenset(late), invariant)
+    order = _ordered(nodes, after, position, levels)
+    if workspace:
+        order = _early(order, after, workspace, len(invariant))
+    return Schedule(order, frozenset(late), invariant)
 
 
 def _copies_to_all(node: Node) -> bool:
@@ -182,3 +192,34 @@ def _ordered(
             if waiting[follower] == 0:
                 heapq.heappush(ready, (level[follower], position[follower], follower))
     return order
+
+
+def _early(
+    order: list[Node], after: Mapping[Node, set[Node]], workspace: int, invariant: int
+) -> list[Node]:
+    """The order with transfers between workers as early as what they need is there, while no more
+    than `workspace` bytes wait to be used. The first `invariant` nodes stay in front."""
+    staying = [node for node in order if not _crosses(node)]
+    fixed = sum(not _crosses(node) for node in order[:invariant])
+    place = {node: i for i, node in enumerate(staying)}
+    gap: dict[Node, int] = {}  # of a transfer: the number of staying nodes before it
+    waiting = [0] * (len(staying) + 1)  # bytes that have come, in each gap
+    passed = 0
+    for number, node in enumerate(order):
+        if node in place:
+            passed += 1
+            continue
+        needed = [gap[x] if x in gap else place[x] + 1 for x in after[node]]
+        first = max([0 if number < invariant else fixed, *needed])
+        assert node.layout is not None
+        nbytes = node.layout.max_local_size * node.dtype.itemsize
+        begin = passed
+        while begin > first and waiting[begin - 1] + nbytes <= workspace:
+            begin -= 1
+            waiting[begin] += nbytes
+        gap[node] = begin
+    begun: defaultdict[int, list[Node]] = defaultdict(list)
+    for node, number in gap.items():
+        begun[number].append(node)
+    gaps = range(len(staying) + 1)
+    return [node for i in gaps for node in (*begun[i], *staying[i : i + 1])]

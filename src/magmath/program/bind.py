@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from magmath.memory.tensors import to_torch
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 from magmath.program.logical import as_node, logical_calls
-from magmath.program.move import bind_move
+from magmath.program.move import Carried, bind_move
 
 if TYPE_CHECKING:
     from magmath.program.execute import Context
@@ -32,20 +32,34 @@ Ready = Callable[[], object]
 class Calls:
     """Ready calls in order, and for each the user's line that it comes from."""
 
-    __slots__ = ("_finish", "_instructions", "_positions", "_ready")
+    __slots__ = ("_carried", "_finish", "_instructions", "_positions", "_ready")
 
     def __init__(self, first: int, instructions: Sequence[Instruction], tensors: Tensors) -> None:
         self._ready: list[Ready] = []
         self._instructions: list[Instruction] = []
         self._positions: list[int] = []
+        self._carried: list[Carried] = []
         device = tensors.context.device
         self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
+        due: list[tuple[int, int, Move, Carried]] = []  # the last position that it may be beside
         for position, instruction in enumerate(instructions, start=first):
             with _blaming(instruction):
-                ready = _ready(instruction, tensors)
-            self._ready += ready
-            self._instructions += [instruction] * len(ready)
-            self._positions += [position] * len(ready)
+                carried = _carried(instruction, tensors)
+                ready = _ready(instruction, tensors) if carried is None else (carried.begin,)
+            self._add(ready, instruction, position)
+            if carried is not None and isinstance(instruction, Move):
+                self._carried.append(carried)
+                due.append((position + instruction.beside, position, instruction, carried))
+            last = position + 1 == first + len(instructions)
+            for entry in [entry for entry in due if last or entry[0] <= position]:
+                _, began, move, under_way = entry
+                self._add((under_way.wait,), move, began)
+                due.remove(entry)
+
+    def _add(self, ready: Sequence[Ready], instruction: Instruction, position: int) -> None:
+        self._ready += ready
+        self._instructions += [instruction] * len(ready)
+        self._positions += [position] * len(ready)
 
     def run(self) -> None:
         """Make all calls; what goes wrong in one carries the user's line."""
@@ -54,7 +68,14 @@ class Calls:
                 call()
             except Exception as error:
                 blame(error, self._instructions[position])
+                self._settle()
                 raise
+
+    def _settle(self) -> None:
+        """After a failure: nothing is under way any more when the memory is given back."""
+        for carried in self._carried:
+            with suppress(Exception):
+                carried.wait()
 
     def time(self, seconds: list[float]) -> None:
         """Make all calls, and add what each one took to its instruction's entry."""
@@ -217,6 +238,14 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
         for i, slot in enumerate(program.slots)
         if slot.kind == "constant"
     }
+
+
+def _carried(instruction: Instruction, tensors: Tensors) -> Carried | None:
+    """A move that is made beside other instructions, where there is a courier to make it."""
+    if not (isinstance(instruction, Move) and instruction.beside):
+        return None
+    courier = tensors.context.courier()
+    return None if courier is None else Carried(instruction, tensors, courier)
 
 
 def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:

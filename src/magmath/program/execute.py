@@ -11,8 +11,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -25,6 +26,9 @@ from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind, blame
 from magmath.program.choose import WORTH_SECONDS, Chooser, Executor, Replay, native_executors
 from magmath.program.instructions import Program
+
+if TYPE_CHECKING:
+    from magmath.comm.courier import Courier, Errand
 
 Poll = Callable[[int, list[float]], bool]
 KEPT_BINDINGS = 4
@@ -41,6 +45,11 @@ class Memory(Protocol):
         """The memory in which shared arrays lie."""
 
 
+def no_courier() -> Courier | None:
+    """Where everything is done by one thread."""
+    return None
+
+
 @dataclass
 class Context:
     """What a worker lends to the programs it runs."""
@@ -51,6 +60,8 @@ class Context:
     deterministic: bool = False
     native: bool = True
     lanes: Memory | None = None  # where the blocks of a team's lanes lie
+    courier: Callable[[], Courier | None] = no_courier
+    """Who moves data beside this worker's own work, made when first asked for, by all workers."""
 
     @property
     def memory(self) -> Memory:
@@ -102,6 +113,7 @@ class Executable:
         self._chosen: tuple[Binding, Chooser] | None = None
         self._chunk = 1
         self._patience = WORTH_SECONDS
+        self._apart: Executable | None = None
 
     def _workspace(self) -> Block:
         """Memory for the arena; where there is too little, the largest temporary is to blame."""
@@ -121,17 +133,40 @@ class Executable:
     ) -> list[float]:
         """Run the program `steps` times; returns the scalars emitted in every step."""
         binding = self._begin(inputs, outputs, parameters)
-        fenced = self.program.reads_peers
-        if fenced:
-            self.context.comm.barrier()
+        self._meet()
         if steps == 1:
             binding.start()
             values = binding.replay(1)
         else:
             values = self._loop(self._chooser(binding, inputs, outputs), steps, poll)
-        if fenced:
-            self.context.comm.barrier()
+        self._meet()
         return values
+
+    def _meet(self) -> None:
+        """Before and after a run, workers that read one another's memory meet."""
+        if self.program.reads_peers:
+            self.context.comm.barrier()
+
+    def start(
+        self, inputs: Sequence[Stored], outputs: Sequence[Stored], courier: Courier
+    ) -> Errand:
+        """Have the courier run the program once, beside this worker's own work.
+
+        For programs that only move data: kernels are not made for two threads. The arrays must stay
+        as they are until the errand is done.
+        """
+        if self._apart is None:
+            context = replace(self.context, comm=courier.comm, courier=no_courier)
+            self._apart = Executable(self.program, context)
+        binding = self._apart._begin(inputs, outputs, ())
+        binding.prepare()
+        return courier.send(partial(self._apart._replay, binding))
+
+    def _replay(self, binding: Binding) -> None:
+        self._meet()
+        binding.start()
+        binding.replay(1)
+        self._meet()
 
     def timed(
         self,
@@ -239,4 +274,7 @@ class Executable:
         if self._chosen is not None:
             self._chosen[1].close()
             self._chosen = None
+        if self._apart is not None:
+            self._apart.close()
+            self._apart = None
         self.context.heap.free(self._block)

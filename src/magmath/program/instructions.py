@@ -56,11 +56,16 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Bring slot `source` into the layout of slot `target`."""
+    """Bring slot `source` into the layout of slot `target`.
+
+    It may be under way while the next `beside` instructions, which do not touch the target, are
+    carried out.
+    """
 
     source: int
     target: int
     line: tuple[str, int] | None = None
+    beside: int = 0
 
 
 class Barrier(msgspec.Struct, frozen=True):
@@ -124,8 +129,9 @@ class Program(msgspec.Struct, frozen=True):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
                 text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
                 return text if workspace is None else f"{text} together in %{workspace}"
-            case Move(source, target):
-                return f"{self._slot(target)} <- {self._slot(source)}"
+            case Move(source, target, _, beside):
+                while_next = f", beside the next {beside}" if beside else ""
+                return f"{self._slot(target)} <- {self._slot(source)}{while_next}"
             case Emit(slot):
                 return f"emit %{slot}"
             case _:

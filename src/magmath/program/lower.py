@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import msgspec
+
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
 from magmath.graph.structure import is_collective
@@ -44,6 +46,8 @@ def lower(
         hazards = _Hazards(lowering, prologue)
         instructions, prologue = hazards.fenced()
         reads_peers = hazards.any_remote
+    elif environment.workers > 1:
+        instructions = _carried(lowering, prologue, environment.carried)
     return Program(
         slots=_with_lifetimes(lowering.slots, instructions, prologue),
         instructions=instructions,
@@ -208,9 +212,7 @@ class _Hazards:
 
     def root(self, slot: int) -> int:
         """The slot that owns the memory of `slot`."""
-        while (alias := self.slots[slot].alias) is not None:
-            slot = alias
-        return slot
+        return _root(self.slots, slot)
 
     def _remote_roots(self) -> set[int]:
         """Storages that more than one worker touches."""
@@ -299,6 +301,39 @@ class _Dirty:
         """All have met."""
         self.written.clear()
         self.read.clear()
+
+
+def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
+    """The instructions; moves of `least` bytes and more between workers that share no memory know
+    how many of those that follow do not touch their target, so that they may be beside them."""
+    slots, instructions = lowering.slots, lowering.instructions
+    result: list[Instruction] = []
+    for position, instruction in enumerate(instructions):
+        if isinstance(instruction, Move) and _is_long(instruction, slots, least):
+            end = prologue if position < prologue else len(instructions)
+            target = _root(slots, instruction.target)
+            following: list[Instruction] = []
+            for other in instructions[position + 1 : end]:
+                if target in (_root(slots, slot) for slot in _touched(other)):
+                    break
+                following.append(other)
+            if any(isinstance(other, Call) for other in following):
+                instruction = msgspec.structs.replace(instruction, beside=len(following))
+        result.append(instruction)
+    return result
+
+
+def _is_long(move: Move, slots: Sequence[Slot], least: int) -> bool:
+    have, want = slots[move.source], slots[move.target]
+    large = want.layout.max_local_size * want.dtype.itemsize >= least
+    return large and crosses(have.layout, want.layout)
+
+
+def _root(slots: Sequence[Slot], slot: int) -> int:
+    """The slot that owns the memory of `slot`."""
+    while (alias := slots[slot].alias) is not None:
+        slot = alias
+    return slot
 
 
 def _with_lifetimes(

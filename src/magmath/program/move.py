@@ -18,6 +18,8 @@ from magmath.ops.rules import as_signed, is_numpy_only
 from magmath.program.instructions import Move
 
 if TYPE_CHECKING:
+    from magmath.comm import Communicator
+    from magmath.comm.courier import Courier, Errand
     from magmath.program.bind import Tensors
 
 Ready = Callable[[], object]
@@ -38,17 +40,49 @@ NUMPY_COMBINE: dict[str, Callable[..., Any]] = {
 }
 
 
+class Carried:
+    """A move by messages that a courier makes beside what this worker computes meanwhile.
+
+    The source is packed at once, so its memory is free for others from then on.
+    """
+
+    def __init__(self, move: Move, tensors: Tensors, courier: Courier) -> None:
+        self._courier = courier
+        self._packs, self._rest = _exchanges(move, tensors, courier.comm)
+        self._errand: Errand | None = None
+
+    def begin(self) -> None:
+        """Pack, and let the courier send, receive and unpack."""
+        for pack in self._packs:
+            pack()
+        self._errand = self._courier.send(self._carry)
+
+    def wait(self) -> None:
+        """Return when the target is there. Raises what went wrong on the way."""
+        errand, self._errand = self._errand, None
+        if errand is not None:
+            errand.wait()
+
+    def _carry(self) -> None:
+        for call in self._rest:
+            call()
+
+
 def bind_move(move: Move, tensors: Tensors) -> list[Ready]:
     """Ready calls that bring slot `source` into slot `target`."""
-    have = tensors.program.slots[move.source].layout
-    want = tensors.program.slots[move.target].layout
-    stages = plan(have, want).stages
     comm = tensors.context.comm
     if not (comm.shares_memory or comm.size == 1):
-        return _exchanges(move, tensors, stages)
+        packs, rest = _exchanges(move, tensors, comm)
+        return [*packs, *rest]
+    stages = _stages(move, tensors)
     if len(stages) != 1:
-        raise LayoutError(f"redistribution {have} → {want} needs {len(stages)} steps, not one")
+        raise LayoutError(f"the redistribution {move} needs {len(stages)} steps, not one")
     return _pull(move, tensors, stages[0])
+
+
+def _stages(move: Move, tensors: Tensors) -> Sequence[Stage]:
+    slots = tensors.program.slots
+    return plan(slots[move.source].layout, slots[move.target].layout).stages
 
 
 def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor]:
@@ -145,27 +179,31 @@ def _selected(tensor: torch.Tensor, selectors: Sequence[Any]) -> tuple[torch.Ten
     return tensor, tuple(torch.from_numpy(i).to(tensor.device) for i in np.ix_(*ranges))
 
 
-def _exchanges(move: Move, tensors: Tensors, stages: Sequence[Stage]) -> list[Ready]:
-    """Pack, send and unpack; between two stages the data lie in a tensor of the middle layout."""
-    rank = tensors.rank
-    ready: list[Ready] = []
+def _exchanges(move: Move, tensors: Tensors, comm: Communicator) -> tuple[list[Ready], list[Ready]]:
+    """The calls that pack the source, and those that send, unpack, and go through further stages;
+    between two stages the data lie in a tensor of the middle layout."""
+    rank, stages = tensors.rank, _stages(move, tensors)
+    first: list[Ready] = []
+    rest: list[Ready] = []
     source = tensors.own(move.source)
     for i, stage in enumerate(stages):
         last = i + 1 == len(stages)
         target = (
             tensors.own(move.target) if last else source.new_empty(stage.target.local_shape(rank))
         )
-        ready += _fill_identity(stage, rank, target)
-        ready += _exchange(stage, source, target, tensors)
+        sends, packs = _packed(stage, source, rank)
+        (rest if i else first).extend(packs)
+        rest += _fill_identity(stage, rank, target)
+        rest += _received(stage, target, sends, comm)
         source = target
-    return ready
+    return first, rest
 
 
-def _exchange(
-    stage: Stage, source: torch.Tensor, target: torch.Tensor, tensors: Tensors
-) -> list[Ready]:
-    rank, comm = tensors.rank, tensors.context.comm
-    sources, targets = pieces(source, stage.source, rank), pieces(target, stage.target, rank)
+def _packed(
+    stage: Stage, source: torch.Tensor, rank: int
+) -> tuple[list[tuple[int, torch.Tensor]], list[Ready]]:
+    """What this worker sends, to whom, and the calls that fill it."""
+    sources = pieces(source, stage.source, rank)
     sends, packs = [], []
     for part in stage.moves_from(rank):
         buffer = source.new_empty(part.shape)
@@ -173,15 +211,26 @@ def _exchange(
             _transfer(sources[part.source_tile], part.source_select, buffer, _all(part), None)
         )
         sends.append((part.target, buffer))
+    return sends, packs
+
+
+def _received(
+    stage: Stage,
+    target: torch.Tensor,
+    sends: list[tuple[int, torch.Tensor]],
+    comm: Communicator,
+) -> list[Ready]:
+    """The calls that exchange messages and unpack those that come."""
+    targets = pieces(target, stage.target, comm.rank)
     receives, unpacks = [], []
-    for part in stage.moves_to(rank):
+    for part in stage.moves_to(comm.rank):
         buffer = target.new_empty(part.shape)
         combine = _combination(stage, part, target)
         unpacks.append(
             _transfer(buffer, _all(part), targets[part.target_tile], part.target_select, combine)
         )
         receives.append((part.source, buffer))
-    return [*packs, lambda: comm.exchange(sends, receives), *unpacks]
+    return [lambda: comm.exchange(sends, receives), *unpacks]
 
 
 def _all(part: Part) -> tuple[slice, ...]:

@@ -105,6 +105,9 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     """Whether worker 0 sends `Progress` on the way."""
     timed: bool = False
     """Whether each instruction is timed; every worker then answers with `Values`."""
+    beside: bool = False
+    """Whether a program that only moves data is run beside what follows: the workers answer when it
+    has begun, and wait for it where its outputs are used."""
 
 
 class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):

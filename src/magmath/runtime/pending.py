@@ -26,6 +26,7 @@ class Run:
     __slots__ = (
         "_emitted",
         "_pool",
+        "beside",
         "error",
         "outputs",
         "pending",
@@ -42,6 +43,7 @@ class Run:
         steps: int,
         progress: Report | None,
         program: Program | None = None,
+        beside: bool = False,
     ) -> None:
         self.outputs = outputs
         self.steps = steps
@@ -51,6 +53,8 @@ class Run:
         """What `progress` raised."""
         self.pending: Pending | None = None
         self.program = program
+        self.beside = beside
+        """Whether it may be under way beside later runs; `values` waits for its beginning only."""
         self.timings: dict[int, tuple[list[float], int]] = {}
         """Of a timed run, by worker: the seconds of each instruction, and bytes of memory."""
         self._pool = pool

@@ -267,12 +267,14 @@ class Pool:
         wait: bool = False,
         progress: Report | None = None,
         timed: bool = False,
+        beside: bool = False,
     ) -> Run:
         """Run a program `steps` times on arrays, without waiting for it unless told to.
 
         Inputs that the program takes over (`Program.donated`) are no longer known afterwards.
         `progress` is called while the pool waits: within `Run.values` or any other waiting call.
-        A `timed` run makes its steps one instruction at a time and fills `Run.timings`.
+        A `timed` run makes its steps one instruction at a time and fills `Run.timings`. What only
+        moves data may run `beside` later runs, until one of them uses its outputs.
         """
         self._check_open()
         known = self._programs.get(program)
@@ -282,10 +284,10 @@ class Pool:
             self._known("run", array)
         wire = messages.wire_numbers(list(parameters))
         outputs = [next(self._numbers) for _ in known.outputs]
-        run = Run(self, outputs, steps, progress, known)
+        run = Run(self, outputs, steps, progress, known, beside and not timed)
         report = progress is not None
         command = messages.Run(
-            next(self._numbers), program, list(inputs), outputs, wire, steps, report, timed
+            next(self._numbers), program, list(inputs), outputs, wire, steps, report, timed, beside
         )
         for output, slot in zip(outputs, known.outputs, strict=True):
             self._arrays[output] = (known.slots[slot].layout, known.slots[slot].dtype)

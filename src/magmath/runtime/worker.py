@@ -20,6 +20,7 @@ import msgspec
 import torch
 
 from magmath.comm import Communicator
+from magmath.comm.courier import Courier, Errand
 from magmath.core.dtypes import as_dtype
 from magmath.errors import DeviceError, WorkerError
 from magmath.graph import Node
@@ -28,6 +29,7 @@ from magmath.memory.heap import Heap, PrivateSource, WindowSource
 from magmath.memory.stored import Stored
 from magmath.program.instructions import Program, decode
 from magmath.runtime import messages
+from magmath.runtime.beside import MOST, Beside
 from magmath.runtime.failures import describe
 from magmath.runtime.file import ArrayFile, transfer
 from magmath.runtime.messages import Command, Failure, Number, Reply
@@ -65,6 +67,11 @@ class Executable(Protocol):
     ) -> tuple[list[float], list[float]]:
         """The same, and the seconds that each instruction took in all steps together."""
 
+    def start(
+        self, inputs: Sequence[Stored], outputs: Sequence[Stored], courier: Courier
+    ) -> Errand:
+        """Have the courier run the program once, beside what this worker does meanwhile."""
+
     @property
     def nbytes(self) -> int:
         """The bytes that the binding holds."""
@@ -80,7 +87,13 @@ def bind_program(program: Program, worker: Worker) -> Executable:
     """The program as the executor runs it."""
     from magmath.program.execute import Context, Executable  # loads the kernels: on first use
 
-    context = Context(worker.comm, worker.heap, worker.device, worker.options.deterministic)
+    context = Context(
+        worker.comm,
+        worker.heap,
+        worker.device,
+        worker.options.deterministic,
+        courier=worker.courier,
+    )
     return Executable(program, context)
 
 
@@ -115,6 +128,7 @@ class Worker:
         self._failed_arrays: dict[int, Failure] = {}
         self._failed_programs: dict[int, Failure] = {}
         self._halted: Failure | None = None
+        self._beside: Beside | None = None
         self._handlers: dict[type, Callable[[Any, Any], Answer | None]] = {
             messages.Put: self._put,
             messages.Get: self._get,
@@ -187,8 +201,21 @@ class Worker:
         context = Context(self.comm, self.heap, self.device, self.options.deterministic)
         return partial(compute, context)
 
+    def courier(self) -> Courier | None:
+        """Who moves data beside this worker's own work; made when first asked for. Collective.
+
+        None where there is nobody to exchange data with, or on a GPU, whose streams are not made to
+        be used by two threads.
+        """
+        if self._beside is None and self.comm.size > 1 and self.device.type == "cpu":
+            comm = self.comm.beside()
+            self._beside = None if comm is None else Beside(Courier(comm))
+        return None if self._beside is None else self._beside.courier
+
     def close(self) -> None:
         """Give back programs, arrays and the connection to the other workers. Collective."""
+        if self._beside is not None:
+            self._beside.courier.close()
         for bound in self._programs.values():
             bound.executable.close()
         self._programs.clear()
@@ -238,12 +265,32 @@ class Worker:
         self._drop(command.arrays)
 
     def _drop(self, arrays: Sequence[int]) -> None:
-        found = [stored for a in arrays if (stored := self.arrays.pop(a, None)) is not None]
+        if self.options.memory_limit is not None:  # the memory is wanted now
+            self._end_transfers(writes=arrays)
+        found: list[Stored] = []
         for array in arrays:
             self._failed_arrays.pop(array, None)
-        if any(stored.layout.shared for stored in found):  # a peer may still read it
+            stored = self.arrays.pop(array, None)
+            if stored is None or (self._beside and self._beside.release(array, stored)):
+                continue
+            found.append(stored)
+        self._give_back(found)
+
+    def _end_transfers(
+        self,
+        reads: Sequence[int] = (),
+        writes: Sequence[int] = (),
+        program: int | None = None,
+        most: int | None = None,
+    ) -> None:
+        """Wait for the transfers that stand in the way; see `Beside.ended`."""
+        if self._beside is not None:
+            self._give_back(self._beside.ended(reads, writes, program, most))
+
+    def _give_back(self, released: Sequence[Stored]) -> None:
+        if any(stored.layout.shared for stored in released):  # a peer may still read it
             self.comm.barrier()
-        for stored in found:
+        for stored in released:
             stored.free(self.heap)
 
     def _define(self, command: messages.Define, payload: Payload) -> Answer:
@@ -253,6 +300,7 @@ class Worker:
 
     def _forget(self, command: messages.Forget, payload: Payload) -> None:
         self._failed_programs.pop(command.program, None)
+        self._end_transfers(program=command.program)
         bound = self._programs.pop(command.program, None)
         if bound is not None:
             bound.executable.close()
@@ -261,8 +309,13 @@ class Worker:
         bound = self._programs.get(command.program)
         if bound is None:
             raise WorkerError(f"run names program {command.program}, which is not defined here")
+        donated = [command.inputs[donor] for donor in bound.program.donated.values()]
+        self._end_transfers(command.inputs, donated)
         inputs = [self._stored(array) for array in command.inputs]
         outputs = self._outputs(bound.program, command, inputs)
+        if command.beside and not command.timed and (courier := self.courier()) is not None:
+            self._start(bound, command, inputs, outputs, courier)
+            return self._ran(command, [], 1)
         stopped_at = command.steps
 
         def poll(steps: int, values: list[float]) -> bool:
@@ -281,9 +334,29 @@ class Worker:
             return answer, None
         several = poll if command.steps > 1 else None
         values = bound.executable.run(inputs, outputs, numbers, command.steps, several)
+        if self._beside is not None:
+            self._beside.note_run()
+        return self._ran(command, values, stopped_at)
+
+    def _ran(self, command: messages.Run, values: list[float], steps: int) -> Answer:
+        """The answer to a run: worker 0 says what came of it."""
         if self.rank == 0:
-            return messages.Values(command.ticket, values, stopped_at), None
+            return messages.Values(command.ticket, values, steps), None
         return messages.Done(command.ticket), None
+
+    def _start(
+        self,
+        bound: _Bound,
+        command: messages.Run,
+        inputs: Sequence[Stored],
+        outputs: Sequence[Stored],
+        courier: Courier,
+    ) -> None:
+        """Let a program that only moves data run beside what follows."""
+        assert self._beside is not None
+        self._end_transfers(most=MOST - 1)
+        errand = bound.executable.start(inputs, outputs, courier)
+        self._beside.add(errand, command.program, command.inputs, command.outputs)
 
     def _resume(self, command: messages.Resume, payload: Payload) -> None:
         self._halted = None
@@ -297,12 +370,16 @@ class Worker:
             "arrays": len(self.arrays),
             "programs": len(self._programs),
         }
+        if self._beside is not None:
+            counters |= {"beside": self._beside.begun, "meanwhile": self._beside.meanwhile}
         return messages.Counters(command.ticket, counters | self.heap.statistics()), None
 
     def _nothing(self, command: Command, payload: Payload) -> None:
         """Whoever carries the commands acts on this one."""
 
     def _stored(self, array: int) -> Stored:
+        if self._beside is not None:
+            self._beside.wait_for(array)
         stored = self.arrays.get(array)
         if stored is None:
             raise WorkerError(
