@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import zmq
 
+from magmath.comm import Communicator
 from magmath.runtime.failures import describe
 from magmath.runtime.health import end_when_stuck, end_with_controller
 from magmath.runtime.messages import Reply, encode
@@ -62,8 +63,15 @@ def worker_arguments(address: str, directory: str, options: WorkerOptions) -> li
     return arguments
 
 
-def main(arguments: Sequence[str] | None = None, bind: Bind = bind_program) -> int:
-    """Be a worker until the controller says stop; the exit code."""
+def main(
+    arguments: Sequence[str] | None = None,
+    bind: Bind = bind_program,
+    join: Callable[[], Communicator] | None = None,
+) -> int:
+    """Be a worker until the controller says stop; the exit code.
+
+    `join` gives the communicator of all workers; by default that of MPI.
+    """
     parser = argparse.ArgumentParser(
         prog="magmath.runtime.worker", description="A worker process; started by mm.init."
     )
@@ -78,9 +86,7 @@ def main(arguments: Sequence[str] | None = None, bind: Bind = bind_program) -> i
     options = WorkerOptions(given.device, given.threads, given.deterministic, given.memory_limit)
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
-    from magmath.comm.mpi import world  # importing it starts MPI
-
-    communicator = world()
+    communicator = (join or _join)()
     context = zmq.Context()
     dealer = _connect(context, f"{key}:{communicator.rank}", curve, given.connect, given.directory)
     port = SocketPort(dealer)
@@ -100,6 +106,12 @@ def main(arguments: Sequence[str] | None = None, bind: Bind = bind_program) -> i
     worker.close()
     context.destroy(linger=0)
     return 0
+
+
+def _join() -> Communicator:
+    from magmath.comm.mpi import world  # importing it starts MPI
+
+    return world()
 
 
 def _connect(

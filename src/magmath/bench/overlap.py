@@ -1,0 +1,61 @@
+"""`bench overlap`: messages under way while the workers compute, against waiting for them."""
+
+from __future__ import annotations
+
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+
+BANDWIDTHS = (1.25e9, 1.25e8)  # bytes a second: 10 and 1 gigabit
+TRAINED = ((64, 1024, 4), (256, 1024, 4))  # batch, width, layers
+STEPS = 8
+
+
+def _cases(options: RunOptions) -> list[Case]:
+    bandwidths = BANDWIDTHS[:1] if options.quick else BANDWIDTHS
+    trained = [_training(*shape, b) for shape in TRAINED for b in bandwidths]
+    return [*trained, *[_replication(b) for b in bandwidths]]
+
+
+def _training(batch: int, width: int, layers: int, bandwidth: float) -> Case:
+    parameters = {"what": "training", "batch": batch, "width": width, "layers": layers}
+    return Case(
+        name=f"step of {width}×{layers}, batch {batch}, {bandwidth / 1.25e8:g} Gb/s",
+        parameters={**parameters, "steps": STEPS, "bandwidth": bandwidth},
+        work=batch * STEPS,
+        unit="images/s",
+        group=f"batch {batch}",
+        x=bandwidth,
+    )
+
+
+def _replication(bandwidth: float) -> Case:
+    return Case(
+        name=f"replicate 32 MB beside products, {bandwidth / 1.25e8:g} Gb/s",
+        parameters={"what": "replication", "bandwidth": bandwidth, "steps": STEPS},
+        work=STEPS,
+        unit="s",
+        group="replicate",
+        x=bandwidth,
+    )
+
+
+def _systems(options: RunOptions) -> list[System]:
+    own = "magmath.bench.own_overlap:overlap"
+    return [
+        System(name, own, settings={"workers": options.workers, "beside": beside})
+        for name, beside in (("beside", True), ("waiting", False))
+    ]
+
+
+def _comparisons(options: RunOptions) -> list[Comparison]:
+    return [Comparison("waiting", "beside", ("waiting",), always(1.0))]
+
+
+BENCH = Bench(
+    "overlap",
+    "messages over a simulated network, beside computation",
+    "bytes a second",
+    _cases,
+    _systems,
+    _comparisons,
+)
+"""Workers of one thread share no memory; each message takes as long as it would on the link."""
