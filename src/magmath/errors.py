@@ -80,8 +80,7 @@ class ProtocolError(MagmathError, RuntimeError):
 
 if TYPE_CHECKING:
 
-    class LinAlgError(MagmathError, ValueError):
-        secondary: bool
+    class LinAlgError(MagmathError, ValueError): ...
 
 else:
 
@@ -92,12 +91,7 @@ else:
         import numpy as np
 
         class LinAlgError(MagmathError, np.linalg.LinAlgError):
-            """A matrix that cannot be factorised or solved with: singular, not positive definite.
-
-            `secondary`: it was another worker's matrix, and that worker says what was wrong.
-            """
-
-            secondary = False
+            """A matrix that cannot be factorised: singular, not positive definite."""
 
         LinAlgError.__qualname__ = name
         globals()[name] = LinAlgError

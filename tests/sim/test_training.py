@@ -369,7 +369,7 @@ def test_dropout_drops_a_share_and_scales_the_rest(inline: Pool) -> None:
         return mm.mean(outputs) + 0.0 * mm.sum(targets)
 
     layers = [Dropout(0.3), Dense(1, bias=False)]
-    net = NeuralNetwork(layers, loss=total, optimizer=GradientDescent(1e-12))
+    net = NeuralNetwork(layers, loss=total, optimizer=GradientDescent(1e-12), seed=1)
     net.build((500,))
     weights = np.arange(1, 501, dtype=np.float32)[:, np.newaxis]  # all masks have other sums
     net.parameters["1.weight"].set(weights / weights.sum())
@@ -686,6 +686,7 @@ def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
     ("kind", "workers", "strategy"),
     [("inline", 1, "data"), ("shared", 2, "data"), ("shared", 2, "model"), ("shared", 3, "rows")],
 )
+@pytest.mark.timeout(300)  # the compiler's time
 def test_native_code_agrees_with_replay(
     kind: str, workers: int, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -703,6 +704,7 @@ def test_native_code_agrees_with_replay(
     assert len(chooser.used) == 3 * workers
 
 
+@pytest.mark.timeout(300)
 def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     chooser = only(1)
     pool = start_pool(0, device="cpu", threads=2)

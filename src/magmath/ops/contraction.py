@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +203,7 @@ def _emit(w: Writer, call: NativeCall) -> bool:
         )
     )
     attributes = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-    return emit_gemm(w, NativeCall(out, [a, b], attributes))
+    return emit_gemm(w, replace(call, out=out, inputs=[a, b], attributes=attributes))
 
 
 def _matrix(x: Operand, own: str, rows: str, columns: str) -> tuple[Operand, bool]:

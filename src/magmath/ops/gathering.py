@@ -9,6 +9,7 @@ holds; where one of `put` or `scatter_add` is, it changes those.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.native_emit import NativeCall, Writer
-from magmath.ops.places import Locator, both, neutral
+from magmath.ops.native_emit import NativeCall, Writer, emit_fault
+from magmath.ops.places import Locator, both, neutral, out_of_range
 from magmath.ops.rules import LETTERS, as_signed, is_numpy_only
 from magmath.ops.slicing import aligned, check_written, keep
 
@@ -183,15 +184,17 @@ def _emit_take(w: Writer, call: NativeCall) -> bool:
     axes, at = call.attributes["axes"], call.attributes["at"]
     axis = axes[0]
     whole = x.shape[axis] == call.shapes[0][axis]
-    if not (whole and is_row_choice(axes, at, len(indices[0].shape))):
+    if not (whole and x.shape[axis] and is_row_choice(axes, at, len(indices[0].shape))):
         return False
     place = w.name("p")
     with w.loops(call.out.shape[: axis + 1]) as outer:
         w.line(f"{place} = {indices[0].at([outer[axis]])}")
         w.line(f"if {place} < 0:")
         w.line(f"    {place} += {x.shape[axis]}")
-        w.line(f"if {place} < 0 or {place} >= {x.shape[axis]}:")
-        w.line("    raise IndexError('indexing: an index is out of range')")
+        outside = f"{place} < 0 or {place} >= {x.shape[axis]}"
+        error = partial(out_of_range, axis=axis, extent=x.shape[axis])
+        emit_fault(w, call, outside, indices[0].at([outer[axis]]), error)
+        w.line(f"    {place} = 0")
         with w.loops(call.out.shape[axis + 1 :]) as inner:
             target = call.out.at([*outer, *inner])
             w.line(f"{target} = {x.at([*outer[:axis], place, *inner])}")

@@ -7,7 +7,7 @@ loop (`program/native.py`). The emitters here are for operations with a loop str
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,11 +41,17 @@ class Operand:
 @dataclass(frozen=True, slots=True)
 class NativeCall:
     """One instruction to be written: its result, operands, attributes, the result's global place,
-    and the shapes of the whole arrays."""
+    and the shapes of the whole arrays.
+
+    `fault` gives the name of an array of two integers: code that meets bad data sets the first to
+    1 and the second to what is wrong, and goes on. The error is what the given function makes of
+    it: native code raises nothing, since other workers may wait for it.
+    """
 
     out: Operand
     inputs: list[Operand]
     attributes: Mapping[str, Any]
+    fault: Callable[[Callable[[int], Exception]], str]
     offset: tuple[str, ...] = ()  # expressions: global index of the local result's first element
     shape: Shape = ()  # the result's global shape
     shapes: tuple[Shape, ...] = ()  # the operands'
@@ -77,6 +83,16 @@ class Writer:
             self.depth += 1
         yield indices
         self.depth -= len(shape)
+
+
+def emit_fault(
+    w: Writer, call: NativeCall, wrong: str, what: str, error: Callable[[int], Exception]
+) -> None:
+    """Note `what` as bad data if `wrong`; the next line, indented, says how to go on then."""
+    noted = call.fault(error)
+    w.line(f"if {wrong}:")
+    w.line(f"    {noted}[0] = 1")
+    w.line(f"    {noted}[1] = {what}")
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:

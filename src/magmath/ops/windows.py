@@ -11,6 +11,7 @@ None is a single element, whose dimension the result lacks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.leaves import constant
-from magmath.ops.native_emit import NativeCall, Writer
+from magmath.ops.native_emit import NativeCall, Writer, emit_fault
 from magmath.ops.places import neutral, out_of_range
 from magmath.ops.rules import LETTERS, as_signed
 from magmath.ops.slicing import (
@@ -201,9 +202,12 @@ def _emit_window(w: Writer, call: NativeCall) -> bool:
     axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
     if x.shape != call.shapes[0]:
         return False
+    if 0 in (*x.shape, *call.out.shape):
+        return False
     firsts = [w.name("p") for _ in starts]
-    for first, start in zip(firsts, starts, strict=True):
-        w.line(f"{first} = {start.at([])}")
+    for first, start, axis, extent, step in zip(firsts, starts, axes, extents, steps, strict=True):
+        w.line(f"{first} = np.int64({start.at([])})")
+        _emit_bounds(w, call, first, axis, 1 if extent is None else extent, step)
     with w.loops(call.out.shape) as indices:
         own = iter(zip(indices, call.offset, strict=True))
         source = []
@@ -219,6 +223,21 @@ def _emit_window(w: Writer, call: NativeCall) -> bool:
                 source.append(f"{firsts[place]} + {steps[place]} * ({index} + {offset})")
         w.line(f"{call.out.at(indices)} = {x.at(source)}")
     return True
+
+
+def _emit_bounds(
+    w: Writer, call: NativeCall, first: str, axis: int, extent: int, step: int
+) -> None:
+    """Count a single element from the end where it is negative; go on at 0 where all is wrong."""
+    whole, span = call.shapes[0][axis], step * (extent - 1)
+    if call.attributes["extents"][call.attributes["axes"].index(axis)] is None:
+        w.line(f"if {first} < 0:")
+        w.line(f"    {first} += {whole}")
+    begins, ends = (f"({p} < 0 or {p} >= {whole})" for p in (first, f"({first} + {span})"))
+    what = f"{first} if {begins} else {first} + {span}"
+    error = partial(out_of_range, axis=axis, extent=whole)
+    emit_fault(w, call, f"{begins} or {ends}", what, error)
+    w.line(f"    {first} = {max(0, -span)}")
 
 
 WINDOW = Operation(

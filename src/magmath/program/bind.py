@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import torch
 
 from magmath.core.index import Tile, shifted, tile_shape
 from magmath.core.panels import ring_bytes
-from magmath.errors import LinAlgError
+from magmath.errors import LinAlgError, WorkerLost
 from magmath.graph import CollectiveCall, LocalCall, Node
 from magmath.memory.heap import Block
 from magmath.memory.stored import Stored
@@ -32,13 +32,23 @@ Ready = Callable[[], object]
 class Calls:
     """Ready calls in order, and for each the user's line that it comes from."""
 
-    __slots__ = ("_carried", "_finish", "_instructions", "_positions", "_ready")
+    __slots__ = (
+        "_alone",
+        "_carried",
+        "_failures",
+        "_finish",
+        "_instructions",
+        "_positions",
+        "_ready",
+    )
 
     def __init__(self, first: int, instructions: Sequence[Instruction], tensors: Tensors) -> None:
         self._ready: list[Ready] = []
         self._instructions: list[Instruction] = []
         self._positions: list[int] = []
         self._carried: list[Carried] = []
+        self._alone = tensors.context.comm.size == 1
+        self._failures = tensors.context.failures
         device = tensors.context.device
         self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
         due: list[tuple[int, int, Move, Carried]] = []  # the last position that it may be beside
@@ -67,9 +77,23 @@ class Calls:
             try:
                 call()
             except Exception as error:
-                blame(error, self._instructions[position])
-                self._settle()
-                raise
+                self._fail(error, position)
+
+    def _fail(self, error: Exception, position: int) -> None:
+        """Raise the error of a call; but first go on with the others where workers may meet.
+
+        A kernel meets nobody, so a worker on which one fails can go on, with whatever is in its
+        result, and stays in step; from a collective kernel data raise LinAlgError on all workers or
+        after the last exchange. The executor raises the error at the end of the program.
+        """
+        instruction = self._instructions[position]
+        blame(error, instruction)
+        local = isinstance(instruction, Call) and instruction.workspace is None
+        lost = isinstance(error, WorkerLost)
+        if self._alone or lost or not (local or isinstance(error, LinAlgError)):
+            self._settle()
+            raise error
+        self._failures.append(error)
 
     def _settle(self) -> None:
         """After a failure: nothing is under way any more when the memory is given back."""
@@ -79,15 +103,15 @@ class Calls:
 
     def time(self, seconds: list[float]) -> None:
         """Make all calls, and add what each one took to its instruction's entry."""
-        for position, instruction, call in zip(
-            self._positions, self._instructions, self._ready, strict=True
-        ):
+        for position, call in enumerate(self._ready):
             start = time.perf_counter()
-            with _blaming(instruction):
+            try:
                 call()
                 if self._finish is not None:
                     self._finish()
-            seconds[position] += time.perf_counter() - start
+            except Exception as error:
+                self._fail(error, position)
+            seconds[self._positions[position]] += time.perf_counter() - start
 
 
 @dataclass
@@ -279,13 +303,12 @@ def blame(error: Exception, origin: Instruction | Node | None) -> None:
 def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
     context, operation = tensors.context, OPERATIONS[call.operation]
     if call.workspace is not None:
-        return [
-            partial(_agreeing, [_collective_call(call, call.workspace, tensors)], context, False)
-        ]
+        ready = [_collective_call(call, call.workspace, tensors)]
+        return [partial(_meeting, ready, context, nullcontext)]
     ready = _local_calls(call, tensors)
-    if operation.lapack and context.comm.size > 1:
-        alone = tensors.program.slots[call.out].layout.mesh.size == 1
-        return [partial(_agreeing, ready, context, alone)]
+    alone = tensors.program.slots[call.out].layout.mesh.size == 1
+    if operation.lapack and alone and context.comm.size > 1:
+        return [partial(_meeting, ready, context, context.threads_of_all)]
     return ready
 
 
@@ -346,22 +369,17 @@ def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
     out.copy_(result)
 
 
-def _agreeing(calls: Sequence[Ready], context: Context, alone: bool) -> None:
-    """Make calls that data can make fail. The workers agree whether one of them failed, so that all
-    fail at this place and the pool goes on. While one of a host computes alone, the others wait
-    here, and it has their threads."""
-    failure: LinAlgError | None = None
+def _meeting(
+    calls: Sequence[Ready], context: Context, within: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Make calls after which the workers meet: one has computed with the threads of all, which wait
+    here, or all together in memory that others still read."""
     try:
-        with context.threads_of_all() if alone and calls else nullcontext():
+        with within() if calls else nullcontext():
             for call in calls:
                 call()
-    except LinAlgError as error:
-        failure = error
-    if context.comm.agree(int(failure is not None)):
-        secondary = failure is None
-        failure = failure or LinAlgError("another worker's matrix cannot be factorised")
-        failure.secondary = secondary
-        raise failure.with_traceback(None)  # equal on all workers: it failed here
+    finally:
+        context.comm.barrier()
 
 
 def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:

@@ -87,7 +87,7 @@ class Native(Executor):
 
         self._binding = binding
         self._source = source
-        self._comm = context.comm
+        self._context = context
         self._build: Build = Build(source.source)
 
     def ready(self) -> bool:
@@ -99,7 +99,7 @@ class Native(Executor):
     def replay(self, steps: int) -> list[float]:
         function = self._build.function()
         assert function is not None
-        source, comm = self._source, self._comm
+        source, comm = self._source, self._context.comm
         emitted = np.empty((steps, max(source.emits, 1)), dtype=np.float64)
         flags = comm.flags if comm.shares_memory else np.zeros(1, dtype=np.uint64)
         status = function(
@@ -107,6 +107,8 @@ class Native(Executor):
         )
         if status:
             raise WorkerLost("another worker failed in the middle of a step")
+        found = [fault.take() for fault in source.faults]
+        self._context.failures += [error for error in found if error is not None]
         values: list[float] = emitted[:, : source.emits].reshape(-1).tolist()
         return values
 

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -62,6 +62,7 @@ class Context:
     lanes: Memory | None = None  # where the blocks of a team's lanes lie
     courier: Callable[[], Courier | None] = no_courier
     """Who moves data beside this worker's own work, made when first asked for, by all workers."""
+    failures: list[Exception] = field(default_factory=list)  # of calls, raised when the run is over
 
     @property
     def memory(self) -> Memory:
@@ -140,6 +141,7 @@ class Executable:
         else:
             values = self._loop(self._chooser(binding, inputs, outputs), steps, poll)
         self._meet()
+        self._raise_failures()
         return values
 
     def _meet(self) -> None:
@@ -168,6 +170,14 @@ class Executable:
         binding.replay(1)
         self._meet()
 
+    def _raise_failures(self) -> None:
+        """Raise what went wrong first on this worker in a run that it has gone through."""
+        if self.context.failures:
+            first = self.context.failures[0]
+            self.context.failures.clear()
+            first.in_step = True  # type: ignore[attr-defined]
+            raise first
+
     def timed(
         self,
         inputs: Sequence[Stored],
@@ -182,6 +192,7 @@ class Executable:
         self.context.comm.barrier()  # so that nobody's first instruction waits for others to come
         values = binding.timed(steps, seconds)
         self.context.comm.barrier()
+        self._raise_failures()
         return values, seconds
 
     @property
@@ -196,6 +207,7 @@ class Executable:
         parameters: Sequence[float | int | bool | complex],
     ) -> Binding:
         """The binding to these arrays, with these numbers in it."""
+        self.context.failures.clear()
         binding = self._binding(inputs, outputs)
         for slot, value in zip(self.program.parameters, parameters, strict=True):
             self._parameters[slot].fill_(value)
@@ -229,7 +241,8 @@ class Executable:
             seconds = time.perf_counter() - start
             values += fresh
             done += chunk
-            if poll is not None and comm.agree(int(poll(done, fresh))):
+            stop = poll is not None and poll(done, fresh)
+            if comm.agree(int(stop or bool(self.context.failures))):
                 break
             fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
             self._chunk = comm.agree(max(1, min(4 * chunk, fitting)))

@@ -12,8 +12,9 @@ A program with an instruction that cannot be written is replayed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from magmath.layout import plan
 from magmath.memory.tensors import from_torch
 from magmath.ops import OPERATIONS
 from magmath.ops.native_emit import NativeCall, Operand, Writer, combine, literal
+from magmath.program.bind import blame
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
 if TYPE_CHECKING:
@@ -58,6 +60,25 @@ ARGUMENTS = re.compile(r"\ba\d+\b|\boffsets\[\d+\]")
 
 
 @dataclass(frozen=True)
+class Fault:
+    """Where native code leaves what was wrong with the data of an instruction."""
+
+    noted: torch.Tensor
+    error: Callable[[int], Exception]
+    instruction: Instruction
+
+    def take(self) -> Exception | None:
+        """The error, if there was one since this was last asked."""
+        found, what = self.noted.tolist()
+        if not found:
+            return None
+        self.noted.zero_()
+        error = self.error(what)
+        blame(error, self.instruction)
+        return error
+
+
+@dataclass(frozen=True)
 class NativeSource:
     """A native function's source, and the arguments this worker calls it with."""
 
@@ -65,6 +86,7 @@ class NativeSource:
     arrays: list[np.ndarray[Any, Any]]
     offsets: np.ndarray[Any, Any]
     emits: int
+    faults: list[Fault]
 
 
 class Unwritable(Exception):
@@ -102,6 +124,7 @@ class _Lowering:
         self.types: list[str] = []
         self.offsets: list[int] = []
         self.emits = 0
+        self.faults: list[Fault] = []
         self.readers = _readers(program)
         self.group = _Group()
 
@@ -122,7 +145,7 @@ class _Lowering:
             body="\n".join(self.lines or ["        pass"]),
         )
         source = HEADER.format(used=_used(parts)) + parts + loop
-        return NativeSource(source, self.arrays, self._offsets(), self.emits)
+        return NativeSource(source, self.arrays, self._offsets(), self.emits, self.faults)
 
     def _offsets(self) -> np.ndarray[Any, Any]:
         return np.array(self.offsets or [0], dtype=np.int64)
@@ -182,6 +205,7 @@ class _Lowering:
             self._operand(call.out),
             [self._operand(i) for i in call.inputs],
             call.attributes,
+            partial(self._fault, call),
             tuple(self._offset(index.start) for index in tile),
             slot.shape,
             tuple(self.program.slots[i].shape for i in call.inputs),
@@ -190,6 +214,11 @@ class _Lowering:
         if emitter(writer, native) is False:
             raise Unwritable(call.operation)
         self._part(writer)
+
+    def _fault(self, call: Call, error: Callable[[int], Exception]) -> str:
+        noted = torch.zeros(2, dtype=torch.int64)
+        self.faults.append(Fault(noted, error, call))
+        return self._array(noted).name
 
     def _offset(self, value: int) -> str:
         self.offsets.append(value)

@@ -45,8 +45,8 @@ def describe(error: Exception, ticket: int, rank: int, host: str) -> Failure:
         traceback=text("".join(traceback.format_exception(error))),
         line=text(user_line(error)),
         site=text(f"{site} {user_line(error)}"),
-        secondary=isinstance(error, (WorkerLost, InterruptedError))
-        or getattr(error, "secondary", False),
+        secondary=isinstance(error, (WorkerLost, InterruptedError)),
+        in_step=getattr(error, "in_step", False),
     )
 
 

@@ -195,6 +195,8 @@ class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
     """Where in the worker it was raised: equal on all workers when all failed alike."""
     secondary: bool = False
     """A consequence of an earlier failure (or of another worker's), not its own cause."""
+    in_step: bool = False
+    """The worker went through the whole command all the same, so nobody waits for it."""
 
 
 Command = (

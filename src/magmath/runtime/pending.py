@@ -104,6 +104,11 @@ class Pending:
         alike = len({(failure.kind, failure.site) for failure in self.failures}) == 1
         return alike and len(self.failures) == len(self.ranks)
 
+    @property
+    def in_step(self) -> bool:
+        """Whether the workers that have failed went through the whole command all the same."""
+        return all(failure.in_step for failure in self.failures)
+
     def take(self, rank: int, reply: Reply, frame: Frame | None) -> None:
         """Keep a worker's answer."""
         self.waiting.discard(rank)

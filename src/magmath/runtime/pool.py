@@ -107,6 +107,7 @@ class Pool:
         self._interrupts = Interrupts()
         self._numbers = count(1)
         self._arrays: dict[int, tuple[Layout, DType]] = {}
+        self._failed: dict[int, Failure] = {}
         self._programs: dict[int, Program] = {}
         self._released: deque[int] = deque()
         self._pending: dict[int, Pending] = {}
@@ -183,6 +184,9 @@ class Pool:
         with self._lock:
             pending = self._submit(messages.Get(next(self._numbers), array), ranks)
             self.wait(pending)
+            self._known(
+                "get", array
+            )  # by now it is known if a worker that was not asked has failed
             for rank in ranks if whole.numel() else ():
                 paste(whole, layout, rank, pending.tiles[rank])
         return whole
@@ -223,6 +227,7 @@ class Pool:
         ranks = holders(layout) or [layout.mesh.workers[0]]
         command = messages.Write(next(self._numbers), array, path, place, progress is not None)
         self._long(command, ranks, progress)
+        self._known("write", array)
 
     def _long(self, command: messages.Alone, ranks: Sequence[int], progress: Report | None) -> None:
         """Carry out a command that takes long and may be interrupted."""
@@ -238,6 +243,7 @@ class Pool:
     def release(self, array: int) -> None:
         """Let go of an array. Any thread and finalisers may call; sent with the next command."""
         if self._ended is None and self._arrays.pop(array, None) is not None:
+            self._failed.pop(array, None)
             self._released.append(array)
 
     def define(self, program: Program) -> int:
@@ -425,6 +431,8 @@ class Pool:
                 f"{what}: array {array} is not in this pool: it was released, a run has taken over "
                 f"its memory, or it belongs to another pool"
             )
+        if array in self._failed:
+            raise rebuild(self._failed[array])
         return known
 
     def _check_put(self, tensor: torch.Tensor, layout: Layout) -> DType:
@@ -474,6 +482,8 @@ class Pool:
         if isinstance(reply, messages.Progress):
             return self._report(pending.run, reply)
         pending.take(rank, reply, frame)
+        if isinstance(reply, Failure) and pending.run is not None:
+            self._failed.update({a: reply for a in pending.run.outputs if a in self._arrays})
         if isinstance(reply, Failure) and not reply.secondary and pending not in self._failing:
             self._failing.append(pending)
             self._failing_since = time.monotonic()
@@ -504,21 +514,23 @@ class Pool:
     # When something goes wrong.
 
     def _raise_failure(self) -> None:
-        """Raise the first failure, once it is known whether all workers failed alike.
+        """Raise the first failure, once it is known whether the workers are in step.
 
-        If they did, none went further than another and the pool goes on. Else some may wait for
-        ever for those that failed, and the pool is closed.
+        They are if those that failed went on to the end of the command, or if all failed alike, so
+        that none went further than another: then the pool goes on. Else some may wait for ever for
+        those that failed, and the pool is closed.
         """
         if not self._failing:
             return
         first = self._failing[0]
         primary = [failure for failure in first.failures if not failure.secondary]
         error = rebuild(min(primary, key=lambda failure: failure.rank))
-        if first.alone or first.failed_alike:
+        goes_on = first.alone or first.in_step
+        if goes_on or first.failed_alike:
             if first.waiting:
                 return
             del self._failing[0]
-            if not first.alone:
+            if not goes_on:
                 self._send(messages.Resume(), self._all)
             raise error
         if not first.waiting or time.monotonic() > self._failing_since + GRACE:
@@ -572,6 +584,7 @@ class Pool:
         self._transport.close(force=force)
         self._pending.clear()
         self._arrays.clear()
+        self._failed.clear()
         self._programs.clear()
         self._released.clear()
 

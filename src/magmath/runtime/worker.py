@@ -106,9 +106,12 @@ class _Bound:
 class Worker:
     """A device with its arrays and programs; `comm` reaches the other workers of the pool.
 
-    A failed command leaves the arrays that it should have made marked with its failure, and no run
-    is executed after it until the controller knows that all workers failed alike (`Resume`): a
-    worker that went on alone would meet the others at the wrong barrier.
+    A failed command leaves the arrays that it should have made marked with its failure. Where a
+    kernel has failed, on data that only this worker has perhaps, the worker has gone through the
+    program all the same, and goes through every later one too, so that the others, which know
+    nothing of it, meet it at each barrier; what is computed from marked arrays is marked. After any
+    other failure no run is executed until the controller knows that all workers failed alike
+    (`Resume`): a worker that went on alone would meet the others at the wrong barrier.
     """
 
     def __init__(
@@ -161,19 +164,27 @@ class Worker:
 
     def answer(self, command: Command, payload: Payload) -> Answer | None:
         """Carry out a command that came from afar; whatever goes wrong is its reply."""
+        ticket = getattr(command, "ticket", 0)
         earlier = self._earlier_failure(command)
         if earlier is not None:
-            self._give_up(command, earlier)
-            ticket = getattr(command, "ticket", 0)
-            return msgspec.structs.replace(earlier, ticket=ticket, secondary=True), None
+            earlier = msgspec.structs.replace(earlier, ticket=ticket, secondary=True)
+            if not (earlier.in_step and isinstance(command, messages.Run)):
+                self._give_up(command, earlier)
+                return earlier, None
         try:
-            return self.handle(command, payload)
+            answer = self.handle(command, payload)
         except Exception as error:
-            failure = describe(error, getattr(command, "ticket", 0), self.rank, HOST)
+            failure = describe(error, ticket, self.rank, HOST)
+            if failure.in_step and earlier is not None:
+                failure = earlier
             self._give_up(command, failure)
-            if not isinstance(command, messages.Alone):
+            if not failure.in_step and not isinstance(command, messages.Alone):
                 self._halted = failure
             return failure, None
+        if earlier is None:
+            return answer
+        self._give_up(command, earlier)
+        return earlier, None
 
     def compute(
         self,
@@ -422,14 +433,18 @@ class Worker:
                 self.arrays[command.outputs[position]] = stored
 
     def _earlier_failure(self, command: Command) -> Failure | None:
-        """The failure because of which a command cannot be carried out, if there is one."""
+        """The failure because of which a command cannot be carried out, if there is one.
+
+        One that is the same on all workers comes before one that the others know nothing of.
+        """
         if isinstance(command, (messages.Get, messages.Write)):
             return self._failed_arrays.get(command.array)
         if not isinstance(command, messages.Run):
             return None
         failed = self._halted or self._failed_programs.get(command.program)
         for array in command.inputs:
-            failed = failed or self._failed_arrays.get(array)
+            if failed is None or failed.in_step:
+                failed = self._failed_arrays.get(array, failed)
         return failed
 
     def _give_up(self, command: Command, failure: Failure) -> None:

@@ -1,0 +1,130 @@
+"""Data can make a kernel fail on one worker alone: the error arrives, and the pool goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import operation_bodies as bodies
+from engines import engine_of
+from executors import only
+from magmath.errors import LinAlgError
+from magmath.graph import Graph, apply
+from magmath.layout import Layout
+from magmath.ops import OPERATIONS
+from magmath.ops.movement import redistribute
+from magmath.program import execute
+from operation_table import ROWS, Case, cases
+
+LINE = ("script.py", 7)
+POOLS = [("shared", 2), ("messages", 2), ("messages", 3), ("shared", 4)]
+slow = settings(max_examples=4, suppress_health_check=list(HealthCheck))
+
+
+def bad_index(first: int) -> Callable[[Case, np.random.Generator], Case]:
+    """One position out of range, in one of the operands from the `first` on, the indices."""
+
+    def spoil(case: Case, random: np.random.Generator) -> Case:
+        operands = list(case.operands)
+        spoilt = int(random.integers(first, len(operands))) if len(operands) > first else first
+        assume(spoilt < len(operands) and all(x.numel() > 0 for x in operands[first:]))
+        operands[spoilt] = operands[spoilt].clone()
+        operands[spoilt].view(-1)[random.integers(operands[spoilt].numel())] = 100
+        return Case(tuple(operands), case.attributes)
+
+    return spoil
+
+
+def bad_matrix(case: Case, random: np.random.Generator) -> Case:
+    """A matrix of zeros among the others."""
+    matrices = case.operands[0].clone()
+    assume(matrices.numel() > 0)
+    stack = matrices.view(-1, *matrices.shape[-2:])
+    stack[random.integers(len(stack))] = 0
+    return Case((matrices, *case.operands[1:]), case.attributes)
+
+
+SPOILT = {
+    "take": (bad_index(1), IndexError, "100 is out of range"),
+    "put": (bad_index(2), IndexError, "100 is out of range"),
+    "scatter_add": (bad_index(1), IndexError, "100 is out of range"),
+    "take_along": (bad_index(1), IndexError, "100 is out of range"),
+    "scatter_along": (bad_index(1), IndexError, "100 is out of range"),
+    "window": (bad_index(1), IndexError, "is out of range"),
+    "set_window": (bad_index(2), IndexError, "is out of range"),
+    "cholesky": (bad_matrix, LinAlgError, "not positive definite"),
+    "solve": (bad_matrix, LinAlgError, "singular"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SPOILT))
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@given(data=st.data())
+@slow
+def test_bad_data_is_an_error_and_the_pool_goes_on(
+    kind: str, workers: int, name: str, data: st.DataObject
+) -> None:
+    spoil, expected, words = SPOILT[name]
+    engine = engine_of(kind, workers)
+    good = data.draw(cases(ROWS[name], "float32"))
+    result = np.shape(bodies.reference(name, good))
+    assume(0 not in result and 0 not in good.operands[0].shape)
+    assume(None not in good.attributes.get("extents", ()) or name in ("window", "set_window"))
+    assume(0 not in good.attributes.get("extents", ()))
+    bad = spoil(good, np.random.default_rng(data.draw(st.integers(0, 99))))
+    at = [data.draw(bodies.placements(x, engine)) for x in bad.operands]
+    operands = [bodies.leaf(engine, x, lay) for x, lay in zip(bad.operands, at, strict=True)]
+    node = apply(OPERATIONS[name], *operands, line=LINE, **bad.attributes)
+    target = data.draw(bodies.placements(torch.empty(result), engine, partial=False))
+    (first,) = engine.evaluate([redistribute(node, target)])
+    (later,) = engine.evaluate([apply(OPERATIONS["negative"], first)])
+    for failed in (later, first, later):  # what is computed from it fails alike, again and again
+        with pytest.raises(expected, match=words) as caught:
+            bodies.values(engine, failed)
+        assert "script.py:7" in str(caught.value)
+    assert not engine.pool.closed
+    bodies.check_any_layout(engine, name, good, data)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.timeout(300)  # the compiler's time
+def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a loop, where a worker that stopped would leave the others alone at a barrier."""
+    monkeypatch.setattr(execute, "Chooser", only(0))
+    engine = engine_of("shared", workers)
+    table = bodies.leaf(engine, torch.arange(8, dtype=torch.float32))
+    split = Layout.even((6,), engine.pool.mesh, 0)
+
+    def run(positions: list[int], start: int, single: int) -> list[list[float]]:
+        index = bodies.leaf(engine, torch.tensor(positions), split)
+        first, one = (bodies.leaf(engine, torch.tensor(i)) for i in (start, single))
+        window = {"axes": (0,), "extents": (4,), "steps": (-2,)}
+        element = {"axes": (0,), "extents": (None,), "steps": (1,)}
+        picked = apply(OPERATIONS["take"], table, index, line=("script.py", 7), axes=(0,), at=0)
+        total = apply(OPERATIONS["sum"], picked, axis=(0,), keepdims=False)
+        cut = apply(OPERATIONS["window"], table, first, line=("script.py", 8), **window)
+        alone = apply(OPERATIONS["window"], table, one, line=("script.py", 9), **element)
+        graph = Graph((redistribute(total, Layout.whole((), engine.pool.mesh)), cut, alone))
+        outputs, _ = engine.run(engine.compile(graph), graph.leaves, steps=3)
+        return [engine.pool.get(data.handle).reshape(-1).tolist() for data in outputs]
+
+    good = [0, 1, -8, 3, 4, -1]
+    assert run(good, 7, -1) == [[15.0], [7.0, 5.0, 3.0, 1.0], [7.0]]
+    for wrong, words in (
+        (([0, 1, -8, 3, -9, 5], 7, -1), r"index -9 is out of range for extent 8.*script.py:7"),
+        ((good, 8, -1), r"index 8 is out of range for extent 8.*script.py:8"),
+        ((good, 5, -1), r"index -1 is out of range for extent 8.*script.py:8"),
+        ((good, 7, 8), r"index 8 is out of range for extent 8.*script.py:9"),
+    ):
+        with pytest.raises(IndexError) as caught:
+            run(*wrong)
+        assert re.search(
+            words, str(caught.value) + " ".join(getattr(caught.value, "__notes__", []))
+        )
+        assert run(good, 6, 0) == [[15.0], [6.0, 4.0, 2.0, 0.0], [0.0]]
