@@ -61,6 +61,11 @@ class CollectiveCall:
     scratch: torch.Tensor
 
 
+def in_cache(node: Node, workers: int) -> int:
+    """Of kernels whose arithmetic uses most of what it reads more than once."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """How the workers of a mesh compute an operation together.
@@ -71,9 +76,12 @@ class Collective:
                data can make fail (LinAlgError) must fail on all workers, or after the last exchange
     workspace  (node, number of workers) → what it needs on each worker
     traffic    (node, number of workers) → the bytes that go between workers, and the messages
+    touched    (node, number of workers) → the bytes of its own that a worker goes through, where
+               the arithmetic has to wait for them
     """
 
     layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
     kernel: Callable[[CollectiveCall], Callable[[], object]]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]
+    touched: Callable[[Node, int], int] = in_cache

@@ -32,6 +32,13 @@ from magmath.ops.matrices import (
     rows,
 )
 from magmath.ops.solvers import solve
+from magmath.ops.spectrum import (
+    bind_eigh,
+    bind_eigvalsh,
+    bind_svd,
+    bind_svdvals,
+    shared_spectrum,
+)
 
 
 def _packed_square_infer(name: str, to: Callable[[DType], DType]) -> Infer:
@@ -101,6 +108,7 @@ EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the low
     reference=_eigh_reference,
     flops=lambda node: 9.0 * count(node) * node.shape[-1] ** 3,
     lapack=True,
+    collective=shared_spectrum(bind_eigh, sums=1, passes=1),
 )
 
 
@@ -122,6 +130,7 @@ EIGVALSH = Operation(
     reference=np.linalg.eigvalsh,
     flops=lambda node: 4 / 3 * count(node) * node.shape[-1] ** 3,
     lapack=True,
+    collective=shared_spectrum(bind_eigvalsh, sums=1, passes=1),
 )
 
 
@@ -273,6 +282,7 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     reference=_svd_reference,
     flops=lambda node: count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
+    collective=shared_spectrum(bind_svd, sums=2, passes=2),
 )
 
 
@@ -312,6 +322,7 @@ SVDVALS = Operation(
     reference=lambda a: np.linalg.svd(a, compute_uv=False),
     flops=lambda node: count(node) * 4.0 * max(node.inputs[0].shape[-2:]) * node.shape[-1] ** 2,
     lapack=True,
+    collective=shared_spectrum(bind_svdvals, sums=2, passes=2),
 )
 
 OPERATIONS = {

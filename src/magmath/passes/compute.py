@@ -31,6 +31,8 @@ def compute_seconds(
     if node.operation.selects:
         sizes[0] = min(sizes[0], sizes[-1])
     touched = sum(sizes) * node.dtype.itemsize
+    if node.operation.collective is not None and is_collective(node, inputs, output):
+        touched += node.operation.collective.touched(node, output.mesh.size)
     local = max(node.operation.flops(node) / share / speed, touched / environment.bandwidth)
     return local + exchange
 
