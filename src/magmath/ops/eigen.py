@@ -8,7 +8,7 @@ follow Giles (2008), and Wan and Zhang (2019) for complex SVD and Boeddeker et a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,20 @@ from magmath.core.dtypes import DType, complex64, complex128, float64, real_dtyp
 from magmath.errors import MagmathError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer
+from magmath.layout import Layout
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import add, astype, call, conj, divide, multiply, real, subtract, where
-from magmath.ops.factor import check_matrix, check_type, count, lapack, stacked_axes
+from magmath.ops.factor import (
+    check_matrix,
+    check_type,
+    count,
+    lapack,
+    qr,
+    qr_parts,
+    stacked_axes,
+)
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.manipulation import CONCAT, reshape, transpose
 from magmath.ops.matrices import (
     adjoint,
     by_lower,
@@ -271,6 +280,31 @@ def _svd_reference(a: Any, *, full: bool) -> Any:
     return packed
 
 
+def _is_tall(node: Node) -> bool:
+    """True where it may pay to make a matrix square first; the workers keep their rows for that."""
+    (a,) = node.inputs
+    return a.ndim == 2 and a.shape[0] >= 2 * a.shape[1] > 0
+
+
+def _svd_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """Q·U over s over V, with the SVD of R (Chan, 1982)."""
+    if node.attributes["full"] or not _is_tall(node):
+        return ()
+    m, n = node.inputs[0].shape
+    q, r = qr_parts(qr(node.inputs[0]), m, n)
+    packed = svd(r)
+    u = matmul(q, rows(packed, 0, n))
+    return (apply(CONCAT, u, rows(packed, n, 2 * n + 1), axis=0),)
+
+
+def _svdvals_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """The singular values of R."""
+    if not _is_tall(node):
+        return ()
+    (a,) = node.inputs
+    return (apply(SVDVALS, qr_parts(qr(a), *a.shape)[1]),)
+
+
 SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     name="svd",
     infer=_svd_infer,
@@ -281,6 +315,7 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     native=None,
     reference=_svd_reference,
     flops=lambda node: count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
+    ways=_svd_by_qr,
     lapack=True,
     collective=shared_spectrum(bind_svd, sums=2, passes=2),
 )
@@ -321,6 +356,7 @@ SVDVALS = Operation(
     native=None,
     reference=lambda a: np.linalg.svd(a, compute_uv=False),
     flops=lambda node: count(node) * 4.0 * max(node.inputs[0].shape[-2:]) * node.shape[-1] ** 2,
+    ways=_svdvals_by_qr,
     lapack=True,
     collective=shared_spectrum(bind_svdvals, sums=2, passes=2),
 )

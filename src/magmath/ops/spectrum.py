@@ -38,7 +38,8 @@ def shared_spectrum(bind: Bind, *, sums: int, passes: int) -> Collective:
     def touched(node: Node, workers: int) -> int:
         (a,) = node.inputs
         count, rows = sorted(a.shape)
-        return round(passes * count**2 * (rows - count / 3) / 2 * a.dtype.itemsize / workers)
+        gone_through = passes * count**2 * (rows - count / 3) / 2 / workers
+        return round((gone_through + 2 * sums * a.size) * a.dtype.itemsize)  # and what is added up
 
     return Collective(
         layouts=_layouts, kernel=bind, workspace=_workspace, traffic=traffic, touched=touched
