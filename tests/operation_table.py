@@ -8,7 +8,7 @@ takes, and the operands by which it has a gradient. Everything that must hold of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import Any
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from magmath.core.dtypes import DTYPES, DType
 from magmath.memory.tensors import to_torch
-from magmath.ops import OPERATIONS
+from magmath.ops import OPERATIONS, scans
 from magmath.ops.windows import window_shape
 
 Shape = tuple[int, ...]
@@ -339,6 +339,43 @@ def _mask(dice: Dice) -> tuple[Shape, torch.Tensor, dict[str, Any]]:
     cuts = (0, *sorted(inner), shape[axis])
     counts = tuple(int(np.count_nonzero(mask[a:b])) for a, b in pairwise(cuts))
     return shape, torch.from_numpy(mask), {"axis": axis, "cuts": cuts, "counts": counts}
+
+
+def _pieces(dice: Dice) -> tuple[Shape, dict[str, Any]]:
+    """A shape, and pieces of one of its axes."""
+    shape = dice.shape(1, extents=(1, 6))
+    axis = dice.draw(st.integers(0, len(shape) - 1))
+    inner = dice.draw(st.sets(st.integers(0, shape[axis]), max_size=4))
+    return shape, {"axis": axis, "cuts": tuple(sorted({0, shape[axis], *inner}))}
+
+
+def _piece_positions(dice: Dice) -> Case:
+    shape, attributes = _pieces(dice)
+    name = dice.draw(st.sampled_from(["argmax", "argmin"]))
+    return Case((dice.numbers(shape),), {**attributes, "name": name})
+
+
+def _piece_elements(dice: Dice) -> Case:
+    shape, attributes = _pieces(dice)
+    axis = attributes["axis"]
+    ends = [dice.random.integers(a, b) for a, b in pairwise(attributes["cuts"])]
+    places = torch.tensor(ends).reshape([-1 if d == axis else 1 for d in range(len(shape))])
+    indices = places.expand(*shape[:axis], len(ends), *shape[axis + 1 :]).contiguous()
+    return Case((dice.numbers(shape), indices), attributes)
+
+
+def _piece_totals(dice: Dice) -> Case:
+    shape, attributes = _pieces(dice)
+    name = dice.draw(st.sampled_from(["sum", "prod"]))
+    return Case((dice.numbers(shape, "count"),), {**attributes, "name": name})
+
+
+def _piece_scan(dice: Dice) -> Case:
+    (x,), attributes = (case := _piece_totals(dice)).operands, case.attributes
+    axis, count = attributes["axis"], len(attributes["cuts"]) - 1
+    wide = replace(dice, dtype=scans.wide(dice.dtype))
+    totals = wide.numbers((*x.shape[:axis], count, *x.shape[axis + 1 :]), "count")
+    return Case((x, totals), attributes)
 
 
 def _count_pieces(dice: Dice) -> Case:
@@ -724,6 +761,10 @@ ROWS: dict[str, Row] = {
     "all": Row(_reduction("any"), BOOL),
     "argmax": Row(_position_of, REAL),
     "argmin": Row(_position_of, REAL),
+    "piece_positions": Row(_piece_positions, REAL),
+    "piece_elements": Row(_piece_elements, REAL),
+    "piece_totals": Row(_piece_totals, NUMERIC),
+    "piece_scan": Row(_piece_scan, NUMERIC),
     "cumulative_sum": Row(_running("count"), NUMERIC, (0,)),
     "cumulative_prod": Row(_running("factor"), NUMERIC, (0,)),
     "reshape": Row(_reshape, ANY, (0,)),

@@ -15,7 +15,8 @@ from magmath.ops import elementwise as e
 from magmath.ops import manipulation
 from magmath.ops.gathering import SCATTER_ADD, take
 from magmath.ops.leaves import constant
-from magmath.ops.reductions import CUMULATIVE_SUM, reduce, sum_
+from magmath.ops.reductions import reduce, sum_
+from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import SLICE, slice_along
 
 

@@ -17,6 +17,7 @@ from magmath.graph import Node, apply
 from magmath.layout import Layout, even_cuts
 from magmath.ops.creation import iota
 from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND
+from magmath.ops.pieces import cuts_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def count(mask: Array, beside: Layout | None = None, axis: int = 0) -> Counted:
         leaf = mask.evaluated()
         engine = session.engine()
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
-        cuts |= _cuts(leaf.layout, 0) | _cuts(beside, axis)
+        cuts |= cuts_of(leaf.layout, 0) | cuts_of(beside, axis)
         (counted,) = engine.evaluate([apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))])
         data = data_of(counted)
     except TracingError:
@@ -68,12 +69,3 @@ def count(mask: Array, beside: Layout | None = None, axis: int = 0) -> Counted:
             f"mm.where(mask, x, y), or pick outside of the function"
         ) from None
     return Counted(leaf, tuple(sorted(cuts)), tuple(data.pool.get(data.handle).tolist()))
-
-
-def _cuts(layout: Layout | None, dim: int) -> set[int]:
-    """Where a layout cuts one dimension; nothing where it does not, or too often."""
-    split = None if layout is None else layout.splits[dim]
-    if split is None:
-        return set()
-    blocks = split.listed()
-    return set() if blocks is None else set(blocks.cuts)

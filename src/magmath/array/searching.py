@@ -11,7 +11,7 @@ from magmath.core.shapes import normal_axis
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops import elementwise as e
-from magmath.ops import manipulation, reductions
+from magmath.ops import manipulation, positions
 from magmath.ops.gathering import take
 from magmath.ops.sorting import SEARCHSORTED
 
@@ -26,7 +26,7 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     x = as_array(name, x)
     node = x.node if axis is not None else manipulation.reshape(x.node, (x.size,))
     position = 0 if axis is None else normal_axis(name, axis, x.ndim)
-    record = reductions.OPERATIONS[name]
+    record = positions.OPERATIONS[name]
     result = apply(record, node, axis=position, keepdims=keepdims, line=user_line())
     if axis is None and keepdims:
         result = manipulation.reshape(result, (1,) * x.ndim)

@@ -18,7 +18,7 @@ from magmath.ops.creation import full, iota
 from magmath.ops.gathering import PUT, take
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import CONCAT, reshape
-from magmath.ops.reductions import CUMULATIVE_SUM
+from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sorting import ARGSORT, SEARCHSORTED, SORT
 

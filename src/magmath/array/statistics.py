@@ -16,7 +16,7 @@ from magmath.core.shapes import normal_axes, normal_axis, size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Operation, apply
 from magmath.ops import elementwise as e
-from magmath.ops import reductions
+from magmath.ops import reductions, scans
 from magmath.ops.slicing import slice_along
 
 Axis = int | tuple[int, ...] | None
@@ -107,14 +107,14 @@ def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
     """Running sums along `axis`, from the first element (or from 0 with `include_initial`)."""
-    return _cumulative(reductions.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
+    return _cumulative(scans.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
     """Running products along `axis`, from the first element (or from 1 with `include_initial`)."""
-    return _cumulative(reductions.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
+    return _cumulative(scans.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
 
 
 def _cumulative(

@@ -69,7 +69,7 @@ Gradients = tuple["Node | None", ...]
 Vjp = Callable[[Node, Node], Gradients]
 Kernel = Callable[[LocalCall], Callable[[], object]]
 Ways = Callable[[Node, Sequence[Layout]], Sequence[Node]]
-Follow = Callable[[Node, str, Split], "Split | None"]
+Follow = Callable[[Node, str, Split, "int | None"], "Split | None"]
 Native = Any  # a scalar expression such as "({0} + {1})", an emitter, or None
 
 
@@ -98,8 +98,9 @@ class Operation:
     efficiency (node, shape of a local result) → share of the full speed that such a piece reaches
     ways       (node, its operands' layouts) → graphs of other operations on the same inputs that
                compute the same; the place pass takes whichever is cheapest
-    follow     (node, letter, its split) → how the dimension with the letter's upper-case form is
-               divided then; None: not in a way that a layout can express
+    follow     (node, letter, its split, operand) → how the dimension with the letter's upper-case
+               form is divided then, in an operand by its number or (None) in the result; None: not
+               in a way that a layout can express
     selects    reads no more of its first operand than the result holds (for the cost model)
     in_place   may be computed in the storage of its only operand, if that is of its shape and type
     updates    is the first operand but for what it overwrites: may be computed in its storage

@@ -110,7 +110,7 @@ def _kernel_axes(node: Node) -> str:
     return f"{_N}{x}{space.upper()},{_N}{y}{space}->{w}{'.' * len(space)}"
 
 
-def _follow(node: Node, letter: str, split: Split) -> Split | None:
+def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     if letter == _C:
         outputs = node.shape[0] if node.name == "correlation_kernel" else node.inputs[1].shape[0]
         return split.image(lambda cut: cut * (outputs // node.attributes["groups"]))

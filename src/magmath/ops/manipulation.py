@@ -13,11 +13,8 @@ from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
 from magmath.ops.native_emit import emit_copy, emit_permute, emit_reshape
-from magmath.ops.rules import (
-    LETTERS,
-    letters_except,
-    pointwise_axes,
-)
+from magmath.ops.pieces import letters_of
+from magmath.ops.rules import LETTERS, pointwise_axes
 from magmath.ops.slicing import slice_along
 
 
@@ -49,7 +46,7 @@ def _reshape_axes(node: Node) -> str:
     return f"{''.join(old)}->{''.join(new)}"
 
 
-def _reshape_follow(node: Node, letter: str, split: Split) -> Split | None:
+def _reshape_follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     x = node.inputs[0]
     before, after = list(_regrouped(x.shape, node.shape))[LETTERS.index(letter)]
     rows = _row(x.shape, before), _row(node.shape, after)
@@ -204,8 +201,18 @@ def _concat_infer(*arrays: Node, axis: int) -> tuple[Shape, DType]:
 
 
 def _concat_axes(node: Node) -> str:
-    letters = letters_except(node.ndim, (node.attributes["axis"],))
-    return f"{','.join([letters] * len(node.inputs))}->{letters}"
+    """Who holds a part of the result needs what of the arrays lies there."""
+    letters = LETTERS[: node.ndim]
+    operand = letters_of(letters, node.attributes["axis"], str.upper)
+    return f"{','.join([operand] * len(node.inputs))}->{letters}"
+
+
+def _concat_follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+    assert operand is not None
+    axis = node.attributes["axis"]
+    start = sum(x.shape[axis] for x in node.inputs[:operand])
+    extent = node.inputs[operand].shape[axis]
+    return split.image(lambda cut: min(max(cut - start, 0), extent))
 
 
 def _concat_kernel(call: LocalCall) -> Callable[[], object]:
@@ -240,6 +247,7 @@ CONCAT = Operation(
     native=None,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
     flops=_no_flops,
+    follow=_concat_follow,
 )
 
 

@@ -19,12 +19,11 @@ from magmath.errors import ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
+from magmath.ops.pieces import Cuts, between_pieces
 from magmath.ops.rules import LETTERS, as_signed, check_kind, no_gradient
 
 if TYPE_CHECKING:
     import torch
-
-Cuts = tuple[int, ...]  # boundaries of pieces, from 0 to the extent
 
 
 def _no_flops(node: Node) -> float:
@@ -82,16 +81,13 @@ def _masked_letters(ndim: int, dims: int, axis: int) -> tuple[str, str, str]:
     return before + mask + after, mask, before + letters[axis].upper() + after
 
 
-def _follow(node: Node, letter: str, split: Split) -> Split | None:
+def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     """The pieces' counts in the place of the pieces, where the split cuts between them."""
     attributes = node.attributes
     if letter != LETTERS[attributes["axis"]]:
         return None
-    pieces = split.listed()
-    before = dict(zip(attributes["cuts"], accumulate(attributes["counts"], initial=0), strict=True))
-    if pieces is None or not set(pieces.cuts) <= set(before):
-        return None
-    return split.image(before.__getitem__)
+    before = tuple(accumulate(attributes["counts"], initial=0))
+    return between_pieces(split, attributes["cuts"], before)
 
 
 def _compress_infer(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, accumulator, bool_, int64
+from magmath.core.dtypes import DType, accumulator, bool_
 from magmath.core.shapes import normal_axes, reduced_shape
 from magmath.errors import ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
@@ -175,124 +175,8 @@ REDUCTIONS = (
 )
 
 
-def _arg_infer(x: Node, *, axis: int, keepdims: bool) -> tuple[Shape, DType]:
-    check_kind("argmax/argmin", "real", x.dtype)
-    if x.shape[axis] == 0:
-        raise ShapeError(f"argmax/argmin: axis {axis} of shape {x.shape} has extent 0")
-    return reduced_shape(x.shape, (axis,), keepdims), int64
-
-
-def _arg_axes(node: Node) -> str:
-    x, axis = node.inputs[0], node.attributes["axis"]
-    operand = "".join("." if d == axis else LETTERS[d] for d in range(x.ndim))
-    result = operand if node.attributes["keepdims"] else operand.replace(".", "")
-    return f"{operand}->{result}"
-
-
-def _arg_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    def bind(call: LocalCall) -> Callable[[], object]:
-        import torch
-
-        (x,), out = call.inputs, call.out
-        if is_numpy_only(x):
-            return numpy_call(call, reference)
-        axis, keepdims = call.attributes["axis"], call.attributes["keepdims"]
-        function = getattr(torch, name)
-        return lambda: function(x, axis, keepdim=keepdims, out=out)
-
-    return bind
-
-
-ARG = tuple(
-    Operation(
-        name=name,
-        infer=_arg_infer,
-        axes=_arg_axes,
-        reduction=None,
-        vjp=no_gradient,
-        kernel=_arg_kernel(name, reference),
-        native=None,
-        reference=reference,
-        flops=lambda node: float(node.inputs[0].size),
-    )
-    for name, reference in (("argmax", np.argmax), ("argmin", np.argmin))
-)
-
-
-def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
-    check_kind("cumulative_sum/cumulative_prod", "numeric", x.dtype)
-    return x.shape, accumulator(x.dtype)
-
-
-def _cumulative_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    def bind(call: LocalCall) -> Callable[[], object]:
-        import torch
-
-        (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
-        if is_numpy_only(x, out):
-            return numpy_call(call, reference)
-        return partial(getattr(torch, name), x, axis, dtype=out.dtype, out=out)
-
-    return bind
-
-
-def _cumulative_axes(node: Node) -> str:
-    letters = "".join("." if d == node.attributes["axis"] else LETTERS[d] for d in range(node.ndim))
-    return f"{letters}->{letters}"
-
-
-def _from_each_on(g: Node, axis: int) -> Node:
-    """The sum from each position to the end: the total minus what comes before it."""
-    total = sum_(g, (axis,), True)
-    before = apply(CUMULATIVE_SUM, g, axis=axis)
-    return pointwise("add", pointwise("subtract", total, before), g)
-
-
-def _cumulative_sum_vjp(node: Node, g: Node) -> Gradients:
-    return (_from_each_on(g, node.attributes["axis"]),)
-
-
-def _cumulative_prod_vjp(node: Node, g: Node) -> Gradients:
-    """An element's slope is the product of the others, summed over the results that contain it.
-
-    That is result / element, but for zeros: at the first one it is the product with that zero left
-    out, and whatever comes after it only stands in products that are 0.
-    """
-    (x,), axis = node.inputs, node.attributes["axis"]
-    one, zero = constant(1, x.dtype), constant(0, x.dtype)
-    is_zero = pointwise("equal", x, zero)
-    number = apply(
-        CUMULATIVE_SUM, where(is_zero, constant(1, int64), constant(0, int64)), axis=axis
-    )
-    first = pointwise("logical_and", is_zero, pointwise("equal", number, constant(1, int64)))
-    rest = apply(CUMULATIVE_PROD, where(first, one, x), axis=axis)
-    before = divide(_from_each_on(multiply(g, node), axis), where(is_zero, one, x))
-    at_first = _from_each_on(multiply(g, rest), axis)
-    after = pointwise("greater", number, constant(0, int64))
-    return (where(first, at_first, where(after, zero, before)),)
-
-
-def _cumulative(name: str, torch_name: str, vjp: Vjp, reference: Callable[..., Any]) -> Operation:
-    return Operation(
-        name=name,
-        infer=_cumulative_infer,
-        axes=_cumulative_axes,
-        reduction=None,
-        vjp=vjp,
-        kernel=_cumulative_kernel(torch_name, reference),
-        native=None,
-        reference=reference,
-        flops=lambda node: float(node.size),
-    )
-
-
-CUMULATIVE_SUM = _cumulative("cumulative_sum", "cumsum", _cumulative_sum_vjp, np.cumsum)
-CUMULATIVE_PROD = _cumulative("cumulative_prod", "cumprod", _cumulative_prod_vjp, np.cumprod)
-
 BY_NAME = {operation.name: operation for operation in REDUCTIONS}
-OPERATIONS = {
-    operation.name: operation for operation in (*REDUCTIONS, *ARG, CUMULATIVE_SUM, CUMULATIVE_PROD)
-}
+OPERATIONS = BY_NAME
 
 
 def reduce(name: str, x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:

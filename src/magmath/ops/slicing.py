@@ -138,7 +138,7 @@ def _slice_axes(node: Node) -> str:
     return f"{LETTERS[: x.ndim]}->{_sliced_letters(x.shape, node.attributes['bounds'])}"
 
 
-def _slice_follow(node: Node, letter: str, split: Split) -> Split | None:
+def _slice_follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     bound = node.attributes["bounds"][LETTERS.index(letter)]
     return split.image(lambda cut: _before(bound, cut))
 

@@ -9,7 +9,7 @@ m alone needs B everywhere, and m, n and k together are the 2.5D algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import combinations, product
@@ -216,21 +216,38 @@ def _candidate(
 ) -> Candidate | None:
     """The candidate that these choices make; None where a dimension cannot follow."""
     splits = {c[0]: c[1] for c in choice if c is not None}
-    for letter in [c for c in splits if structure.is_followed(c)]:
-        assert node.operation.follow is not None
-        following = node.operation.follow(node, letter, splits[letter])
+    followed = [c for c in splits if structure.is_followed(c)]
+    every: list[Mapping[str, Split]] = []
+    for operand, letters in enumerate((*structure.inputs, structure.output)):
+        place = None if operand == len(node.inputs) else operand
+        following = _following(node, [c for c in followed if c.upper() in letters], splits, place)
         if following is None:
             return None
-        splits[letter.upper()] = following
+        every.append({**splits, **following})
     inputs = tuple(
-        _bound(source.shape, letters, mesh, splits)
-        for letters, source in zip(structure.inputs, node.inputs, strict=True)
+        _bound(source.shape, letters, mesh, known)
+        for letters, source, known in zip(structure.inputs, node.inputs, every[:-1], strict=True)
     )
     partial = tuple(
         node.operation.reduction if c is not None and c[0] not in structure.letters else None
         for c in choice
     )
-    return Candidate(inputs, _bound(node.shape, structure.output, mesh, splits, partial))
+    return Candidate(inputs, _bound(node.shape, structure.output, mesh, every[-1], partial))
+
+
+def _following(
+    node: Node, letters: Sequence[str], splits: Mapping[str, Split], operand: int | None
+) -> dict[str, Split] | None:
+    """How the dimensions of an operand, or the result, that follow these letters are divided; None
+    where one cannot follow."""
+    found = {}
+    for letter in letters:
+        assert node.operation.follow is not None
+        following = node.operation.follow(node, letter, splits[letter], operand)
+        if following is None:
+            return None
+        found[letter.upper()] = following
+    return found
 
 
 def _bound(

@@ -298,11 +298,14 @@ class _Placing:
     def _price(self, operand: Node, layout: Layout) -> float:
         if self._is_there(operand, layout):
             return 0.0
+        have, itemsize, copied = _layout(operand), operand.dtype.itemsize, 0
         if layout.is_replicated:
             shared = self.environment.whole(operand.shape, shared=True)
             if layout.mesh == shared.mesh:
                 layout = shared
-        return _price(_layout(operand), layout, operand.dtype.itemsize, self.environment)
+                copied = have.max_local_size if operand.is_leaf else 0  # what is computed is not
+        seconds = _price(have, layout, itemsize, self.environment)
+        return seconds + copied * itemsize / self.environment.bandwidth
 
     def _afterwards(self, node: Node, candidate: Candidate) -> float:
         """What the result must still go through: its reduction, its way to where it is wanted."""

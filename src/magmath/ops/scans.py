@@ -1,0 +1,303 @@
+"""Running sums and products along an axis.
+
+Where the axis is split, every worker adds up its pieces of it, the totals of all pieces, a few
+numbers, go to everyone, and each begins its own pieces with what comes before them (Blelloch 1990).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.core.dtypes import (
+    DType,
+    accumulator,
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int64,
+)
+from magmath.core.shapes import size_of
+from magmath.errors import DTypeError
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients, Kernel, Vjp
+from magmath.layout import Layout, Split
+from magmath.ops.elementwise import call as pointwise
+from magmath.ops.elementwise import divide, multiply, where
+from magmath.ops.leaves import constant
+from magmath.ops.pieces import (
+    Cuts,
+    between_pieces,
+    cuts_along,
+    each_piece,
+    follow_pieces,
+    letters_of,
+    number_held,
+    pieces_held,
+)
+from magmath.ops.reductions import sum_
+from magmath.ops.rules import (
+    LETTERS,
+    as_signed,
+    check_kind,
+    is_numpy_only,
+    letters_except,
+    no_gradient,
+    numpy_call,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK_BYTES = 1 << 18  # of a piece at a time, so that what has been added up is still in the cache
+SCANS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
+    "sum": ("cumsum", np.cumsum, np.add),
+    "prod": ("cumprod", np.cumprod, np.multiply),
+}
+
+
+def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
+    check_kind("cumulative_sum/cumulative_prod", "numeric", x.dtype)
+    return x.shape, accumulator(x.dtype)
+
+
+def _cumulative_kernel(name: str) -> Kernel:
+    torch_name, reference, _ = SCANS[name]
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
+        if is_numpy_only(x, out):
+            return numpy_call(call, reference)
+        return partial(getattr(torch, torch_name), x, axis, dtype=out.dtype, out=out)
+
+    return bind
+
+
+def _cumulative_axes(node: Node) -> str:
+    letters = letters_except(node.ndim, (node.attributes["axis"],))
+    return f"{letters}->{letters}"
+
+
+def _cumulative_ways(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """In pieces: their totals first."""
+    (x,), axis = node.inputs, node.attributes["axis"]
+    cuts = cuts_along(layouts[0], axis)
+    if cuts is None:
+        return ()
+    totals = apply(PIECE_TOTALS, x, axis=axis, cuts=cuts, name=name)
+    return (apply(PIECE_SCAN, x, totals, axis=axis, cuts=cuts, name=name),)
+
+
+def _from_each_on(g: Node, axis: int) -> Node:
+    """The sum from each position to the end: the total minus what comes before it."""
+    total = sum_(g, (axis,), True)
+    before = apply(CUMULATIVE_SUM, g, axis=axis)
+    return pointwise("add", pointwise("subtract", total, before), g)
+
+
+def _cumulative_sum_vjp(node: Node, g: Node) -> Gradients:
+    return (_from_each_on(g, node.attributes["axis"]),)
+
+
+def _cumulative_prod_vjp(node: Node, g: Node) -> Gradients:
+    """An element's slope is the product of the others, summed over the results that contain it.
+
+    That is result / element, but for zeros: at the first one it is the product with that zero left
+    out, and whatever comes after it only stands in products that are 0.
+    """
+    (x,), axis = node.inputs, node.attributes["axis"]
+    one, zero = constant(1, x.dtype), constant(0, x.dtype)
+    is_zero = pointwise("equal", x, zero)
+    number = apply(
+        CUMULATIVE_SUM, where(is_zero, constant(1, int64), constant(0, int64)), axis=axis
+    )
+    first = pointwise("logical_and", is_zero, pointwise("equal", number, constant(1, int64)))
+    rest = apply(CUMULATIVE_PROD, where(first, one, x), axis=axis)
+    before = divide(_from_each_on(multiply(g, node), axis), where(is_zero, one, x))
+    at_first = _from_each_on(multiply(g, rest), axis)
+    after = pointwise("greater", number, constant(0, int64))
+    return (where(first, at_first, where(after, zero, before)),)
+
+
+def _cumulative(name: str, vjp: Vjp) -> Operation:
+    return Operation(
+        name=f"cumulative_{name}",
+        infer=_cumulative_infer,
+        axes=_cumulative_axes,
+        reduction=None,
+        vjp=vjp,
+        kernel=_cumulative_kernel(name),
+        native=None,
+        reference=SCANS[name][1],
+        flops=lambda node: float(node.size),
+        ways=partial(_cumulative_ways, name),
+    )
+
+
+CUMULATIVE_SUM = _cumulative("sum", _cumulative_sum_vjp)
+CUMULATIVE_PROD = _cumulative("prod", _cumulative_prod_vjp)
+
+
+# in pieces ----------------------------------------------------------------------------------------
+
+_WIDE = dict.fromkeys((float16, bfloat16, float32), float64) | {complex64: complex128}
+
+
+def wide(dtype: DType) -> DType:
+    """The type in which long sums of `dtype` lose nothing that shows in their result."""
+    return _WIDE.get(dtype, accumulator(dtype))
+
+
+def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
+    check_kind("piece_totals", "numeric", x.dtype)
+    return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), wide(x.dtype)
+
+
+def _totals_axes(node: Node) -> str:
+    letters = LETTERS[: node.ndim]
+    return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
+
+
+def _totals_kernel(call: LocalCall) -> Callable[[], object]:
+    (x,), out, name = call.inputs, as_signed(call.out), call.attributes["name"]
+    axis, cuts = call.attributes["axis"], call.attributes["cuts"]
+    parts = [
+        (out.select(axis, number_held(call.tile[axis], number)), piece)
+        for number, _, piece in each_piece(x, call.tiles[0][axis], axis, cuts)
+    ]
+
+    def run() -> None:
+        for target, piece in parts:
+            target.copy_(getattr(_summable(piece, out), name)(axis, dtype=out.dtype))
+
+    return run
+
+
+def _summable(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """x, or where torch stores its type but cannot add it, converted."""
+    return x.to(out.dtype) if is_numpy_only(x) else x
+
+
+def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
+    function = np.sum if name == "sum" else np.prod
+    pieces = [x.take(range(a, b), axis) for a, b in pairwise(cuts)]
+    return np.stack([function(piece, axis) for piece in pieces], axis)
+
+
+PIECE_TOTALS = Operation(  # the sum or product of each piece of an axis
+    name="piece_totals",
+    infer=_totals_infer,
+    axes=_totals_axes,
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_totals_kernel,
+    native=None,
+    reference=_totals_reference,
+    flops=lambda node: float(node.inputs[0].size),
+    follow=follow_pieces,
+)
+
+
+def _scan_infer(x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
+    needed = _totals_infer(x, axis=axis, cuts=cuts, name=name)
+    if (totals.shape, totals.dtype) != needed:
+        raise DTypeError(
+            f"piece_scan: needs totals {needed}, was given {totals.shape} {totals.dtype}"
+        )
+    return x.shape, accumulator(x.dtype)
+
+
+def _scan_axes(node: Node) -> str:
+    """The result lies as its operand does, which must be divided between pieces."""
+    letters, axis = LETTERS[: node.ndim], node.attributes["axis"]
+    totals = letters_of(letters, axis, lambda _: ".")
+    return f"{letters},{totals}->{letters_of(letters, axis, str.upper)}"
+
+
+def _follow_between(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+    cuts = node.attributes["cuts"]
+    return between_pieces(split, cuts, cuts)
+
+
+def _scan_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
+    (x, totals), out = call.inputs, as_signed(call.out)
+    axis, cuts, name = (call.attributes[key] for key in ("axis", "cuts", "name"))
+    totals = as_signed(totals)
+    parts = [
+        (number, piece, out.narrow(axis, start, stop - start))
+        for (number, _, piece), (_, _, start, stop) in zip(
+            each_piece(x, call.tiles[0][axis], axis, cuts),
+            pieces_held(call.tile[axis], cuts),
+            strict=True,
+        )
+    ]
+
+    def run() -> None:
+        before = torch.roll(getattr(torch, SCANS[name][0])(totals, axis), 1, axis)
+        before.select(axis, 0).fill_(int(name == "prod"))
+        for number, source, target in parts:
+            _scan(source, target, before.narrow(axis, number, 1), axis, name)
+
+    return run
+
+
+def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, name: str) -> None:
+    """The running sums of a piece that begin with what is `before`, in the type of that: block by
+    block, some of the first dimension and some of the axis at a time."""
+    import torch
+
+    run, combine = getattr(torch, SCANS[name][0]), "add_" if name == "sum" else "mul_"
+    extent, row = x.shape[axis], size_of(x.shape) // x.shape[axis] * before.itemsize
+    rows = 1 if axis == 0 else x.shape[0]
+    height = max(1, min(rows, BLOCK_BYTES * rows // max(1, row * extent)))
+    width = max(1, min(extent, BLOCK_BYTES * rows // max(1, row * height)))
+    for top in range(0, rows, height):
+        some = slice(None) if axis == 0 else slice(top, top + height)
+        carry, source, target = before[some], x[some], out[some]
+        for start in range(0, extent, width):
+            stop = min(start + width, extent)
+            part = _summable(source.narrow(axis, start, stop - start), out)
+            block = getattr(run(part, axis, dtype=before.dtype), combine)(carry)
+            target.narrow(axis, start, stop - start).copy_(block)
+            carry = block.narrow(axis, stop - start - 1, 1)
+
+
+def _scan_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
+    function, combine = SCANS[name][1:]
+    before = function(totals, axis)
+    parts = []
+    for number, (start, stop) in enumerate(pairwise(cuts)):
+        part = function(x.take(range(start, stop), axis), axis)
+        if number:
+            part = combine(part, before.take([number - 1], axis))
+        parts.append(part)
+    return np.concatenate(parts, axis).astype(function(x[:0]).dtype)
+
+
+PIECE_SCAN = Operation(  # running sums within pieces, upon the totals of the pieces before
+    name="piece_scan",
+    infer=_scan_infer,
+    axes=_scan_axes,
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_scan_kernel,
+    native=None,
+    reference=_scan_reference,
+    flops=lambda node: 2.0 * node.size,
+    follow=_follow_between,
+)
+
+OPERATIONS = {
+    record.name: record for record in (CUMULATIVE_SUM, CUMULATIVE_PROD, PIECE_TOTALS, PIECE_SCAN)
+}

@@ -1,0 +1,39 @@
+"""Whatever an operation can be replaced by computes the same, wherever its operands lie."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+import operation_bodies as bodies
+from engines import engine_of
+from magmath.graph import apply
+from magmath.graph.operation import one_way
+from magmath.ops import OPERATIONS
+from operation_table import ROWS, cases
+
+found = [Phase.explicit, Phase.reuse, Phase.generate]
+some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=found)
+LARGE = ("contract", "correlation")  # have ways for large operands only: tried where those are
+SEVERAL = sorted(
+    name for name in ROWS if OPERATIONS[name].ways is not one_way and name not in LARGE
+)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize(("kind", "workers"), [("shared", 2), ("messages", 3)])
+@given(data=st.data())
+@some
+def test_every_way_computes_the_same(
+    name: str, kind: str, workers: int, data: st.DataObject
+) -> None:
+    """The place pass takes the cheapest; here each of them is taken."""
+    engine, case = engine_of(kind, workers), data.draw(cases(ROWS[name]))
+    at = [data.draw(bodies.placements(x, engine, partial=False)) for x in case.operands]
+    operands = [bodies.leaf(engine, x, layout) for x, layout in zip(case.operands, at, strict=True)]
+    node = apply(OPERATIONS[name], *operands, **case.attributes)
+    ways = node.operation.ways(node, at)
+    assume(ways)
+    for value in bodies.values(engine, *ways):
+        bodies.check_close(value, bodies.reference(name, case), (name, case, at))
