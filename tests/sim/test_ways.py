@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
+import magmath as mm
 import operation_bodies as bodies
-from engines import engine_of
+from engines import current, engine_of
 from magmath.graph import apply
 from magmath.graph.operation import one_way
-from magmath.ops import OPERATIONS
+from magmath.ops import OPERATIONS, scans
+from magmath.ops.scans import CUMULATIVE_SUM
 from operation_table import ROWS, cases
 
 found = [Phase.explicit, Phase.reuse, Phase.generate]
 some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=found)
-LARGE = ("contract", "correlation")  # have ways for large operands only: tried where those are
+LARGE = (
+    "contract",
+    "correlation",
+    "searchsorted",
+)  # have ways for large operands only: tried where those are
 SEVERAL = sorted(
     name for name in ROWS if OPERATIONS[name].ways is not one_way and name not in LARGE
 )
@@ -37,3 +44,14 @@ def test_every_way_computes_the_same(
     assume(ways)
     for value in bodies.values(engine, *ways):
         bodies.check_close(value, bodies.reference(name, case), (name, case, at))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "uint32"])
+def test_scans_go_on_from_block_to_block(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "BLOCK_BYTES", 40)
+    values = np.random.default_rng(0).integers(0, 3, (7, 60)).astype(dtype)
+    with current("shared", 2):
+        for axis in (0, 1):
+            x = mm.asarray(values, layout=mm.Layout.split(axis))
+            (way,) = CUMULATIVE_SUM.ways(apply(CUMULATIVE_SUM, x.node, axis=axis), [x.layout])
+            np.testing.assert_array_equal(np.asarray(mm.Array(way)), values.cumsum(axis))

@@ -7,6 +7,7 @@ differs from everything, itself included.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 from magmath.array.array import Array, Number, as_array, operands, user_line
@@ -21,6 +22,9 @@ from magmath.ops.manipulation import CONCAT, reshape
 from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sorting import ARGSORT, SEARCHSORTED, SORT
+
+MOST_PACKED = 1 << 31
+"""Up to so many elements, two positions are one integer."""
 
 
 class UniqueAll(NamedTuple):
@@ -53,9 +57,17 @@ class _Groups:
         flat = reshape(as_array(name, x).node, (x.size,))
         self.shape = x.shape
         self.size = x.size
-        self.order = _order(flat)
-        self.sorted = take(flat, self.order, 0)
+        self.flat = flat
+        if flat.dtype.kind == "complex":
+            self.sorted = take(flat, self.order, 0)
+        else:
+            self.sorted = apply(SORT, flat, axis=0, descending=False, line=user_line())
         self.begins: Counted = count(Array(self._begins()))
+
+    @cached_property
+    def order(self) -> Node:
+        """The positions that sort the array."""
+        return _order(self.flat)
 
     def _begins(self) -> Node:
         if not self.size:
@@ -80,11 +92,18 @@ class _Groups:
         return Array(e.subtract(stops, starts))
 
     def inverse(self) -> Array:
-        """The group of each element of the array."""
+        """The group of each element of the array: numbers of groups, brought into the order of the
+        elements by sorting them behind these' positions, which workers do together."""
         begun = apply(CUMULATIVE_SUM, e.astype(self.begins.node, int64), axis=0)
         group = e.subtract(begun, constant(1, int64))
-        empty = full((self.size,), constant(0, int64))
-        return Array(reshape(apply(PUT, empty, group, self.order, axes=(0,), at=0), self.shape))
+        if self.size < MOST_PACKED:
+            pairs = e.add(e.multiply(self.order, constant(MOST_PACKED, int64)), group)
+            ordered = apply(SORT, pairs, axis=0, descending=False)
+            found = e.call("remainder", ordered, constant(MOST_PACKED, int64))
+        else:
+            empty = full((self.size,), constant(0, int64))
+            found = apply(PUT, empty, group, self.order, axes=(0,), at=0)
+        return Array(reshape(found, self.shape))
 
 
 def _order(flat: Node) -> Node:

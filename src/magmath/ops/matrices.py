@@ -15,11 +15,11 @@ from magmath.errors import ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
+from magmath.ops.along_axis import TAKE_ALONG
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import add, astype, call, conj, real, where
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import broadcast_to, reshape, transpose
-from magmath.ops.reductions import sum_
 from magmath.ops.rules import LETTERS
 from magmath.ops.slicing import slice_along
 
@@ -94,12 +94,11 @@ def _diagonal_kernel(call: LocalCall) -> Callable[[], object]:
     return lambda: out.copy_(view)
 
 
-def _masked_sum(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """Of a matrix in parts: each worker adds up what it has of the diagonal."""
+def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """Of a matrix in parts: one element of each row, by who holds it."""
     (x,) = node.inputs
-    if x.dtype.kind == "bool":
-        return ()
-    return (astype(sum_(diagonal_part(x), (x.ndim - 2,)), x.dtype),)
+    place = iota((*x.shape[:-1], 1), x.ndim - 2)
+    return (reshape(apply(TAKE_ALONG, x, place, axis=x.ndim - 1), node.shape),)
 
 
 def _diagonal_vjp(node: Node, g: Node) -> Gradients:
@@ -116,7 +115,7 @@ DIAGONAL = Operation(
     native=None,
     reference=lambda x: np.diagonal(x, axis1=-2, axis2=-1),
     flops=lambda node: 0.0,
-    ways=_masked_sum,
+    ways=_picked,
     selects=True,
 )
 

@@ -32,15 +32,18 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     if len(node.inputs) > 2 or not summed:
         return []
     along = max(summed, key=extents.__getitem__)
-    nbytes = sum([x.size * x.dtype.itemsize for x in node.inputs])
+    dims = [letters.find(along) for letters in structure.inputs]
+    cut = [x for x, d in zip(node.inputs, dims, strict=True) if d >= 0]
+    nbytes = sum([x.size * x.dtype.itemsize for x in cut])
     count = min(-(-nbytes // PANEL_BYTES), extents[along] // NARROWEST, MOST)
     if count < 2:
         return []
-    dims = [letters.index(along) for letters in structure.inputs]
     total: Node | None = None
     for start, stop in pairwise(even_cuts(extents[along], count)):
         parts = zip(node.inputs, dims, strict=True)
-        panel = node.replace(tuple([slice_along(x, d, start, stop) for x, d in parts]))
+        panel = node.replace(
+            tuple([x if d < 0 else slice_along(x, d, start, stop) for x, d in parts])
+        )
         total = panel if total is None else _added(total, panel)
     assert total is not None
     return [total]

@@ -6,7 +6,7 @@ numbers, go to everyone, and each begins its own pieces with what comes before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,7 @@ SCANS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "sum": ("cumsum", np.cumsum, np.add),
     "prod": ("cumprod", np.cumprod, np.multiply),
 }
+COMBINE = {"sum": "add", "prod": "mul"}
 
 
 def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
@@ -168,18 +169,51 @@ def _totals_axes(node: Node) -> str:
 
 
 def _totals_kernel(call: LocalCall) -> Callable[[], object]:
+    import torch
+
     (x,), out, name = call.inputs, as_signed(call.out), call.attributes["name"]
-    axis, cuts = call.attributes["axis"], call.attributes["cuts"]
+    axis, cuts, combine = (
+        call.attributes["axis"],
+        call.attributes["cuts"],
+        getattr(torch, COMBINE[name]),
+    )
     parts = [
-        (out.select(axis, number_held(call.tile[axis], number)), piece)
+        (out.narrow(axis, number_held(call.tile[axis], number), 1), piece)
         for number, _, piece in each_piece(x, call.tiles[0][axis], axis, cuts)
     ]
 
     def run() -> None:
+        out.fill_(int(name == "prod"))
         for target, piece in parts:
-            target.copy_(getattr(_summable(piece, out), name)(axis, dtype=out.dtype))
+            for rows, start, count in _blocks(piece, axis):
+                block = _summable(piece[rows].narrow(axis, start, count), out)
+                total = getattr(block, name)(axis, keepdim=True, dtype=_block_type(block, out))
+                combine(target[rows], total, out=target[rows])
 
     return run
+
+
+def _block_type(x: torch.Tensor, out: torch.Tensor) -> torch.dtype:
+    """Floating point numbers of a block are added up in float32, which is many times faster than
+    in the wider type of the total; halves are too narrow for that."""
+    import torch
+
+    if not x.dtype.is_floating_point:
+        return out.dtype
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _blocks(x: torch.Tensor, axis: int) -> Iterator[tuple[slice, int, int]]:
+    """Some of the first dimension, and of the axis the first and how many, for each part of a
+    tensor that stays in the cache."""
+    extent, rows = x.shape[axis], 1 if axis == 0 else x.shape[0]
+    cell = size_of(x.shape) // (extent * rows) * x.itemsize  # of one row, and one of the axis
+    height = max(1, min(rows, BLOCK_BYTES // (cell * extent)))
+    width = max(1, min(extent, BLOCK_BYTES // (cell * height)))
+    for top in range(0, rows, height):
+        some = slice(None) if axis == 0 else slice(top, top + height)
+        for start in range(0, extent, width):
+            yield some, start, min(width, extent - start)
 
 
 def _summable(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -253,24 +287,20 @@ def _scan_kernel(call: LocalCall) -> Callable[[], object]:
 
 
 def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, name: str) -> None:
-    """The running sums of a piece that begin with what is `before`, in the type of that: block by
-    block, some of the first dimension and some of the axis at a time."""
+    """The running sums of a piece that begin with what is `before`; that goes on in its wider
+    type."""
     import torch
 
-    run, combine = getattr(torch, SCANS[name][0]), "add_" if name == "sum" else "mul_"
-    extent, row = x.shape[axis], size_of(x.shape) // x.shape[axis] * before.itemsize
-    rows = 1 if axis == 0 else x.shape[0]
-    height = max(1, min(rows, BLOCK_BYTES * rows // max(1, row * extent)))
-    width = max(1, min(extent, BLOCK_BYTES * rows // max(1, row * height)))
-    for top in range(0, rows, height):
-        some = slice(None) if axis == 0 else slice(top, top + height)
-        carry, source, target = before[some], x[some], out[some]
-        for start in range(0, extent, width):
-            stop = min(start + width, extent)
-            part = _summable(source.narrow(axis, start, stop - start), out)
-            block = getattr(run(part, axis, dtype=before.dtype), combine)(carry)
-            target.narrow(axis, start, stop - start).copy_(block)
-            carry = block.narrow(axis, stop - start - 1, 1)
+    run, combine = getattr(torch, SCANS[name][0]), getattr(torch, COMBINE[name])
+    carry = before
+    for rows, start, count in _blocks(x, axis):
+        if start == 0:
+            carry = before[rows]
+        target = out[rows].narrow(axis, start, count)
+        run(_summable(x[rows].narrow(axis, start, count), out), axis, dtype=out.dtype, out=target)
+        following = combine(carry, target.narrow(axis, count - 1, 1))
+        combine(target, carry.to(out.dtype), out=target)
+        carry = following
 
 
 def _scan_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) -> Any:

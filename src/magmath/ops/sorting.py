@@ -1,22 +1,37 @@
-"""Sorting along an axis, which must be whole, and the place of values among sorted ones.
+"""Sorting along an axis, and the place of values among sorted ones.
 
-NaN comes last in either direction, as the largest number that there is would ascending. The sum of
-the places of a value among parts of a sorted array is its place in the whole, so that the sorted
-array of `searchsorted` may be split.
+An axis that is sorted must be whole, but for arrays of one dimension, which all workers sort
+together (`kernels/sorting.py`). NaN comes last in either direction, as the largest number that
+there is would ascending. The sum of the places of a value among parts of a sorted array is its
+place in the whole, so that the sorted array of `searchsorted` may be split.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType, int64
+from magmath.core.panels import ring_bytes
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import (
+    Collective,
+    CollectiveCall,
+    LocalCall,
+    Node,
+    Operation,
+    Shape,
+    Workspace,
+    apply,
+)
 from magmath.graph.operation import Gradients, Kernel
+from magmath.kernels import ordered
+from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.along_axis import TAKE_ALONG
+from magmath.ops.panels import in_panels
 from magmath.ops.rules import (
     LETTERS,
     check_kind,
@@ -42,9 +57,14 @@ def _sort_axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def _comparisons(node: Node) -> float:
-    extent = node.shape[node.attributes["axis"]]
-    return float(node.size * max(extent - 1, 1).bit_length())
+def _flops(weight: float) -> Callable[[Node], float]:
+    """`weight` for each comparison."""
+
+    def count(node: Node) -> float:
+        extent = node.shape[node.attributes["axis"]]
+        return weight * node.size * int(extent).bit_length()
+
+    return count
 
 
 def _order(x: Any, axis: int, descending: bool) -> Any:
@@ -60,14 +80,21 @@ def _sort_reference(x: Any, *, axis: int, descending: bool) -> Any:
     return np.take_along_axis(x, _order(x, axis, descending), axis)
 
 
+def _kernel(name: str) -> Kernel:
+    def bind(call: LocalCall) -> Callable[[], object]:
+        (x,), out = call.inputs, call.out
+        if x.device.type == "cpu":
+            return partial(getattr(ordered, name), x, out, **call.attributes)
+        part = ("sort", "argsort").index(name)
+        return lambda: out.copy_(_sorted(x, **call.attributes)[part])
+
+    return bind
+
+
 def _sorted(x: torch.Tensor, axis: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values and positions of a tensor, sorted."""
+    """Values and positions of a tensor on a device, sorted."""
     import torch
 
-    if is_numpy_only(x):
-        places = _order(x.numpy(), axis, descending)
-        values = np.take_along_axis(x.numpy(), places, axis)
-        return torch.from_numpy(values), torch.from_numpy(places)
     if descending and x.is_floating_point():
         negated, order = torch.sort(-x, dim=axis, stable=True)
         return -negated, order
@@ -75,15 +102,71 @@ def _sorted(x: torch.Tensor, axis: int, descending: bool) -> tuple[torch.Tensor,
     return ordered, order
 
 
-def _sort_kernel(part: int) -> Kernel:
-    """Values (0) or positions (1)."""
+def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    """Even parts, of arrays of one dimension."""
+    if node.ndim != 1 or not node.size:
+        return None
+    layout = Layout.even(node.shape, mesh, 0)
+    return (layout,), layout
 
-    def bind(call: LocalCall) -> Callable[[], object]:
-        (x,), out = call.inputs, call.out
-        axis, descending = call.attributes["axis"], call.attributes["descending"]
-        return lambda: out.copy_(_sorted(x, axis, descending)[part])
+
+def _together(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
+    """Bind the kernel by which all workers sort; what a device holds is sorted by its host."""
+
+    def bind(call: CollectiveCall) -> Callable[[], object]:
+        import torch
+
+        from magmath.kernels import sorting  # the compiler loads on first use
+
+        (x,), out, comm = call.inputs, call.out, call.comm
+        memory = [None if m is None else m[ring_bytes(0) :] for m in call.memory]
+        if out.device.type != "cpu":
+            memory = [None] * comm.size
+            memory[comm.rank] = torch.empty(len(call.scratch), dtype=torch.uint8)
+        cuts = even_cuts(call.layout.shape[0], comm.size)
+        sort, descending = getattr(sorting, name), call.attributes["descending"]
+
+        def run() -> None:
+            comm.barrier()  # the others have done with the workspace
+            target = out.cpu() if out.device.type != "cpu" else out
+            sort(comm, memory, cuts, x.cpu(), target, descending=descending)
+            if target is not out:
+                out.copy_(target)
+
+        return run
 
     return bind
+
+
+def _workspace(name: str) -> Callable[[Node, int], Workspace]:
+    def workspace(node: Node, workers: int) -> Workspace:
+        count = ordered.sort_bytes if name == "sort" else ordered.argsort_bytes
+        return Workspace(0, count(-(-node.size // workers), node.inputs[0].dtype.itemsize))
+
+    return workspace
+
+
+def _traffic(name: str) -> Callable[[Node, int], tuple[int, int]]:
+    """Every element goes to its place, unless it is there; before that, counts go round for every
+    four bits of the keys."""
+
+    def traffic(node: Node, workers: int) -> tuple[int, int]:
+        itemsize = node.inputs[0].dtype.itemsize
+        if name == "argsort":
+            itemsize = 8 if itemsize <= 4 else 16
+        moved = node.size * itemsize * (workers - 1) // workers
+        return moved, 2 * min(itemsize, 8) + workers * (workers - 1)
+
+    return traffic
+
+
+def _collective(name: str) -> Collective:
+    return Collective(
+        layouts=_layouts,
+        kernel=_together(name),
+        workspace=_workspace(name),
+        traffic=_traffic(name),
+    )
 
 
 def _sort_vjp(node: Node, g: Node) -> Gradients:
@@ -101,10 +184,11 @@ SORT = Operation(
     axes=_sort_axes,
     reduction=None,
     vjp=_sort_vjp,
-    kernel=_sort_kernel(0),
+    kernel=_kernel("sort"),
     native=None,
     reference=_sort_reference,
-    flops=_comparisons,
+    flops=_flops(20.0),
+    collective=_collective("sort"),
 )
 
 ARGSORT = Operation(
@@ -113,10 +197,11 @@ ARGSORT = Operation(
     axes=_sort_axes,
     reduction=None,
     vjp=no_gradient,
-    kernel=_sort_kernel(1),
+    kernel=_kernel("argsort"),
     native=None,
     reference=_order,
-    flops=_comparisons,
+    flops=_flops(60.0),
+    collective=_collective("argsort"),
 )
 
 
@@ -171,7 +256,8 @@ SEARCHSORTED = Operation(  # of parts of a sorted array, the places add up
     kernel=_search_kernel,
     native=None,
     reference=_search_reference,
-    flops=lambda node: float(node.size * (node.inputs[0].size + 1).bit_length()),
+    flops=lambda node: 20.0 * node.size * (node.inputs[0].size + 1).bit_length(),
+    ways=in_panels,
 )
 
 OPERATIONS = {record.name: record for record in (SORT, ARGSORT, SEARCHSORTED)}

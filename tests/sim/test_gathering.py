@@ -1,0 +1,156 @@
+"""Which operations gather an array that is split along the axis that they go along: none, but for
+those that docs/arrays.md names with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import magmath as mm
+from engines import current
+from magmath.array import session
+from magmath.ops import creation
+from magmath.program.instructions import Call, Move, Program
+
+N, SIDE = 1_000_000, 1000
+ROWS, COLUMNS = mm.Layout.split(0), mm.Layout.split(1)
+DOCUMENT = Path(__file__).parents[2] / "docs" / "arrays.md"
+
+
+def _numbers(shape: tuple[int, ...] = (N,), layout: Any = ROWS, dtype: str = "float32") -> mm.Array:
+    values = np.random.default_rng(0).integers(-500, 500, shape).astype(dtype)
+    return mm.asarray(values, layout=layout)
+
+
+def _square(layout: Any = ROWS, dtype: str = "float32") -> mm.Array:
+    return _numbers((SIDE, SIDE), layout, dtype)
+
+
+def _positions(count: int = N, below: int = N) -> mm.Array:
+    values = np.random.default_rng(1).integers(0, below, count)
+    return mm.asarray(values, layout=ROWS)
+
+
+def _assigned() -> mm.Array:
+    x = _numbers()
+    x[_positions()] = 1.0
+    return x
+
+
+def _masked() -> mm.Array:
+    x = _numbers()
+    x[x > 0] = 0.0
+    return x
+
+
+# For each public function that works along an axis, an expression of an array split along it.
+EXPRESSIONS: dict[str, Callable[[], Any]] = {
+    "sort": lambda: mm.sort(_numbers()),
+    "sort (axis of a matrix)": lambda: mm.sort(_square(), axis=0),
+    "argsort": lambda: mm.argsort(_numbers()),
+    "cumulative_sum": lambda: mm.cumulative_sum(_numbers(), include_initial=True),
+    "cumulative_prod": lambda: mm.cumulative_prod(_square(COLUMNS), axis=1),
+    "argmax": lambda: mm.argmax(_numbers()),
+    "argmin": lambda: mm.argmin(_square(), axis=0),
+    "sum": lambda: mm.sum(_square(), axis=0),
+    "mean": lambda: mm.mean(_numbers()),
+    "var": lambda: mm.var(_square(), axis=0),
+    "max": lambda: mm.max(_numbers()),
+    "any": lambda: mm.any(_numbers() > 0),
+    "count_nonzero": lambda: mm.count_nonzero(_numbers()),
+    "diff": lambda: mm.diff(_numbers(), prepend=mm.zeros(1, dtype=mm.float32)),
+    "roll": lambda: mm.roll(_numbers(), 3),
+    "roll (a matrix as flat)": lambda: mm.roll(_square(), 3),
+    "flip": lambda: mm.flip(_numbers()),
+    "concat": lambda: mm.concat([_numbers(), _numbers((N // 3,))]),
+    "stack": lambda: mm.stack([_numbers(), _numbers()]),
+    "unstack": lambda: mm.unstack(_numbers((4, N // 4), COLUMNS))[1],
+    "repeat": lambda: mm.repeat(_numbers(), 3),
+    "repeat (by counts)": lambda: mm.repeat(_numbers(), _positions(N, 3)),
+    "tile": lambda: mm.tile(_numbers(), (3,)),
+    "nonzero": lambda: mm.nonzero(_square(COLUMNS) > 0)[1],
+    "x[mask]": lambda: (lambda x: x[x > 0])(_numbers()),
+    "x[mask] = y": _masked,
+    "x[a:b:c]": lambda: _numbers()[100:-100:3],
+    "x[indices]": lambda: _numbers()[_positions()],
+    "x[indices] = y": _assigned,
+    "take": lambda: mm.take(_numbers(), _positions()),
+    "take (few)": lambda: mm.take(_numbers(), _positions(9)),
+    "take_along_axis": lambda: mm.take_along_axis(_numbers(), _positions(), axis=0),
+    "searchsorted": lambda: mm.searchsorted(_numbers(), _numbers()),
+    "searchsorted (in few)": lambda: mm.searchsorted(_numbers((99,)), _numbers()),
+    "isin": lambda: mm.isin(_numbers(), _numbers()),
+    "isin (few)": lambda: mm.isin(_numbers(), _numbers((99,))),
+    "unique_values": lambda: mm.unique_values(_numbers()),
+    "unique_counts": lambda: mm.unique_counts(_numbers())[1],
+    "unique_inverse": lambda: mm.unique_inverse(_numbers())[1],
+    "unique_all": lambda: mm.unique_all(_numbers())[1],
+    "reshape": lambda: mm.reshape(_square(COLUMNS), (-1,)),
+    "reshape (rows cut otherwise)": lambda: mm.reshape(_numbers((1500, 1000)), (1000, 1500)),
+    "permute_dims": lambda: mm.permute_dims(_square(), (1, 0)),
+    "matmul": lambda: _square() @ _numbers((SIDE,)),
+    "vecdot": lambda: mm.vecdot(_numbers(), _numbers()),
+    "softmax": lambda: mm.softmax(_numbers()),
+    "fft.fft": lambda: mm.fft.fft(_numbers(dtype="complex64")),
+    "fft.rfft": lambda: mm.fft.rfft(_numbers()),
+    "fft.irfft": lambda: mm.fft.irfft(_numbers((N // 2 + 1,), dtype="complex64")),
+    "fft.fft (a prime length)": lambda: mm.fft.fft(_numbers((1_000_003,), dtype="complex64")),
+    "fft.fftshift": lambda: mm.fft.fftshift(_numbers()),
+    "signal.convolve": lambda: mm.signal.convolve(_numbers(), _numbers((9,))),
+    "linalg.trace": lambda: mm.linalg.trace(_square()),
+    "linalg.vector_norm": lambda: mm.linalg.vector_norm(_numbers()),
+}
+
+
+@contextmanager
+def _programs() -> Iterator[list[Program]]:
+    """The programs that run meanwhile."""
+    engine = session.engine()
+    found: list[Program] = []
+    former, engine.recorder = engine.recorder, lambda run: found.append(run.program)
+    try:
+        yield found
+    finally:
+        engine.recorder = former
+
+
+def _gathered(program: Program) -> list[str]:
+    """The instructions after which a worker, or all of a host together, has the whole of something
+    that is half as large as the operands; but for what is made without them, like zeros."""
+    found = []
+    for instruction in program.instructions:
+        if isinstance(instruction, Call | Move):
+            out = instruction.out if isinstance(instruction, Call) else instruction.target
+            layout = program.slots[out].layout
+            made = isinstance(instruction, Call) and instruction.operation in creation.OPERATIONS
+            if layout.size >= N // 2 and layout.max_local_size > 0.6 * layout.size and not made:
+                found.append(str(layout))
+    return found
+
+
+def _documented() -> set[str]:
+    """The operations in the first column of the document's table of what gathers."""
+    text = DOCUMENT.read_text()
+    table = text[text.index("| gathers |") :].split("\n\n")[0]
+    return {
+        name
+        for row in table.splitlines()[2:]
+        for name in re.findall(r"`([^`]+)`", row.split("|")[1])
+    }
+
+
+def test_what_gathers_is_documented() -> None:
+    gathering = set()
+    for kind in ("shared", "messages"):
+        with current(kind, 4):
+            for name, expression in EXPRESSIONS.items():
+                with _programs() as programs:
+                    mm.evaluate(expression())
+                if any(_gathered(program) for program in programs):
+                    gathering.add(name)
+    assert gathering == _documented(), "what gathers a large array is said in docs/arrays.md"

@@ -1,0 +1,122 @@
+"""Arrays that all workers sort together: right for any numbers, stable, within their share of the
+memory, with the bytes that the plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+import operation_bodies as bodies
+from engines import current, engine_of
+from magmath.array import session
+from magmath.array.engine import Engine
+from magmath.core.dtypes import DTYPES
+from magmath.graph import Graph
+from magmath.layout import Mesh, even_cuts
+from magmath.memory.tensors import to_torch
+from magmath.ops.sorting import ARGSORT, SORT
+from operation_table import BOOL, REAL, Case
+
+POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4), ("shared", 7)]
+found = [Phase.explicit, Phase.reuse, Phase.generate]
+some = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=found)
+
+
+def together(kind: str, workers: int) -> Engine:
+    """An engine that finds everything slow but to sort together."""
+    engine = Engine(engine_of(kind, workers).pool)
+    engine.environment = replace(engine.environment, flops=1e3)
+    return engine
+
+
+@st.composite
+def numbers(draw: st.DrawFn) -> torch.Tensor:
+    """A 1-D array of any type, with few different numbers or many, and with special ones."""
+    name = draw(st.sampled_from((*BOOL, *REAL)))
+    dtype, count = DTYPES[name], draw(st.sampled_from([1, 2, 5, 9, 40, 700]))
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    spread = draw(st.sampled_from([1, 3, 120]))
+    low = 0 if dtype.kind in ("uint", "bool") else -spread
+    whole = random.integers(low, spread + 1, count)
+    x = torch.from_numpy(whole if dtype.kind != "bool" else whole > 0).to(to_torch(dtype))
+    if dtype.is_floating and draw(st.booleans()):
+        for i, special in enumerate((np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0)):
+            x[i::9] = special
+    return x
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@given(x=numbers(), descending=st.booleans(), data=st.data())
+@some
+def test_any_numbers_are_sorted(
+    kind: str, workers: int, x: torch.Tensor, descending: bool, data: st.DataObject
+) -> None:
+    engine, case = together(kind, workers), Case((x,), {"axis": 0, "descending": descending})
+    for record in (SORT, ARGSORT):
+        at = data.draw(bodies.placements(x, engine, partial=False))
+        result = bodies.computed(engine, record.name, case, [at])
+        bodies.check_close(result, bodies.reference(record.name, case), (case, x, at))
+
+
+@pytest.fixture(params=POOLS[:4], ids=[f"{kind}-{workers}" for kind, workers in POOLS[:4]])
+def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A pool on which it is worth while to share any arithmetic."""
+    with current(*request.param) as started:
+        engine = session.engine()
+        engine.environment = replace(engine.environment, flops=1e7)
+        yield started
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_nobody_holds_more_than_a_share(pool: Any, dtype: str) -> None:
+    """Its part of operand and result, a run and as much to merge in; and an element moves once."""
+    n, item = 400_000, DTYPES[dtype].itemsize
+    values = np.random.default_rng(0).integers(-(10**6), 10**6, n).astype(dtype)
+    x = mm.asarray(values, layout=mm.Layout.split(0))
+    share = -(-n // pool.workers)
+    for function, result, run in (
+        (mm.sort, item, item),
+        (mm.argsort, 8, 8 if item == 4 else 2.5 * 8),
+    ):
+        y = function(x)
+        cost = y.explain()
+        assert " together in " in str(cost)
+        assert cost.memory <= share * (item + result + 2 * run) + 4096
+        key = item if function is mm.sort else 8 if item == 4 else 16
+        assert cost.total.nbytes == n * key * (pool.workers - 1) // pool.workers
+        with mm.profile() as profile:
+            mm.evaluate(y)
+        measured = profile.runs[0].measured_memory
+        assert measured is not None
+        assert measured <= cost.memory + 4096
+        expected = np.sort(values) if function is mm.sort else np.argsort(values, kind="stable")
+        np.testing.assert_array_equal(np.asarray(y), expected)
+
+
+def test_a_gradient_goes_back_where_its_element_came_from(pool: Any) -> None:
+    values = np.random.default_rng(0).permutation(1000).astype("float64")
+    x = mm.asarray(values, layout=mm.Layout.split(0))
+    weights = mm.asarray(np.arange(1000.0))
+    slope = mm.grad(mm.sum(mm.sort(x) * weights), [x])[0]
+    np.testing.assert_array_equal(np.asarray(slope), values)
+
+
+def test_the_parts_are_as_large_as_the_layout_says(pool: Any) -> None:
+    """Most workers hold nothing of a short array."""
+    engine = session.engine()
+    x = mm.asarray([3, 1, 2], layout=mm.Layout.on(1))
+    node = mm.sort(x).node
+    (layouts,), out = SORT.collective.layouts(node, Mesh.line(pool.workers))
+    cuts = even_cuts(3, pool.workers)
+    assert [layouts.local_size(r) for r in range(pool.workers)] == list(np.diff(cuts))
+    assert out == layouts
+    assert engine.compile(engine.cut(Graph((node,)))).program
+    np.testing.assert_array_equal(np.asarray(mm.sort(x)), [1, 2, 3])
