@@ -23,7 +23,14 @@ import magmath as mm
 from engines import current, start
 from magmath.array import session
 from magmath.core.dtypes import DTYPES, promote
-from magmath.errors import DTypeError, LayoutError, MagmathError, MemoryLimitError, ShapeError
+from magmath.errors import (
+    DTypeError,
+    LayoutError,
+    MagmathError,
+    MemoryLimitError,
+    ShapeError,
+    TracingError,
+)
 from magmath.memory.tensors import to_torch
 from magmath.runtime import Pool
 
@@ -329,6 +336,38 @@ def test_numbers_given_to_compiled_functions_are_updated_as_numbers_are() -> Non
         return x * m + n
 
     check(twice(mm.asarray([1.0, 2.0]), 3.0), np.array([7, 10], np.float32))
+
+
+def test_arithmetic_of_numbers_given_to_compiled_functions_is_that_of_numbers() -> None:
+    x = mm.asarray([1.0, 2.0])
+    whole = mm.asarray([1, 2])
+
+    def computed(function: Any, array: mm.Array, n: float) -> None:
+        expected = np.asarray(function(np.asarray(array), n))
+        compiled = mm.compile(function)
+        compiled(array, type(n)(2))
+        result = compiled(array, n)
+        assert result.dtype == array.dtype or expected.dtype == bool
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-6)
+
+    for n in (3, 3.5):
+        computed(lambda a, n: a * (n + 1) - n / 4, x, n)
+        computed(lambda a, n: a * -n + abs(1 - n) ** 2, x, n)
+        computed(lambda a, n: a + (n % 2) * (7 // n), x, n)
+        computed(lambda a, n: a * (1 * (n > 3)), x, n)
+    computed(lambda a, n: a * (n // 2 + n % 2 - n**2), whole, 7)
+    computed(lambda a, n: a & ~(n << 2 | 1) ^ n, whole, 5)
+    assert mm.compile(lambda n: n + 1)(3).dtype == mm.int64
+    assert float(mm.compile(lambda n: n / 3)(1)) == 1 / 3, "in 64 bits"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [mm.zeros, mm.eye, mm.arange, lambda n: mm.sum(mm.ones(3), axis=n), range, mm.random.normal],
+)
+def test_numbers_that_must_be_known_are_asked_for(function: Any) -> None:
+    with pytest.raises(TracingError, match=r"partial|known while the function is traced"):
+        mm.compile(function)(2)
 
 
 def test_values_as_python_numbers() -> None:

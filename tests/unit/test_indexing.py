@@ -367,6 +367,28 @@ def test_gradients_go_through_many_writes() -> None:
         check(mm.grad(mm.sum(y * y), x), 4 * np.arange(40.0) ** 3)
 
 
+@pytest.mark.parametrize("extent", [6, 100_000])
+def test_a_write_that_fails_leaves_the_array_as_it_was(extent: int) -> None:
+    values = np.arange(extent)
+    x = mm.asarray(values)
+    mm.evaluate(x)
+    with pytest.raises(RuntimeError, match="ZeroDivision"):
+        x[1:3] = mm.asarray([1, 2]) // mm.asarray([0, 0])
+    np.testing.assert_array_equal(np.asarray(x), values)
+    x[1:3] = mm.asarray([7, 8])
+    np.testing.assert_array_equal(np.asarray(x)[:4], [0, 7, 8, 3])
+
+
+def test_a_variable_shares_no_memory_with_what_it_was_given() -> None:
+    v = mm.variable("v", np.arange(4.0, dtype=np.float32))
+    given = v * 2
+    v[...] = given
+    v += 1
+    mm.optim.GradientDescent(1.0).minimize(mm.sum(v), [v])
+    np.testing.assert_array_equal(np.asarray(given), np.arange(4.0) * 4 + 0)
+    np.testing.assert_array_equal(np.asarray(v), np.arange(4.0) * 2)
+
+
 def test_variables_are_written_in_place() -> None:
     v = mm.variable("v", np.arange(4.0))
     y = v * 2

@@ -6,9 +6,11 @@ when it is needed: by printing, conversion, a truth test, or `evaluate`.
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,10 +18,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from magmath.array import printing, session
-from magmath.array.engine import Cell, Data, data_of
+from magmath.array.engine import Cell, Data, data_of, untold
 from magmath.array.operators import Operators
-from magmath.array.reuse import UNNAMED
-from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32
+from magmath.array.reuse import UNNAMED, is_own
+from magmath.core.dtypes import NUMBERS, WIDEST, DType, common_dtype, float32
 from magmath.core.numpy_names import hint
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, LayoutError, ShapeError
@@ -38,15 +40,22 @@ Number = bool | int | float | complex
 Operand: TypeAlias = "Array | Number | np.ndarray[Any, Any] | np.generic"
 MOST_PENDING = 2000
 """Operations in a row that may wait to be computed."""
+_OWN_FILES: set[str] = set()
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def user_line() -> Line:
-    """The innermost line outside magmath: where the user wrote the operation."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+def user_line(inside: int = 1) -> Line:
+    """The innermost line outside magmath: where the user wrote the operation. The caller knows that
+    `inside` frames are magmath's, itself included."""
+    frame: FrameType | None = sys._getframe(inside)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file not in _OWN_FILES:
+            if not file.startswith(_HERE):
+                return file, frame.f_lineno
+            _OWN_FILES.add(file)
         frame = frame.f_back
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    return None
 
 
 class Array(Operators):
@@ -61,7 +70,7 @@ class Array(Operators):
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._leaf: Node | None = node if node.name == "input" else None
+        self._leaf: Node | None = node if node.operation is leaves.INPUT else None
         self._stamp: tuple[int, ...] = ()
         if node.depth > MOST_PENDING:
             self._settle()
@@ -121,9 +130,18 @@ class Array(Operators):
 
     def evaluated(self) -> Node:
         """The input leaf that holds this array's value, computed if it is not known."""
-        evaluate(self)
+        if self._leaf is not self._node:  # which they are once there is nothing more to compute
+            evaluate(self)
         assert self._leaf is not None
         return self._leaf
+
+    def known_data(self) -> Data | None:
+        """The data behind an array that is not an expression any more."""
+        leaf = self._leaf
+        if leaf is None or leaf is not self._node:
+            return None
+        data: Data | None = leaf.value
+        return data
 
     def is_known(self) -> bool:
         """True if the value is there and no variable has changed since."""
@@ -315,7 +333,13 @@ class Array(Operators):
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= UNNAMED
         written = self._updated(setitem(self, key, value))
         if session.engine().settles([written.node, *([value.node] if unnamed else [])]):
-            written.evaluated()
+            try:
+                written.evaluated()
+            except BaseException:  # nothing has been written
+                if written.node.operation.updates:
+                    former = Array(written.node.inputs[0])
+                    self._node, self._leaf = former._node, former._leaf
+                raise
 
     def __pos__(self) -> Array:
         check_kind("positive", "numeric", self.dtype)
@@ -335,19 +359,26 @@ class Array(Operators):
         return unary(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
-        return binary(operation, self, other) if isinstance(other, OPERANDS) else NotImplemented
+        if not isinstance(other, OPERANDS):
+            return NotImplemented  # type: ignore[no-any-return]
+        x, y = operands(operation, self, other)
+        return Array(apply(e.OPERATIONS[operation], x, y, line=user_line(3)))
 
     def _reflected(self, operation: str, other: Any) -> Array:
-        return binary(operation, other, self) if isinstance(other, OPERANDS) else NotImplemented
+        if not isinstance(other, OPERANDS):
+            return NotImplemented  # type: ignore[no-any-return]
+        x, y = operands(operation, other, self)
+        return Array(apply(e.OPERATIONS[operation], x, y, line=user_line(3)))
 
     def _updated(self, result: Array) -> Array:
         """This handle on another value of the same shape and type: what `a += b` does."""
-        if (result.shape, result.dtype) != (self.shape, self.dtype):
+        new, old = result._node, self._node
+        if new.shape != old.shape or new.dtype is not old.dtype:
             raise (ShapeError if result.shape != self.shape else DTypeError)(
                 f"update in place: the array is {self.shape} {self.dtype}, its new value would be "
                 f"{result.shape} {result.dtype}; write a = a + b for an array of another kind"
             )
-        self._node, self._leaf, self._stamp = result._node, result._leaf, result._stamp
+        self._node, self._leaf, self._stamp = new, result._leaf, result._stamp
         return self
 
 
@@ -381,7 +412,11 @@ class Variable(Array):
         self._cell.set(data_of(copy_of(array, self.node.layout).evaluated()))
 
     def _updated(self, result: Array) -> Array:
-        self.set(result)
+        if is_own(result) and result.shape == self.shape:  # its value need not be copied
+            made = Array(e.astype(result.node, self.dtype))
+            self._cell.set(data_of(_laid(made, self.node.layout).evaluated()))
+        else:
+            self.set(result)
         return self
 
 
@@ -390,18 +425,24 @@ class Variable(Array):
 
 def copy_of(array: Array, layout: Layout | None = None) -> Array:
     """A new array with the same values, sharing nothing; in `layout` if one is given."""
-    copied = apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())
-    return Array(copied if layout is None else redistribute(copied, layout))
+    return _laid(Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout)
+
+
+def _laid(array: Array, layout: Layout | None) -> Array:
+    """An expression in a layout, if one is given and there is a choice."""
+    if layout is None or layout.is_alone:
+        return array
+    return Array(redistribute(array.node, layout))
 
 
 OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic)
 _NUMBER_CLASSES = frozenset(NUMBERS)
-_PLAIN = frozenset({Array, *NUMBERS})
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:
     """An element-wise operation of two operands, promoted and broadcast; one may be a number."""
-    return Array(apply(e.OPERATIONS[operation], *operands(operation, x, y), line=user_line()))
+    x, y = operands(operation, x, y)
+    return Array(apply(e.OPERATIONS[operation], x, y, line=user_line()))
 
 
 def unary(operation: str, x: Array) -> Array:
@@ -411,18 +452,31 @@ def unary(operation: str, x: Array) -> Array:
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:
     """Nodes of one element type for arrays and Python numbers (numbers take the arrays' type)."""
-    if _NUMBER_CLASSES.issuperset(map(type, values)):
-        raise TypeError(f"{operation}: needs an array, was given {', '.join(map(repr, values))}")
-    given = [v if type(v) in _PLAIN or is_number(v) else as_array(operation, v) for v in values]
-    dtype = common_dtype(*[v._node.dtype if type(v) is Array else _kind(v) for v in given])
-    if operation == "divide" and dtype.kind in ("int", "uint"):
-        dtype = float32  # the standard leaves the quotient of integers open; torch does the same
-    return tuple(
-        [
-            leaves.parameter(v, dtype) if not isinstance(v, Array) else e.astype(v._node, dtype)
-            for v in given
-        ]
-    )
+    given, kinds = [], []
+    for value in values:
+        kind: DType | type = type(value)
+        if kind is Array:
+            kind = value._node.dtype
+        elif kind not in _NUMBER_CLASSES:
+            value = value if is_number(value) else as_array(operation, value)
+            kind = _kind(value)
+        given.append(value)
+        kinds.append(kind)
+    dtype = _operand_type(operation, *kinds)
+    if dtype is None:
+        if not any(isinstance(value, WeakNumber) for value in values):
+            numbers = ", ".join(map(repr, values))
+            raise TypeError(f"{operation}: needs an array, was given {numbers}")
+        dtype = common_dtype(*kinds)
+    nodes = []
+    for value in given:
+        if not isinstance(value, Array):
+            nodes.append(leaves.parameter(value, dtype))
+        elif value._node.dtype is dtype:
+            nodes.append(value._node)
+        else:
+            nodes.append(e.astype(value._node, dtype))
+    return tuple(nodes)
 
 
 def _kind(value: Array | Number) -> DType | type:
@@ -432,9 +486,45 @@ def _kind(value: Array | Number) -> DType | type:
     return value.dtype if isinstance(value, Array) else type(value)
 
 
+@lru_cache(maxsize=4096)
+def _operand_type(operation: str, *kinds: DType | type) -> DType | None:
+    """The type in which operands of these kinds meet; None if there is no array among them."""
+    if _NUMBER_CLASSES.issuperset(kinds):
+        return None
+    dtype = common_dtype(*kinds)
+    # the standard leaves the quotient of integers open; torch does the same
+    return float32 if operation == "divide" and dtype.is_integer else dtype
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "power": operator.pow,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "bitwise_left_shift": operator.lshift,
+    "bitwise_right_shift": operator.rshift,
+    "bitwise_invert": operator.invert,
+    "negative": operator.neg,
+    "abs": operator.abs,
+}
+
+
 class WeakNumber(Array):
     """A Python number that a compiled function will be given: it takes the type of the arrays it
-    meets, as the number itself does. `sample` is any number of its kind."""
+    meets, as the number itself does, and what Python's operators make of such numbers is one again.
+    `sample` is any number of its class."""
 
     __slots__ = ("sample",)
 
@@ -442,8 +532,47 @@ class WeakNumber(Array):
         self.sample = sample
         super().__init__(node)
 
+    def __len__(self) -> int:
+        raise untold()  # asked for where a shape or axes are wanted
+
+    def __pos__(self) -> Array:
+        return WeakNumber(self.node, +self.sample)
+
+    def _unary(self, operation: str) -> Array:
+        return _of_numbers(operation, self)
+
+    def _binary(self, operation: str, other: Any) -> Array:
+        alone = isinstance(other, WeakNumber) or is_number(other)
+        return _of_numbers(operation, self, other) if alone else super()._binary(operation, other)
+
+    def _reflected(self, operation: str, other: Any) -> Array:
+        if is_number(other):
+            return _of_numbers(operation, other, self)
+        return super()._reflected(operation, other)
+
     def _updated(self, result: Array) -> Array:
         return result  # as with the number itself, the name gets another value
+
+
+def _of_numbers(operation: str, *values: Any) -> WeakNumber:
+    """What one of Python's operators makes of numbers some of which are not known yet.
+
+    Its class is what Python makes of numbers of their classes, which ones stand for; it is computed
+    in the widest type of that class.
+    """
+    samples = [_class_of(v.sample)(1) if isinstance(v, WeakNumber) else v for v in values]
+    sample = _OPERATORS[operation](*samples)
+    dtype = WIDEST[max(map(_class_of, [*samples, sample]), key=NUMBERS.index)]
+    nodes = [
+        e.astype(v.node, dtype) if isinstance(v, WeakNumber) else leaves.parameter(v, dtype)
+        for v in values
+    ]
+    return WeakNumber(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)
+
+
+def _class_of(number: Any) -> type:
+    """The class of Python's numbers that one belongs to."""
+    return next(base for base in NUMBERS if isinstance(number, base))
 
 
 def is_number(value: Any) -> bool:

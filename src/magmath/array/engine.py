@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
 if TYPE_CHECKING:
+    from magmath.runtime.messages import Number
     from magmath.runtime.pending import Run
     from magmath.runtime.pool import Pool
 
@@ -49,13 +51,21 @@ class Data:
 
     __slots__ = ("__weakref__", "copies", "dtype", "handle", "layout", "origin", "pool", "shape")
 
-    def __init__(self, pool: Pool, handle: int, shape: Shape, dtype: DType, layout: Layout) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        handle: int,
+        shape: Shape,
+        dtype: DType,
+        layout: Layout,
+        origin: Run | None = None,
+    ) -> None:
         self.pool = pool
         self.handle = handle
         self.shape = shape
         self.dtype = dtype
         self.layout = layout
-        self.origin: Run | None = None  # the run that has computed it
+        self.origin = origin  # the run that has computed it
         self.copies: dict[Layout, Data] = {}  # the same in other layouts, kept by the engine
 
     @property
@@ -64,8 +74,7 @@ class Data:
         return self.layout.max_local_size * self.dtype.itemsize
 
     def __del__(self) -> None:
-        if not self.pool.closed:
-            self.pool.release(self.handle)
+        self.pool.release(self.handle)
 
 
 class Cell:
@@ -92,6 +101,12 @@ class Compiled:
     program: Program
     inputs: tuple[int, ...]
     parameters: tuple[int, ...]
+
+    @cached_property
+    def results(self) -> list[tuple[Shape, DType, Layout]]:
+        """What the outputs are."""
+        slots = [self.program.slots[output] for output in self.program.outputs]
+        return [(slot.shape, slot.dtype, slot.layout) for slot in slots]
 
 
 class Engine:
@@ -163,10 +178,28 @@ class Engine:
         Variables among the targets must be given their new data by the caller. Raises MagmathError
         for data of another pool.
         """
+        given = [data_of(leaves[i]) for i in compiled.inputs]
+        numbers = [leaves[i].value for i in compiled.parameters]
+        return self.start(compiled, given, numbers, steps=steps, progress=progress, beside=beside)
+
+    def start(
+        self,
+        compiled: Compiled,
+        given: Sequence[Data],
+        numbers: Sequence[Number],
+        *,
+        steps: int = 1,
+        progress: Progress | None = None,
+        beside: bool = False,
+    ) -> tuple[list[Data], Run]:
+        """The same, given the arrays and the numbers that the program takes, in their order."""
         if self.pool.memory_limit is not None:
             self.copies.make_room(self.pool.held_bytes)
-        handles = [self._handle(leaves[i]) for i in compiled.inputs]
-        numbers = [leaves[i].value for i in compiled.parameters]
+        handles = []
+        for data in given:
+            if data.pool is not self.pool:
+                self._checked(data)
+            handles.append(data.handle)
         timed = self.recorder is not None
         run = self.pool.run(
             compiled.identifier,
@@ -181,13 +214,9 @@ class Engine:
         if self.recorder is not None:
             run.values()
             self.recorder(run)
-        slots = [compiled.program.slots[s] for s in compiled.program.outputs]
-        outputs = [
-            Data(self.pool, handle, slot.shape, slot.dtype, slot.layout)
-            for handle, slot in zip(run.outputs, slots, strict=True)
-        ]
-        for data in outputs:
-            data.origin = run
+        outputs = []
+        for handle, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
+            outputs.append(Data(self.pool, handle, shape, dtype, layout, run))
         return outputs, run
 
     @contextmanager
@@ -205,13 +234,15 @@ class Engine:
             self._last.values()
 
     def _handle(self, leaf: Node) -> int:
-        data = data_of(leaf)
+        return self._checked(data_of(leaf)).handle
+
+    def _checked(self, data: Data) -> Data:
         if data.pool is not self.pool:  # its number may be that of some array of this pool
             raise MagmathError(
                 f"an array of shape {data.shape} lies in another pool, which has ended or is not "
                 f"the current one; make it again in this pool (mm.init starts with no arrays)"
             )
-        return data.handle
+        return data
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Input leaves holding the values of `nodes`.
@@ -228,7 +259,7 @@ class Engine:
         order, results = topological(wanted, cut=True), wanted
         for node in order:
             if node.value is None and node.is_leaf:
-                raise _untold()
+                raise untold()
         if any(node.operation.expand for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
@@ -238,7 +269,7 @@ class Engine:
             wanted, targets = reused(order, wanted) if results is wanted else (wanted, ())
             graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
             outputs, _ = self.run(self.compile(graph), graph.leaves)
-        known = dict(zip(wanted, map(_leaf_of, outputs), strict=True))
+        known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
         for node in wanted[len(results) :]:
             node.value = known[node]
         return known
@@ -256,7 +287,7 @@ class Engine:
             if make:
                 new[leaf] = self.redistributed(redistribute(leaf, layout))
             elif (copy := self.copies.find(data_of(leaf), layout)) is not None:
-                new[leaf] = _leaf_of(copy)
+                new[leaf] = leaf_of(copy)
         return graph.substituted(new) if new else graph
 
     def _moves_of(self, graph: Graph) -> tuple[tuple[int, Layout], ...]:
@@ -283,7 +314,7 @@ class Engine:
             (copy,), _ = self.run(self.compile(graph), graph.leaves, beside=beside)
             if self.environment.workers > 1:
                 self.copies.keep(source, layout, copy, self.pool.held_bytes)
-        return _leaf_of(copy)
+        return leaf_of(copy)
 
     def settles(self, own: Sequence[Node]) -> bool:
         """True if a written array, the first of `own`, is better computed at once: only `own`
@@ -331,7 +362,8 @@ class Engine:
         return graph.mapped(new)
 
 
-def _leaf_of(data: Data) -> Node:
+def leaf_of(data: Data) -> Node:
+    """The leaf of an array that the workers hold."""
     return input_leaf(data.shape, data.dtype, data.layout, data)
 
 
@@ -396,15 +428,17 @@ def data_of(leaf: Node) -> Data:
     """
     value = leaf.value.value if isinstance(leaf.value, Node) else leaf.value
     if value is None:
-        raise _untold()
+        raise untold()
     data: Data = value.data if isinstance(value, Cell) else value
     return data
 
 
-def _untold() -> TracingError:
+def untold() -> TracingError:
+    """The error of asking for a value that there is not while a function is traced."""
     return TracingError(
         "a value was asked for while mm.compile traces a function: its arguments have none then; "
-        "return the array and use its value outside of the function"
+        "return the array and use its value outside of the function; a number that must be known "
+        "(in a shape, an axis, a range) is given before: mm.compile(functools.partial(f, n=3))"
     )
 
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magmath.graph import Node
+
+if TYPE_CHECKING:
+    from magmath.array.array import Array
 
 
 def _references(items: Sequence[Any]) -> list[int]:
@@ -27,6 +30,12 @@ def held_elsewhere(order: Sequence[Node]) -> set[Node]:
     uses = Counter(id(source) for node in order for source in node.inputs)
     counts = zip(order, _references(order), strict=True)
     return {node for node, count in counts if count > _OWN + uses[id(node)]}
+
+
+def is_own(array: Array) -> bool:
+    """True if a handle is on an expression that nobody else holds."""
+    (count,) = _references([array._node])
+    return count == _OWN + 1 and array._node.value is None and not array._node.is_leaf
 
 
 def _owns_value(node: Node) -> bool:

@@ -10,10 +10,10 @@ import numpy as np
 
 from magmath.array import session
 from magmath.array.array import Array, WeakNumber, as_array
-from magmath.array.engine import Compiled, Engine, data_of
+from magmath.array.engine import Compiled, Data, Engine, data_of, leaf_of
 from magmath.array.trees import flatten, unflatten
 from magmath.autodiff import gradients
-from magmath.core.dtypes import bool_, complex128, float64, int64
+from magmath.core.dtypes import WIDEST
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.ops.leaves import input_leaf, parameter
@@ -50,6 +50,9 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return _Function(function)
 
 
+_Key = tuple[Engine, Hashable, list[Hashable]]  # structure and signatures of the arguments
+
+
 class _Function:
     """A function and its traces."""
 
@@ -60,17 +63,24 @@ class _Function:
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        engine = session.engine()
+        engine, last = session.engine(), self._last
+        if last is not None and last.engine is engine and not kwargs:
+            known = last.accepted(args)
+            if known is not None:
+                return last.run(known)
         leaves, tree = flatten((args, kwargs))
-        values = [
-            as_array("compile", v) if isinstance(v, (np.ndarray, np.generic)) else v for v in leaves
-        ]
-        key = (id(engine), tree, tuple([_signature(v) for v in values]))
-        trace = self._traces.get(key)
+        values = [_value(leaf) for leaf in leaves]
+        self._last = self._trace((engine, tree, [_signature(value) for value in values]), values)
+        return self._last.run(values)
+
+    def _trace(self, key: _Key, values: Sequence[Any]) -> _Trace:
+        """The trace for this engine and arguments of this structure; made if there is none."""
+        engine, tree, signatures = key
+        place = id(engine), tree, tuple(signatures)
+        trace = self._traces.get(place)
         if trace is None:
-            trace = self._traces[key] = _Trace(engine, self._function, values, tree)
-        self._last = trace
-        return trace.run(values)
+            trace = self._traces[place] = _Trace(key, self._function, values)
+        return trace
 
     def explain(self) -> Explanation:
         """How the function is computed for arguments like those of its last call.
@@ -89,16 +99,11 @@ class _Function:
 class _Trace:
     """One program of a function: for these shapes, types and layouts."""
 
-    def __init__(
-        self, engine: Engine, function: Callable[..., Any], values: Sequence[Any], tree: Hashable
-    ) -> None:
-        self.engine = engine
-        self.places = [self._placeholder(v) for v in values]
-        args, kwargs = unflatten(
-            tree,
-            [_traced(p, v) for p, v in zip(self.places, values, strict=True)],
-        )
-        with engine.traced():
+    def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
+        self.engine, tree, _ = key
+        places = [_placeholder(value) for value in values]
+        args, kwargs = unflatten(tree, [_traced(p, v) for p, v in zip(places, values, strict=True)])
+        with self.engine.traced():
             outputs, self.tree = flatten(function(*args, **kwargs))
         for output in outputs:
             if not isinstance(output, Array):
@@ -106,44 +111,62 @@ class _Trace:
                     f"compile: {function!r} must return arrays, it returned a "
                     f"{type(output).__name__}"
                 )
-        self.graph = engine.cut(Graph(tuple(output.node for output in outputs)))
-        self.compiled: Compiled = engine.compile(self.graph)
+        graph = self.engine.cut(Graph(tuple(output.node for output in outputs)))
+        self.compiled: Compiled = self.engine.compile(graph)
+        leaves, position = graph.leaves, {place: i for i, place in enumerate(places) if place}
+        self._arrays = [position.get(leaves[i], leaves[i]) for i in self.compiled.inputs]
+        self._numbers = [position.get(leaves[i], leaves[i]) for i in self.compiled.parameters]
+        plain = tree == flatten((tuple(values), {}))[1] and all(type(v) is Data for v in values)
+        self._plain = [(v.layout, v.dtype) for v in values] if plain else None
         self.last: Run | None = None
 
-    def _placeholder(self, value: Any) -> Node | None:
-        """A leaf for an argument, which has no value while the function is traced."""
-        if isinstance(value, Array):
-            data = data_of(value.evaluated())
-            return input_leaf(data.shape, data.dtype, data.layout, None)
-        if isinstance(value, (bool, int, float, complex)):
-            return parameter(None, WIDEST[type(value)])
-        return None
+    def accepted(self, args: tuple[Any, ...]) -> list[Data] | None:
+        """What `run` takes for arrays that are known, if they are like those that were traced: the
+        common case, in which nothing is taken apart."""
+        if self._plain is None or len(args) != len(self._plain):
+            return None
+        known: list[Data] = []
+        for argument, (layout, dtype) in zip(args, self._plain, strict=True):
+            data = argument.known_data() if type(argument) is Array else None
+            if data is None or data.dtype is not dtype or data.layout != layout:
+                return None
+            known.append(data)
+        return known
 
     def run(self, values: Sequence[Any]) -> Any:
         """Replay with other values."""
-        for place, value in zip(self.places, values, strict=True):
-            if place is not None:
-                place.value = data_of(value.evaluated()) if isinstance(value, Array) else value
-        outputs, self.last = self.engine.run(self.compiled, self.graph.leaves)
-        for place in self.places:
-            if place is not None:
-                place.value = None  # do not keep the arguments alive
-        arrays = [Array(input_leaf(d.shape, d.dtype, d.layout, d)) for d in outputs]
-        return unflatten(self.tree, arrays)
+        given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
+        numbers = [values[x] if isinstance(x, int) else x.value for x in self._numbers]
+        outputs, self.last = self.engine.start(self.compiled, given, numbers)
+        return unflatten(self.tree, [Array(leaf_of(data)) for data in outputs])
 
 
-WIDEST = {bool: bool_, int: int64, float: float64, complex: complex128}
+def _placeholder(value: Any) -> Node | None:
+    """A leaf for an argument, which has no value while the function is traced."""
+    if isinstance(value, Data):
+        return input_leaf(value.shape, value.dtype, value.layout, None)
+    if isinstance(value, (bool, int, float, complex)):
+        return parameter(None, WIDEST[type(value)])
+    return None
 
 
 def _traced(place: Node | None, value: Any) -> Any:
     """What the function is called with while it is traced."""
     if place is None:
         return value
-    return Array(place) if isinstance(value, Array) else WeakNumber(place, value)
+    return Array(place) if isinstance(value, Data) else WeakNumber(place, value)
+
+
+def _value(argument: Any) -> Any:
+    """What a program takes for an argument: the data of an array, anything else as it is."""
+    if isinstance(argument, (np.ndarray, np.generic)):
+        argument = as_array("compile", argument)
+    return data_of(argument.evaluated()) if isinstance(argument, Array) else argument
 
 
 def _signature(value: Any) -> Hashable:
-    if isinstance(value, Array):
+    """What a program depends on of a value."""
+    if isinstance(value, Data):
         return value.shape, value.dtype, value.layout
     if isinstance(value, (bool, int, float, complex)):
         return "number", type(value).__name__

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 
 def flatten(value: Any) -> tuple[list[Any], Hashable]:
     """The leaves of nested lists, tuples and dictionaries, and their structure."""
+    leaves: list[Any] = []
+    return leaves, _taken_apart(value, leaves)
+
+
+def _taken_apart(value: Any, leaves: list[Any]) -> Hashable:
+    """The structure of a value, whose leaves are appended to `leaves`."""
+    if not isinstance(value, (dict, list, tuple)):
+        leaves.append(value)
+        return None
+    trees: list[Hashable] = []
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, (dict, list, tuple)):
+            trees.append(_taken_apart(part, leaves))
+        else:
+            leaves.append(part)
+            trees.append(None)
     if isinstance(value, dict):
-        leaves, trees = flatten_all(value.values())
-        return leaves, ("dict", tuple(value), trees)
-    if isinstance(value, (list, tuple)):
-        leaves, trees = flatten_all(value)
-        return leaves, ("list" if isinstance(value, list) else "tuple", trees)
-    return [value], None
-
-
-def flatten_all(values: Iterable[Any]) -> tuple[list[Any], tuple[Hashable, ...]]:
-    parts = [flatten(value) for value in values]
-    return [leaf for leaves, _ in parts for leaf in leaves], tuple(tree for _, tree in parts)
+        return "dict", tuple(value), tuple(trees)
+    return "list" if isinstance(value, list) else "tuple", tuple(trees)
 
 
 def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
+    """The value of this structure with these leaves."""
+    if tree is None:
+        (value,) = leaves
+        return value
     value, rest = _built(tree, list(leaves))
     assert not rest
     return value

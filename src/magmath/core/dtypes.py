@@ -168,6 +168,8 @@ def scalar_dtype(value: bool | int | float | complex, other: DType) -> DType:
 
 
 NUMBERS = (bool, int, float, complex)
+WIDEST: dict[type, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
+"""The types that hold every number of Python's classes (integers: up to 64 bits)."""
 
 
 @cache

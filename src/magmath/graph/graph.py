@@ -20,21 +20,23 @@ def topological(
     """
     order: list[Node] = []
     seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(outputs))]
+    stack: list[Node | None] = list(outputs)
+    stack.reverse()
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
+        node = stack.pop()
+        if node is None:  # everything that the node below needs is there
+            order.append(stack.pop())  # type: ignore[arg-type]
         elif node not in seen:
             seen.add(node)
-            if not node.inputs or (cut and node.value is not None):
+            sources = node.inputs
+            if not sources or (cut and node.value is not None):
                 order.append(node)
                 continue
-            stack.append((node, True))
-            sources = list(reversed(node.inputs))
+            stack += (node, None)
+            first = len(stack)
+            stack += sources[::-1]
             if depth is not None:
-                sources.sort(key=depth.__getitem__)
-            stack.extend([(source, False) for source in sources])
+                stack[first:] = sorted(stack[first:], key=depth.__getitem__)  # type: ignore[arg-type]
     return order
 
 

@@ -25,12 +25,26 @@ LET_GO = -1  # the depth of a leaf whose expression was too long to be kept
 NO_VARIABLES: frozenset[Node] = frozenset()
 
 
+class Form:
+    """What the applications of an operation, with the same attributes, to operands of the same
+    shapes and types have in common: the result's shape and type, and under `ready` what computes
+    such a node at once, once that is known."""
+
+    __slots__ = ("dtype", "ready", "shape")
+
+    def __init__(self, shape: Shape, dtype: DType) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.ready: Any = None
+
+
 class Node:
     """An operation's immutable application.
 
     `value` is the data behind an `input`, the cell of a `variable`, the number of a `parameter`;
     of any other node the leaf that holds its value, once that is known. `variables` are the
     variable leaves that the node depends on, `depth` the most operations between it and a leaf.
+    `form` is what it has in common with other nodes; None where nobody knows of any.
     """
 
     __slots__ = (
@@ -38,6 +52,7 @@ class Node:
         "attributes",
         "depth",
         "dtype",
+        "form",
         "inputs",
         "layout",
         "line",
@@ -54,10 +69,10 @@ class Node:
         attributes: Mapping[str, Any],
         shape: Shape,
         dtype: DType,
-        *,
         layout: Layout | None = None,
         line: Line = None,
         value: Any = None,
+        form: Form | None = None,
     ) -> None:
         self.operation = operation
         self.inputs = inputs
@@ -67,6 +82,7 @@ class Node:
         self.layout = layout
         self.line = line
         self.value = value
+        self.form = form
         depth: int = 0
         variables: frozenset[Node] = NO_VARIABLES
         for node in inputs:
@@ -110,6 +126,7 @@ class Node:
             layout=layout if layout is not None else self.layout,
             line=self.line,
             value=self.value,
+            form=self.form,
         )
 
     def __repr__(self) -> str:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from magmath.core.dtypes import DType
 from magmath.core.index import Tile
 from magmath.graph.collective import Collective
-from magmath.graph.node import NO_ATTRIBUTES, Line, Node, Shape
+from magmath.graph.node import NO_ATTRIBUTES, Form, Line, Node, Shape
 from magmath.layout import Layout, Split
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ class LocalCall:
     shape: Shape
     shapes: list[Shape]
     context: KernelContext
+
+
+class Brief(NamedTuple):
+    """NumPy's function for an operation, quicker than torch's on results of up to `most` elements,
+    where calling it takes longer than the arithmetic."""
+
+    function: Callable[..., Any]
+    most: int
 
 
 Inference = tuple[Shape, DType]
@@ -106,6 +114,7 @@ class Operation:
     updates    is the first operand but for what it overwrites: may be computed in its storage
     expand     node → the same in simpler operations, by which the passes replace it; such a record
                is there for its gradient and has no kernel
+    brief      NumPy's function of the same meaning, where it is the quicker one for short arrays
     lapack     computed by LAPACK: data can make it fail (LinAlgError), and one worker may compute
                it for all, with the threads of its whole host
     collective how all workers compute it together where letters cannot divide it, or None
@@ -129,6 +138,7 @@ class Operation:
     elementwise: bool = False
     leaf: bool = False
     expand: Callable[[Node], Node] | None = None
+    brief: Brief | None = None
     lapack: bool = False
     collective: Collective | None = None
 
@@ -136,8 +146,8 @@ class Operation:
         return f"Operation({self.name})"
 
 
-_inferred: dict[Hashable, Inference] = {}
-_MOST_INFERRED = 10_000
+_forms: dict[Hashable, Form] = {}
+_MOST_FORMS = 10_000
 
 
 def apply(
@@ -151,14 +161,20 @@ def apply(
     An inference depends on nothing but the operation, its attributes and its operands' shapes and
     types, so it is made once for each combination of these.
     """
-    key = (operation, *attributes.items(), *[x.shape for x in inputs], *[x.dtype for x in inputs])
-    inferred = _inferred.get(key)
-    if inferred is None:
-        inferred = operation.infer(*inputs, **attributes)
-        if len(_inferred) >= _MOST_INFERRED:
-            _inferred.clear()
-        _inferred[key] = inferred
-    shape, dtype = inferred
+    if attributes:
+        key: Hashable = (operation, *attributes.items(), *[(x.shape, x.dtype) for x in inputs])
+    elif len(inputs) == 2:
+        x, y = inputs
+        key = (operation, x.shape, x.dtype, y.shape, y.dtype)
+    else:
+        key = (operation, *[(x.shape, x.dtype) for x in inputs])
+    form = _forms.get(key)
+    if form is None:
+        form = Form(*operation.infer(*inputs, **attributes))
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+        _forms[key] = form
     if line is None and inputs:
         line = inputs[0].line
-    return Node(operation, inputs, attributes or NO_ATTRIBUTES, shape, dtype, line=line)
+    known = attributes or NO_ATTRIBUTES
+    return Node(operation, inputs, known, form.shape, form.dtype, None, line, None, form)

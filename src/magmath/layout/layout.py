@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import index
 from typing import Any
 
@@ -119,7 +119,7 @@ class Layout:
     @staticmethod
     def whole(shape: Sequence[int], mesh: Mesh, *, shared: bool = False) -> Layout:
         """An array replicated on every worker of the mesh."""
-        return Layout(tuple(shape), mesh, (None,) * len(shape), shared=shared)
+        return _whole(tuple(shape), mesh, shared)
 
     @staticmethod
     def even(shape: Sequence[int], mesh: Mesh, dim: int, axis: int = 0) -> Layout:
@@ -438,6 +438,12 @@ def _check_boxes(layout: Layout) -> None:
             f"Layout.blocks places boxes on workers {sorted(strangers)}, which are not in the "
             f"pool; it has workers {layout.mesh.workers}"
         )
+
+
+@lru_cache(maxsize=4096)
+def _whole(shape: tuple[int, ...], mesh: Mesh, shared: bool) -> Layout:
+    """One object for all of them, which is quickly found to be equal to itself."""
+    return Layout(shape, mesh, (None,) * len(shape), shared=shared)
 
 
 def _tile(box: Box) -> Tile:

@@ -13,13 +13,16 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from magmath.comm import Communicator
+from magmath.core.dtypes import DType
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
+from magmath.memory.tensors import NUMPY, to_torch
 
 _SHOWN = 5  # holders named where memory is short
 _SMALL = 64 << 10  # bytes up to which freed blocks wait for the next of their size
@@ -77,6 +80,13 @@ class Block(NamedTuple):
     nbytes: int
 
 
+class View(NamedTuple):
+    """A piece of the heap as a tensor, and as NumPy's array where NumPy can have it."""
+
+    tensor: Tensor
+    array: np.ndarray[Any, Any] | None
+
+
 _Hole = tuple[int, int, int]  # bytes, chunk, offset: sorted, the best fit comes first
 
 
@@ -109,7 +119,8 @@ class Heap:
         self._begins: dict[tuple[int, int], int] = {}  # (chunk, begin) of a hole: its bytes
         self._ends: dict[tuple[int, int], int] = {}  # (chunk, end) of a hole: its bytes
         self._waiting: dict[int, list[tuple[int, int]]] = {}  # by size: (chunk, begin), a heap
-        self._views: dict[tuple[int, int, torch.dtype, tuple[int, ...]], Tensor] = {}
+        self._views: dict[tuple[int, int, DType, tuple[int, ...]], View] = {}
+        self._bytes: dict[int, np.ndarray[Any, Any]] = {}  # this worker's chunks, as NumPy's arrays
         self._holders: dict[Block, object] = {}
         self._nothing = torch.empty(0, dtype=torch.uint8, device=source.device)
         self.allocations = 0
@@ -146,7 +157,8 @@ class Heap:
         block = Block(chunk, offset, nbytes)
         self._holders[block] = holder
         self.in_use += size
-        self.peak = max(self.peak, self.in_use)
+        if self.in_use > self.peak:
+            self.peak = self.in_use
         return block
 
     def _cut(self, size: int, holder: object) -> tuple[int, int]:
@@ -201,17 +213,26 @@ class Heap:
         """This worker's memory of a block: a uint8 tensor of its `nbytes`."""
         return self.peer(block, self._source.rank)
 
-    def tensor(self, block: Block, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-        """The beginning of this worker's memory of a block, as a tensor of this type and shape."""
+    def view(self, block: Block, dtype: DType, shape: tuple[int, ...]) -> View:
+        """The beginning of this worker's memory of a block, as elements of a type in a shape."""
         key = (block.chunk, block.offset, dtype, shape)
         view = self._views.get(key)
         if view is None:
-            nbytes = math.prod(shape) * dtype.itemsize
-            view = self.local(block)[:nbytes].view(dtype).view(shape)
             if len(self._views) >= _KEPT_VIEWS:
                 self._views.clear()
-            self._views[key] = view
+            view = self._views[key] = self._new_view(block, dtype, shape)
         return view
+
+    def _new_view(self, block: Block, dtype: DType, shape: tuple[int, ...]) -> View:
+        if block.nbytes and self._source.device.type == "cpu" and dtype in NUMPY:
+            memory = self._bytes.get(block.chunk)
+            if memory is None:
+                whole = self.peer(Block(block.chunk, 0, self._lengths[block.chunk]), self.rank)
+                memory = self._bytes[block.chunk] = whole.numpy()
+            array: np.ndarray[Any, Any] = np.ndarray(shape, NUMPY[dtype], memory, block.offset)
+            return View(torch.from_numpy(array), array)
+        nbytes = math.prod(shape) * dtype.itemsize
+        return View(self.local(block)[:nbytes].view(to_torch(dtype)).view(shape), None)
 
     def leader(self, block: Block) -> Tensor:
         """Rank 0's memory of a block. Raises as `peer`."""
@@ -238,6 +259,7 @@ class Heap:
         """Give chunks in which nothing is allocated back to the system."""
         self._merge_waiting()
         self._views.clear()
+        self._bytes.clear()
         for chunk, length in list(self._lengths.items()):
             if self._begins.get((chunk, 0)) == length:
                 self._remove_hole(chunk, 0, length)
@@ -249,7 +271,7 @@ class Heap:
         """Give everything back, whatever is still allocated."""
         self._chunks.clear()
         tables = (self._lengths, self._begins, self._ends, self._holders)
-        for table in (*tables, self._waiting, self._views):
+        for table in (*tables, self._waiting, self._views, self._bytes):
             table.clear()
         self._holes.clear()
         self.in_use = self.reserved = 0

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from torch import Tensor
 
 from magmath.core.dtypes import DType
 from magmath.layout import Layout
-from magmath.memory.heap import Block, Heap
+from magmath.memory.heap import Block, Heap, View
 from magmath.memory.tensors import to_torch
-
-
-class _Holder(NamedTuple):
-    """An array as errors about memory name it; written out only when one is raised."""
-
-    dtype: DType
-    layout: Layout
-
-    def __str__(self) -> str:
-        return f"{self.dtype} array of shape {self.layout.shape} in {self.layout}"
 
 
 @dataclass(slots=True, eq=False)
@@ -28,28 +19,62 @@ class Stored:
     """A worker's part of an array.
 
     block    its memory, the same piece of the heap on every worker
-    tensor   this worker's tile, of the layout's local shape: for a layout of boxes flat; for a
+    view     this worker's tile, of the layout's local shape: for a layout of boxes flat; for a
              shared layout the whole array, in the leader's memory
     """
 
     block: Block
-    tensor: Tensor
+    view: View
     layout: Layout
     dtype: DType
 
+    @property
+    def tensor(self) -> Tensor:
+        """The tile as a tensor."""
+        return self.view.tensor
+
     @staticmethod
     def allocate(heap: Heap, layout: Layout, dtype: DType, rank: int) -> Stored:
-        """Memory for the tile of worker `rank`, its content undefined.
-
-        Every worker allocates for the largest tile, which keeps the heap symmetric. Raises
-        MemoryLimitError as `Heap.allocate`.
-        """
-        block = heap.allocate(layout.max_local_size * dtype.itemsize, _Holder(dtype, layout))
-        return Stored(block, tile_tensor(heap, block, layout, dtype, rank), layout, dtype)
+        """Memory for the tile of worker `rank`: see `Piece.allocate`."""
+        return piece(layout, dtype, rank).allocate(heap)
 
     def free(self, heap: Heap) -> None:
         """Give the memory back; the tensor must not be used any more."""
         heap.free(self.block)
+
+
+class Piece(NamedTuple):
+    """What a worker stores of arrays of one layout and type: how many bytes at most, in what shape;
+    and how errors about memory name it."""
+
+    dtype: DType
+    layout: Layout
+    nbytes: int
+    shape: tuple[int, ...]
+    rank: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} array of shape {self.layout.shape} in {self.layout}"
+
+    def allocate(self, heap: Heap) -> Stored:
+        """Memory for it, its content undefined.
+
+        Every worker allocates for the largest tile, which keeps the heap symmetric. Raises
+        MemoryLimitError as `Heap.allocate`.
+        """
+        block = heap.allocate(self.nbytes, self)
+        if self.layout.shared:
+            tensor = tile_tensor(heap, block, self.layout, self.dtype, self.rank)
+            return Stored(block, View(tensor, None), self.layout, self.dtype)
+        view = heap.view(block, self.dtype, self.shape)
+        return Stored(block, view, self.layout, self.dtype)
+
+
+@lru_cache(maxsize=4096)
+def piece(layout: Layout, dtype: DType, rank: int) -> Piece:
+    """What worker `rank` stores of an array."""
+    nbytes = layout.max_local_size * dtype.itemsize
+    return Piece(dtype, layout, nbytes, layout.local_shape(rank), rank)
 
 
 def tile_tensor(heap: Heap, block: Block, layout: Layout, dtype: DType, rank: int) -> Tensor:
@@ -58,7 +83,7 @@ def tile_tensor(heap: Heap, block: Block, layout: Layout, dtype: DType, rank: in
     Raises DeviceError where `rank` is another worker whose memory cannot be seen.
     """
     if rank == heap.rank and not layout.shared:
-        return heap.tensor(block, to_torch(dtype), layout.local_shape(rank))
+        return heap.view(block, dtype, layout.local_shape(rank)).tensor
     memory = heap.leader(block) if layout.shared else heap.peer(block, rank)
     nbytes = layout.local_size(rank) * dtype.itemsize
     return memory[:nbytes].view(to_torch(dtype)).view(layout.local_shape(rank))

@@ -1,13 +1,19 @@
-"""The bridge between magmath's dtypes and torch's: one table, read both ways."""
+"""The bridge between magmath's dtypes and torch's, one table, read both ways; and NumPy's."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 
 from magmath.core.dtypes import DTYPES, DType
 
 TORCH: dict[DType, torch.dtype] = {dtype: getattr(torch, name) for name, dtype in DTYPES.items()}
 MAGMATH: dict[torch.dtype, DType] = {tensor: dtype for dtype, tensor in TORCH.items()}
+NUMPY: dict[DType, np.dtype[Any]] = {  # which has no bfloat16
+    dtype: np.dtype(name) for name, dtype in DTYPES.items() if name != "bfloat16"
+}
 
 
 def to_torch(dtype: DType) -> torch.dtype:

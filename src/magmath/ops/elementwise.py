@@ -16,7 +16,7 @@ from magmath.core.dtypes import DType, bool_, real_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients, Kernel, Vjp
+from magmath.graph.operation import Brief, Gradients, Kernel, Vjp
 from magmath.ops.leaves import constant
 from magmath.ops.repairs import (
     exact_complex_kernel,
@@ -39,6 +39,9 @@ from magmath.ops.rules import (
     torch_kernel,
 )
 
+BRIEF_FLOPS = 8192
+"""Arithmetic that takes no longer than a call of torch."""
+
 
 def _row(
     name: str,
@@ -51,8 +54,10 @@ def _row(
     result: Result = None,
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
+    brief: bool = True,
 ) -> Operation:
     reference = numpy or getattr(np, torch or name)
+    same = brief and kernel is torch_kernel and isinstance(reference, np.ufunc)
     return Operation(
         name=name,
         infer=pointwise_infer(name, domain, result),
@@ -64,6 +69,7 @@ def _row(
         reference=reference,
         flops=flops_per_element(flops),
         elementwise=True,
+        brief=Brief(reference, int(BRIEF_FLOPS / flops)) if same else None,
     )
 
 
@@ -276,11 +282,11 @@ BINARY = (
     _row("divide", "floating", "({0} / {1})",
          lambda n, g: (divide(g, n.inputs[1]),
                        negative(divide(multiply(g, n), n.inputs[1])))),
-    _row("floor_divide", "real", "({0} // {1})", no_gradient, flops=4),
+    _row("floor_divide", "real", "({0} // {1})", no_gradient, flops=4, brief=False),
     _row("remainder", "real", "np.mod({0}, {1})", _remainder_vjp,
          kernel=remainder_kernel, flops=4),
     _row("power", "numeric", "({0} ** {1})", _power_vjp,
-         torch="pow", numpy=np.power, flops=20),
+         torch="pow", numpy=np.power, flops=20, brief=False),
     _row("maximum", "real", "({0} if {0} > {1} or {0} != {0} else {1})",
          _extremum_vjp("greater")),
     _row("minimum", "real", "({0} if {0} < {1} or {0} != {0} else {1})",

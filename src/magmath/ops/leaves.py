@@ -64,7 +64,7 @@ CONSTANT = Operation(
 
 def input_leaf(shape: Shape, dtype: DType, layout: Layout, value: Any) -> Node:
     """An evaluated array as a leaf."""
-    return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=value)
+    return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, value)
 
 
 def variable_leaf(shape: Shape, dtype: DType, layout: Layout, cell: Any) -> Node:
@@ -74,7 +74,7 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, cell: Any) -> Node
 
 def parameter(value: Number | None, dtype: DType) -> Node:
     """A Python number of the user's, as a 0-d array of `dtype`; None: one that is given later."""
-    return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, value=value)
+    return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, None, None, value)
 
 
 def constant(value: Number, dtype: DType) -> Node:

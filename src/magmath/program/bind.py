@@ -19,6 +19,7 @@ from magmath.memory.heap import Block
 from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.ops import OPERATIONS
+from magmath.program.brief import brief_call, quietly, takes
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 from magmath.program.logical import as_node, logical_calls
 from magmath.program.move import Carried, bind_move
@@ -72,7 +73,7 @@ class Calls:
         self._positions += [position] * len(ready)
 
     def run(self) -> None:
-        """Make all calls; what goes wrong in one carries the user's line."""
+        """Make all calls, `quietly`; what goes wrong in one carries the user's line."""
         for position, call in enumerate(self._ready):
             try:
                 call()
@@ -106,7 +107,7 @@ class Calls:
         for position, call in enumerate(self._ready):
             start = time.perf_counter()
             try:
-                call()
+                quietly(call)
                 if self._finish is not None:
                     self._finish()
             except Exception as error:
@@ -142,7 +143,16 @@ class Binding:
 
     def start(self) -> None:
         """Do what the steps of a run have in common."""
-        self.prologue.run()
+        quietly(self.prologue.run)
+
+    def once(self) -> list[float]:
+        """A run of one step; the scalars that it emits."""
+        return quietly(self._once)
+
+    def _once(self) -> list[float]:
+        if self.tensors.program.prologue:
+            self.prologue.run()
+        return self._replay(1)
 
     def prepare(self) -> None:
         """Make the calls now."""
@@ -159,8 +169,15 @@ class Binding:
 
     def replay(self, steps: int) -> list[float]:
         """Run the calls of a step `steps` times; the emitted scalars, step by step."""
-        values: list[Any] = []
+        return quietly(self._replay, steps)
+
+    def _replay(self, steps: int) -> list[float]:
         step, emitted = self.step, self.emitted
+        if not emitted:
+            for _ in range(steps):
+                step.run()
+            return []
+        values: list[Any] = []
         on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
         for _ in range(steps):
             step.run()
@@ -331,7 +348,12 @@ def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
     )
     if tensors.context.deterministic:
         return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
-    return [OPERATIONS[call.operation].kernel(local)]
+    operation = OPERATIONS[call.operation]
+    if tensors.context.device.type == "cpu" and operation.brief is not None:
+        dtypes = [program.slots[i].dtype for i in (call.out, *call.inputs)]
+        if takes(operation.brief, local.out.numel(), dtypes):
+            return [brief_call(operation.brief, local.out, local.inputs)]
+    return [operation.kernel(local)]
 
 
 def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:

@@ -105,13 +105,15 @@ class Executable:
         self.program = program
         self.context = context
         self._arena = arrange(program)
+        self._fenced = program.reads_peers
         self._block = self._workspace()
         self._parameters = {
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
             for slot in program.parameters
         }
+        self._numbers: list[object] = [None] * len(program.parameters)  # that are in them
         self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
-        self._chosen: tuple[Binding, Chooser] | None = None
+        self._choosers: OrderedDict[Hashable, Chooser] = OrderedDict()  # of bindings that have one
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
@@ -133,20 +135,20 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; returns the scalars emitted in every step."""
-        binding = self._begin(inputs, outputs, parameters)
+        key = _places(inputs, outputs)
+        binding = self._begin(key, inputs, outputs, parameters)
         self._meet()
         if steps == 1:
-            binding.start()
-            values = binding.replay(1)
+            values = binding.once()
         else:
-            values = self._loop(self._chooser(binding, inputs, outputs), steps, poll)
+            values = self._loop(self._chooser(key, binding, inputs, outputs), steps, poll)
         self._meet()
         self._raise_failures()
         return values
 
     def _meet(self) -> None:
         """Before and after a run, workers that read one another's memory meet."""
-        if self.program.reads_peers:
+        if self._fenced:
             self.context.comm.barrier()
 
     def start(
@@ -160,14 +162,13 @@ class Executable:
         if self._apart is None:
             context = replace(self.context, comm=courier.comm, courier=no_courier)
             self._apart = Executable(self.program, context)
-        binding = self._apart._begin(inputs, outputs, ())
+        binding = self._apart._begin(_places(inputs, outputs), inputs, outputs, ())
         binding.prepare()
         return courier.send(partial(self._apart._replay, binding))
 
     def _replay(self, binding: Binding) -> None:
         self._meet()
-        binding.start()
-        binding.replay(1)
+        binding.once()
         self._meet()
 
     def _raise_failures(self) -> None:
@@ -186,7 +187,7 @@ class Executable:
         steps: int,
     ) -> tuple[list[float], list[float]]:
         """Replay `steps` times; what was emitted, and the seconds of each instruction in all."""
-        binding = self._begin(inputs, outputs, parameters)
+        binding = self._begin(_places(inputs, outputs), inputs, outputs, parameters)
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
         self.context.comm.barrier()  # so that nobody's first instruction waits for others to come
@@ -202,28 +203,27 @@ class Executable:
 
     def _begin(
         self,
+        key: Hashable,
         inputs: Sequence[Stored],
         outputs: Sequence[Stored],
         parameters: Sequence[float | int | bool | complex],
     ) -> Binding:
         """The binding to these arrays, with these numbers in it."""
         self.context.failures.clear()
-        binding = self._binding(inputs, outputs)
-        for slot, value in zip(self.program.parameters, parameters, strict=True):
-            self._parameters[slot].fill_(value)
-        return binding
-
-    def _binding(self, inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Binding:
-        key = tuple([(s.block.chunk, s.block.offset) for s in (*inputs, *outputs)])
+        for position, value in enumerate(parameters):
+            if value is not self._numbers[position]:
+                self._parameters[self.program.parameters[position]].fill_(value)
+                self._numbers[position] = value
         binding = self._bindings.get(key)
         if binding is None:
             offsets = self._arena.offsets
-            binding = bind(
+            binding = self._bindings[key] = bind(
                 self.program, self.context, inputs, outputs, self._parameters, self._block, offsets
             )
-            self._bindings[key] = binding
             if len(self._bindings) > KEPT_BINDINGS:
-                self._bindings.popitem(last=False)
+                oldest, _ = self._bindings.popitem(last=False)
+                if oldest in self._choosers:
+                    self._choosers.pop(oldest).close()
         else:
             self._bindings.move_to_end(key)
         return binding
@@ -250,13 +250,15 @@ class Executable:
         return values
 
     def _chooser(
-        self, binding: Binding, inputs: Sequence[Stored], outputs: Sequence[Stored]
+        self,
+        key: Hashable,
+        binding: Binding,
+        inputs: Sequence[Stored],
+        outputs: Sequence[Stored],
     ) -> Chooser:
         """The ways to execute a binding's steps, with what is known of their speed."""
-        if self._chosen is None or self._chosen[0] is not binding:
-            former = None if self._chosen is None else self._chosen[1]
-            if former is not None:
-                former.close()
+        chooser = self._choosers.get(key)
+        if chooser is None:
 
             def others() -> list[Executor]:
                 self._patience = 0.0  # what has been compiled once is at hand
@@ -265,9 +267,11 @@ class Executable:
                     found += self._team(self.program.team, inputs, outputs)
                 return found
 
+            former = next(reversed(self._choosers.values()), None)
             chooser = Chooser(self.context, Replay(binding), others, self._patience, former)
-            self._chosen = binding, chooser
-        return self._chosen[1]
+            self._choosers[key] = chooser
+        self._choosers.move_to_end(key)
+        return chooser
 
     def _team(
         self, program: Program, inputs: Sequence[Stored], outputs: Sequence[Stored]
@@ -284,10 +288,15 @@ class Executable:
     def close(self) -> None:
         """Give the arena back; the program must not be run any more."""
         self._bindings.clear()
-        if self._chosen is not None:
-            self._chosen[1].close()
-            self._chosen = None
+        for chooser in self._choosers.values():
+            chooser.close()
+        self._choosers.clear()
         if self._apart is not None:
             self._apart.close()
             self._apart = None
         self.context.heap.free(self._block)
+
+
+def _places(inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Hashable:
+    """What a binding depends on of arrays."""
+    return tuple([stored.block for stored in (*inputs, *outputs)])

@@ -2,26 +2,33 @@
 
 Planning pays where arrays are large or far away. For a few kilobytes on the one worker of this
 process it costs more than it saves, so the operations' own kernels are called as the nodes come,
-each on memory of the heap that is used again as soon as its last reader has run.
+each on memory that is used again as soon as its last reader has run. What nodes of one form have
+in common is found out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, final
 
 import torch
 
 from magmath.core.dtypes import DType
-from magmath.core.index import IndexSet, Tile
+from magmath.core.index import Tile
 from magmath.graph import LocalCall, Node, Shape
 from magmath.layout import Layout, Mesh
+from magmath.memory.heap import View
 from magmath.memory.stored import Stored
-from magmath.memory.tensors import to_torch
+from magmath.memory.tensors import NUMPY, to_torch
 from magmath.ops.leaves import CONSTANT, PARAMETER
 from magmath.program.bind import blame
+from magmath.program.brief import quietly, takes
 from magmath.program.execute import Context
+
+_Made = tuple["_Place", Stored]
 
 
 def compute(
@@ -35,58 +42,85 @@ def compute(
     `stored` gives the arrays behind the leaves and the nodes that are known. What goes wrong
     carries the user's line that built the failing node, and leaves nothing allocated.
     """
-    heap = context.heap
-    readers = _readers(order, wanted)
-    tensors: dict[Node, torch.Tensor] = {}
-    made: dict[Node, Stored] = {}
+    made: dict[Node, _Made] = {}
+    spare: dict[_Place, list[Stored]] = defaultdict(list)
+    try:
+        quietly(_compute, context, order, wanted, stored, made, spare)
+    except BaseException:
+        _free([array for _, array in made.values()], context)
+        raise
+    finally:
+        _free(chain.from_iterable(spare.values()), context)
+    return [made[node][1] for node in wanted]
+
+
+def _free(arrays: Iterable[Stored], context: Context) -> None:
+    for stored in arrays:
+        stored.free(context.heap)
+
+
+def _compute(
+    context: Context,
+    order: Sequence[Node],
+    wanted: Sequence[Node],
+    stored: Callable[[Node], Stored],
+    made: dict[Node, _Made],
+    spare: dict[_Place, list[Stored]],
+) -> None:
+    """Compute all nodes. `made` has what will be read yet, `spare` the memory of what has been."""
+    pending = [node.inputs for node in order if node.value is None]
+    readers: dict[Node, int] = Counter(chain(wanted, chain.from_iterable(pending)))
+    views: dict[Node, View] = {}
+    on_cpu = context.device.type == "cpu"
     for node in order:
+        inputs = node.inputs
         try:
-            if node.operation is PARAMETER:
-                tensors[node] = scalar(node.value, node.dtype)
-            elif node.operation is CONSTANT:
-                tensors[node] = scalar(node.attributes["value"], node.dtype)
-            elif node.value is not None:
-                tensors[node] = stored(node).tensor
+            if node.value is not None or node.operation is CONSTANT:
+                views[node] = _given(node, stored)
+                continue
+            place, brief = (node.form and node.form.ready) or _prepared(node)
+            waiting = spare[place]
+            out = waiting.pop() if waiting else place.allocate(context)
+            made[node] = place, out
+            views[node] = view = out.view
+            if brief is None or not on_cpu:
+                _call(node, place, views, context)
+            elif len(inputs) == 2:
+                x, y = inputs
+                brief(views[x].array, views[y].array, out=view.array)
             else:
-                out = made[node] = Stored.allocate(heap, _whole(node.shape).layout, node.dtype, 0)
-                tensors[node] = out.tensor
-                _call(node, tensors, context)
-                for source in node.inputs:
-                    readers[source] -= 1
-                    if not readers[source] and source in made:
-                        made.pop(source).free(heap)
+                brief(views[inputs[0]].array, out=view.array)
         except Exception as error:
-            for left in made.values():
-                left.free(heap)
             blame(error, node)
             raise
-    return [made[node] for node in wanted]
+        for source in inputs:
+            if source in made:
+                readers[source] -= 1
+                if not readers[source]:
+                    place, done = made.pop(source)
+                    spare[place].append(done)
 
 
-def _readers(order: Sequence[Node], wanted: Sequence[Node]) -> dict[Node, int]:
-    """How often each node will be read; what is wanted once more."""
-    readers = dict.fromkeys(order, 0)
-    for node in order:
-        if node.value is None:
-            for source in node.inputs:
-                readers[source] += 1
-    for node in wanted:
-        readers[node] += 1
-    return readers
+def _given(node: Node, stored: Callable[[Node], Stored]) -> View:
+    """What need not be computed: an array that is there, or a number."""
+    if node.operation is PARAMETER:
+        return scalar(node.value, node.dtype)
+    if node.operation is CONSTANT:
+        return scalar(node.attributes["value"], node.dtype)
+    return stored(node).view
 
 
-def _call(node: Node, tensors: Mapping[Node, torch.Tensor], context: Context) -> None:
+def _call(node: Node, place: _Place, views: Mapping[Node, View], context: Context) -> None:
     """Compute a node's value in its tensor, by the operation's own kernel."""
-    place = _whole(node.shape)
     if not place.layout.size:
         return
     shapes = [source.shape for source in node.inputs]
     local = LocalCall(
-        tensors[node],
-        [tensors[source] for source in node.inputs],
+        views[node].tensor,
+        [views[source].tensor for source in node.inputs],
         node.attributes,
         place.tile,
-        [_whole(shape).tile for shape in shapes],
+        [_place(source.shape, source.dtype).tile for source in node.inputs],
         node.shape,
         shapes,
         context,
@@ -94,28 +128,55 @@ def _call(node: Node, tensors: Mapping[Node, torch.Tensor], context: Context) ->
     node.operation.kernel(local)()
 
 
-def scalar(value: bool | int | float | complex, dtype: DType) -> torch.Tensor:
+@final
+class _Place:
+    """Where arrays of a shape and a type lie on a single worker, and which elements are in its
+    tile: all of them."""
+
+    __slots__ = ("dtype", "layout", "tile")
+
+    def __init__(self, shape: Shape, dtype: DType) -> None:
+        self.dtype = dtype
+        self.layout = Layout.whole(shape, Mesh.line(1))
+        self.tile: Tile = self.layout.tiles(0)[0]
+
+    def allocate(self, context: Context) -> Stored:
+        """Memory for such an array."""
+        return Stored.allocate(context.heap, self.layout, self.dtype, 0)
+
+
+_place = lru_cache(maxsize=4096)(_Place)
+
+
+class _Step(NamedTuple):
+    """How nodes of one form are computed: where the result lies, and NumPy's function for it, if
+    that is the one to call."""
+
+    place: _Place
+    brief: Callable[..., object] | None
+
+
+def _prepared(node: Node) -> _Step:
+    """The step of a node, kept for all of its form."""
+    place, brief = _place(node.shape, node.dtype), node.operation.brief
+    dtypes = [x.dtype for x in (node, *node.inputs)]
+    small = brief is not None and takes(brief, place.layout.size, dtypes)
+    step = _Step(place, brief.function if brief is not None and small else None)
+    if node.form is not None:
+        node.form.ready = step
+    return step
+
+
+def scalar(value: bool | int | float | complex, dtype: DType) -> View:
     """A Python number as a 0-d tensor; to be read only."""
     if value and type(value) is not complex:  # two zeros are equal and may differ in sign
         return _kept_scalar(value, dtype)
     return _new_scalar(value, dtype)
 
 
-def _new_scalar(value: bool | int | float | complex, dtype: DType) -> torch.Tensor:
-    return torch.zeros((), dtype=to_torch(dtype)).fill_(value)
+def _new_scalar(value: bool | int | float | complex, dtype: DType) -> View:
+    tensor = torch.zeros((), dtype=to_torch(dtype)).fill_(value)
+    return View(tensor, tensor.numpy() if dtype in NUMPY else None)
 
 
 _kept_scalar = lru_cache(maxsize=1024, typed=True)(_new_scalar)
-
-
-class _Whole(NamedTuple):
-    """Where an array of one worker lies, and which elements are in its tile: all of them."""
-
-    layout: Layout
-    tile: Tile
-
-
-@lru_cache(maxsize=4096)
-def _whole(shape: Shape) -> _Whole:
-    tile = tuple([IndexSet.range(0, extent) for extent in shape])
-    return _Whole(Layout.whole(shape, Mesh.line(1)), tile)

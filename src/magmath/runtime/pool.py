@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import torch
 
@@ -66,6 +66,15 @@ class Topology:
     device: str
 
 
+class _Defined(NamedTuple):
+    """A program that the workers have: its outputs' layouts and types, and the inputs that it takes
+    over."""
+
+    program: Program
+    results: list[tuple[Layout, DType]]
+    donors: tuple[int, ...]
+
+
 _EXPECTED: Final[dict[type, tuple[type, ...]]] = {
     messages.Put: (messages.Done,),
     messages.Get: (messages.Tile,),
@@ -102,13 +111,15 @@ class Pool:
         self.deterministic = deterministic
         self.seed = seed
         self.memory_limit = memory_limit
+        self.direct = transport.direct
+        """True if the one worker lives in this process, where `compute` reaches it."""
         self._transport = transport
         self._lock = threading.RLock()
         self._interrupts = Interrupts()
         self._numbers = count(1)
         self._arrays: dict[int, tuple[Layout, DType]] = {}
         self._failed: dict[int, Failure] = {}
-        self._programs: dict[int, Program] = {}
+        self._programs: dict[int, _Defined] = {}
         self._released: deque[int] = deque()
         self._pending: dict[int, Pending] = {}
         self._pending_bytes = 0
@@ -160,7 +171,7 @@ class Pool:
             None if layout.shared and rank != layout.mesh.workers[0] else cut(tensor, layout, rank)
             for rank in self._all
         ]
-        encoded = layout if self._transport.direct else layout.encode()
+        encoded = layout if self.direct else layout.encode()
         command = messages.Put(ticket, array, dtype.name, encoded)
         nbytes = sum(part.nbytes for part in parts if part is not None)
         self._arrays[array] = (layout, dtype)
@@ -205,7 +216,7 @@ class Pool:
         what a worker raised: MissingDataError where one does not see the file.
         """
         array = next(self._numbers)
-        encoded = layout if self._transport.direct else layout.encode()
+        encoded = layout if self.direct else layout.encode()
         command = messages.Read(
             next(self._numbers), array, dtype.name, encoded, path, place, progress is not None
         )
@@ -255,7 +266,12 @@ class Pool:
             )
         number = next(self._numbers)
         self._submit(messages.Define(next(self._numbers), number), self._all, [program])
-        self._programs[number] = program
+        results = [program.slots[output] for output in program.outputs]
+        self._programs[number] = _Defined(
+            program,
+            [(slot.layout, slot.dtype) for slot in results],
+            tuple(program.donated.values()),
+        )
         return number
 
     def forget(self, program: int) -> None:
@@ -287,33 +303,51 @@ class Pool:
         if known is None:
             raise WorkerError(f"run: program {program} is not defined in this pool; define it")
         for array in inputs:
-            self._known("run", array)
-        wire = messages.wire_numbers(list(parameters))
-        outputs = [next(self._numbers) for _ in known.outputs]
-        run = Run(self, outputs, steps, progress, known, beside and not timed)
-        report = progress is not None
-        command = messages.Run(
-            next(self._numbers), program, list(inputs), outputs, wire, steps, report, timed, beside
-        )
-        for output, slot in zip(outputs, known.outputs, strict=True):
-            self._arrays[output] = (known.slots[slot].layout, known.slots[slot].dtype)
-        donors = [inputs[donor] for donor in known.donated.values()]
+            if array not in self._arrays or self._failed:
+                self._known("run", array)
+        outputs = []
+        for result in known.results:
+            number = next(self._numbers)
+            outputs.append(number)
+            self._arrays[number] = result
+        run = Run(self, outputs, steps, progress, known.program, beside and not timed)
         try:
-            self._submit(command, self._all, run=run)
-            for donor in donors:
-                self._arrays.pop(donor, None)
+            if self.direct and steps == 1 and not timed:
+                with self._lock:
+                    released = self._take_released() if self._released else ()
+                    values = self._transport.run(program, inputs, outputs, parameters, released)
+                run.finish(values, 1)
+            else:
+                self._send_run(run, program, inputs, parameters, timed, beside)
+            for donor in known.donors:
+                self._arrays.pop(inputs[donor], None)
             if wait:
                 run.values()
         except BaseException:
-            for array in (*outputs, *donors):  # nobody will use them, whoever holds the memory
+            # Nobody will use them, whoever holds the memory. The worker of this process has given
+            # back what it would have taken over.
+            donors = () if self.direct else known.donors
+            for array in (*outputs, *[inputs[donor] for donor in donors]):
                 self.release(array)
             raise
         return run
 
-    @property
-    def direct(self) -> bool:
-        """True if the one worker lives in this process, where `compute` reaches it."""
-        return self._transport.direct
+    def _send_run(
+        self,
+        run: Run,
+        program: int,
+        inputs: Sequence[int],
+        parameters: Sequence[Number],
+        timed: bool,
+        beside: bool,
+    ) -> None:
+        """Have the workers run a program."""
+        wire, report = messages.wire_numbers(list(parameters)), run.progress is not None
+        ticket = next(self._numbers)
+        command = messages.Run(
+            ticket, program, list(inputs), run.outputs, wire, run.steps, report, timed, beside
+        )
+        self._submit(command, self._all, run=run)
 
     def compute(
         self, order: Sequence[Node], wanted: Sequence[Node], array_of: Callable[[Node], int]
@@ -356,7 +390,7 @@ class Pool:
         Raises what went wrong in any of them. On Ctrl-C, stops what runs and raises
         KeyboardInterrupt; a second Ctrl-C meanwhile ends the pool.
         """
-        if self._transport.direct:  # it has been answered, or has raised
+        if self.direct:  # it has been answered, or has raised
             self._deliver_interrupt()
             return
         with self._lock, self._interrupts:
@@ -385,8 +419,7 @@ class Pool:
         pending = Pending(command.ticket, ranks, expected, set(ranks), nbytes, run, alone)
         if run is not None:
             run.pending = pending
-        direct = self._transport.direct
-        at_once = direct and (run is None or run.steps == 1)  # Ctrl-C may come at any point
+        at_once = self.direct and run is None  # Ctrl-C may come at any point
         with self._lock:
             with _OPEN if at_once else self._interrupts:
                 self._pending[pending.ticket] = pending
@@ -396,7 +429,7 @@ class Pool:
                 except BaseException:
                     self._settle(pending)
                     raise
-            if not direct:
+            if not self.direct:
                 self._interrupts.deliver()
                 while len(self._pending) > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
                     self.wait(next(iter(self._pending.values())))
@@ -414,9 +447,9 @@ class Pool:
             self._lose(lost)
 
     def _take_released(self) -> list[int]:
-        arrays = []
-        while self._released:  # a finaliser may add to it at any moment
-            arrays.append(self._released.popleft())
+        arrays, released = [], self._released
+        while released:  # a finaliser may add to it at any moment
+            arrays.append(released.popleft())
         return arrays
 
     def _check_open(self) -> None:

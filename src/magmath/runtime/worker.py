@@ -26,7 +26,7 @@ from magmath.errors import DeviceError, WorkerError
 from magmath.graph import Node
 from magmath.layout import Layout
 from magmath.memory.heap import Heap, PrivateSource, WindowSource
-from magmath.memory.stored import Stored
+from magmath.memory.stored import Piece, Stored, piece
 from magmath.program.instructions import Program, decode
 from magmath.runtime import messages
 from magmath.runtime.beside import MOST, Beside
@@ -101,6 +101,7 @@ def bind_program(program: Program, worker: Worker) -> Executable:
 class _Bound:
     program: Program
     executable: Executable
+    results: list[Piece]  # its outputs
 
 
 class Worker:
@@ -199,7 +200,7 @@ class Worker:
         def stored(leaf: Node) -> Stored:
             return self._stored(array_of(leaf))
 
-        self._drop(released)
+        self.drop(released)
         made = self._compute(order, wanted, stored)
         self.arrays.update(zip(outputs, made, strict=True))
         return made
@@ -273,15 +274,17 @@ class Worker:
         transfer(file, stored, self.rank, partial(self.poll, command), writing=writing)
 
     def _free(self, command: messages.Free, payload: Payload) -> None:
-        self._drop(command.arrays)
+        self.drop(command.arrays)
 
-    def _drop(self, arrays: Sequence[int]) -> None:
+    def drop(self, arrays: Sequence[int]) -> None:
+        """Let go of arrays."""
         if self.options.memory_limit is not None:  # the memory is wanted now
             self._end_transfers(writes=arrays)
         found: list[Stored] = []
         for array in arrays:
-            self._failed_arrays.pop(array, None)
             stored = self.arrays.pop(array, None)
+            if self._failed_arrays:
+                self._failed_arrays.pop(array, None)
             if stored is None or (self._beside and self._beside.release(array, stored)):
                 continue
             found.append(stored)
@@ -299,14 +302,16 @@ class Worker:
             self._give_back(self._beside.ended(reads, writes, program, most))
 
     def _give_back(self, released: Sequence[Stored]) -> None:
-        if any(stored.layout.shared for stored in released):  # a peer may still read it
-            self.comm.barrier()
+        if self.comm.size > 1 and any(stored.layout.shared for stored in released):
+            self.comm.barrier()  # a peer may still read it
         for stored in released:
-            stored.free(self.heap)
+            self.heap.free(stored.block)
 
     def _define(self, command: messages.Define, payload: Payload) -> Answer:
         program = payload if isinstance(payload, Program) else decode(bytes(payload or b""))
-        self._programs[command.program] = _Bound(program, self._bind(program, self))
+        slots = [program.slots[output] for output in program.outputs]
+        results = [piece(slot.layout, slot.dtype, self.rank) for slot in slots]
+        self._programs[command.program] = _Bound(program, self._bind(program, self), results)
         return messages.Done(command.ticket), None
 
     def _forget(self, command: messages.Forget, payload: Payload) -> None:
@@ -316,16 +321,45 @@ class Worker:
         if bound is not None:
             bound.executable.close()
 
-    def _run(self, command: messages.Run, payload: Payload) -> Answer:
-        bound = self._programs.get(command.program)
+    def run(
+        self,
+        program: int,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        parameters: Sequence[Number],
+        steps: int = 1,
+        poll: Poll | None = None,
+    ) -> list[float]:
+        """Run a program on arrays, named by their numbers; the scalars that its steps emit."""
+        bound, given, made = self._taken_up(program, inputs, outputs)
+        try:
+            values = bound.executable.run(given, made, parameters, steps, poll)
+        except BaseException:
+            if bound.program.donated:  # what fails does so before anything is overwritten
+                self._hand_back(bound.program, inputs, outputs)
+            raise
+        if self._beside is not None:
+            self._beside.note_run()
+        return values
+
+    def _taken_up(
+        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+    ) -> tuple[_Bound, list[Stored], list[Stored]]:
+        """A program with the arrays that it reads and those that it will fill."""
+        bound, arrays = self._programs.get(program), self.arrays
         if bound is None:
-            raise WorkerError(f"run names program {command.program}, which is not defined here")
-        donated = [command.inputs[donor] for donor in bound.program.donated.values()]
-        self._end_transfers(command.inputs, donated)
-        inputs = [self._stored(array) for array in command.inputs]
-        outputs = self._outputs(bound.program, command, inputs)
-        if command.beside and not command.timed and (courier := self.courier()) is not None:
-            self._start(bound, command, inputs, outputs, courier)
+            raise WorkerError(f"run names program {program}, which is not defined here")
+        if self._beside is not None:
+            self._end_transfers(inputs, [inputs[x] for x in bound.program.donated.values()])
+        given = [arrays.get(array) or self._stored(array) for array in inputs]
+        return bound, given, self._outputs(bound, inputs, outputs, given)
+
+    def _run(self, command: messages.Run, payload: Payload) -> Answer:
+        numbers = messages.numbers(command.parameters)
+        if command.timed:
+            return self._timed(command, numbers), None
+        if command.beside and (courier := self.courier()) is not None:
+            self._start(command, courier)
             return self._ran(command, [], 1)
         stopped_at = command.steps
 
@@ -336,17 +370,10 @@ class Worker:
                 stopped_at = steps
             return stop
 
-        numbers = messages.numbers(command.parameters)
-        if command.timed:
-            values, seconds = bound.executable.timed(inputs, outputs, numbers, command.steps)
-            blocks = {stored.block for stored in (*inputs, *outputs)}
-            memory = bound.executable.nbytes + sum(block.nbytes for block in blocks)
-            answer = messages.Values(command.ticket, values, command.steps, seconds, memory)
-            return answer, None
         several = poll if command.steps > 1 else None
-        values = bound.executable.run(inputs, outputs, numbers, command.steps, several)
-        if self._beside is not None:
-            self._beside.note_run()
+        values = self.run(
+            command.program, command.inputs, command.outputs, numbers, command.steps, several
+        )
         return self._ran(command, values, stopped_at)
 
     def _ran(self, command: messages.Run, values: list[float], steps: int) -> Answer:
@@ -355,19 +382,20 @@ class Worker:
             return messages.Values(command.ticket, values, steps), None
         return messages.Done(command.ticket), None
 
-    def _start(
-        self,
-        bound: _Bound,
-        command: messages.Run,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
-        courier: Courier,
-    ) -> None:
+    def _start(self, command: messages.Run, courier: Courier) -> None:
         """Let a program that only moves data run beside what follows."""
+        bound, given, made = self._taken_up(command.program, command.inputs, command.outputs)
         assert self._beside is not None
         self._end_transfers(most=MOST - 1)
-        errand = bound.executable.start(inputs, outputs, courier)
+        errand = bound.executable.start(given, made, courier)
         self._beside.add(errand, command.program, command.inputs, command.outputs)
+
+    def _timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
+        bound, given, made = self._taken_up(command.program, command.inputs, command.outputs)
+        values, seconds = bound.executable.timed(given, made, numbers, command.steps)
+        blocks = {stored.block for stored in (*given, *made)}
+        memory = bound.executable.nbytes + sum(block.nbytes for block in blocks)
+        return messages.Values(command.ticket, values, command.steps, seconds, memory)
 
     def _resume(self, command: messages.Resume, payload: Payload) -> None:
         self._halted = None
@@ -400,37 +428,44 @@ class Worker:
         return stored
 
     def _outputs(
-        self, program: Program, command: messages.Run, inputs: list[Stored]
+        self,
+        bound: _Bound,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        given: Sequence[Stored],
     ) -> list[Stored]:
         """The run's outputs: inputs that it takes over under their new number, else new memory."""
-        outputs: list[Stored] = []
-        fresh: list[Stored] = []
+        made: list[Stored] = []
+        donated = bound.program.donated
         try:
-            for position, slot in enumerate(program.outputs):
-                donor = program.donated.get(position)
-                if donor is not None:
-                    outputs.append(inputs[donor])
-                    continue
-                layout, dtype = program.slots[slot].layout, program.slots[slot].dtype
-                fresh.append(Stored.allocate(self.heap, layout, dtype, self.rank))
-                outputs.append(fresh[-1])
+            for position, result in enumerate(bound.results):
+                taken = position in donated
+                made.append(given[donated[position]] if taken else result.allocate(self.heap))
         except Exception as error:
             from magmath.program.bind import blame
 
-            for stored in fresh:
-                stored.free(self.heap)
-            blame(error, program.writer(slot))
+            for position, stored in enumerate(made):
+                if position not in donated:
+                    stored.free(self.heap)
+            blame(error, bound.program.writer(bound.program.outputs[len(made)]))
             raise
-        self._take_over(program, command)
-        self.arrays.update(zip(command.outputs, outputs, strict=True))
-        return outputs
+        if donated:
+            self._take_over(bound.program, inputs, outputs)
+        for array, stored in zip(outputs, made, strict=True):
+            self.arrays[array] = stored
+        return made
 
-    def _take_over(self, program: Program, command: messages.Run) -> None:
+    def _take_over(self, program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Move donated inputs to their new numbers, under which the controller knows them now."""
         for position, donor in program.donated.items():
-            stored = self.arrays.pop(command.inputs[donor], None)
+            stored = self.arrays.pop(inputs[donor], None)
             if stored is not None:
-                self.arrays[command.outputs[position]] = stored
+                self.arrays[outputs[position]] = stored
+
+    def _hand_back(self, program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Move what was taken over to the numbers that it had before."""
+        for position, donor in program.donated.items():
+            self.arrays[inputs[donor]] = self.arrays.pop(outputs[position])
 
     def _earlier_failure(self, command: Command) -> Failure | None:
         """The failure because of which a command cannot be carried out, if there is one.
@@ -452,7 +487,7 @@ class Worker:
         if isinstance(command, messages.Run):
             bound = self._programs.get(command.program)
             if bound is not None:
-                self._take_over(bound.program, command)
+                self._take_over(bound.program, command.inputs, command.outputs)
             self._failed_arrays.update(dict.fromkeys(command.outputs, failure))
         elif isinstance(command, (messages.Put, messages.Read)):
             self._failed_arrays[command.array] = failure

@@ -14,7 +14,7 @@ from magmath.graph import Node
 from magmath.memory.stored import Stored
 from magmath.program.instructions import Program
 from magmath.program.instructions import encode as encode_program
-from magmath.runtime.messages import Command, Hello, Reply, encode
+from magmath.runtime.messages import Command, Hello, Number, Reply, encode
 from magmath.runtime.tiles import Frame, frame_bytes
 
 Payload: TypeAlias = Frame | Program | None
@@ -88,6 +88,18 @@ class Transport(ABC):
         """Drop the arrays `released`, compute nodes without a program (see `Pool.compute`) and keep
         what is wanted as the arrays `outputs`; only where `direct`."""
         raise AssertionError("workers elsewhere are sent programs")
+
+    def run(
+        self,
+        program: int,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        parameters: Sequence[Number],
+        released: Sequence[int],
+    ) -> list[float]:
+        """Drop the arrays `released` and run one step of a program; the scalars that it emits. Only
+        where `direct`."""
+        raise AssertionError("workers elsewhere are sent messages")
 
     @abstractmethod
     def pump(self, seconds: float) -> None:

@@ -15,7 +15,7 @@ from magmath.graph import Node
 from magmath.kernels.threads import set_threads
 from magmath.memory.stored import Stored
 from magmath.runtime.failures import user_line
-from magmath.runtime.messages import Command, Hello, Interrupt, Long, Progress
+from magmath.runtime.messages import Command, Hello, Interrupt, Long, Number, Progress
 from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions
 from magmath.runtime.worker import Bind, Worker, bind_program
 
@@ -66,6 +66,23 @@ class InlineTransport(Transport):
         assert self._worker is not None
         try:
             return self._worker.compute(order, wanted, array_of, outputs, released)
+        except Exception as error:
+            _note_line(error)
+            raise
+
+    def run(
+        self,
+        program: int,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        parameters: Sequence[Number],
+        released: Sequence[int],
+    ) -> list[float]:
+        self.traffic.messages += 1
+        assert self._worker is not None
+        try:
+            self._worker.drop(released)
+            return self._worker.run(program, inputs, outputs, parameters)
         except Exception as error:
             _note_line(error)
             raise
