@@ -9,17 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current, start
 from magmath.array import session
 from magmath.errors import LinAlgError
 from magmath.graph import Node
+from magmath.kernels import fortran
 from magmath.layout import Layout
 from magmath.ops.collective import dealt
 from magmath.ops.factor import lu, lu_solve, qr
 from magmath.runtime import Pool
 from matrices import TYPES, adjoint, bound, check_lu, check_qr, check_zero, normal
+from operation_bodies import check_any_layout
+from operation_table import FOLDED, ROWS, cases
 
 POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4)]
 
@@ -55,6 +60,10 @@ def is_together(*arrays: mm.Array) -> bool:
     ("n", "dtype"), [(1, "float64"), (2, "float64"), *[(23, dtype) for dtype in TYPES]]
 )
 def test_square_matrices_are_factorised_and_solved(pool: Any, n: int, dtype: str) -> None:
+    check_square(n, dtype)
+
+
+def check_square(n: int, dtype: str) -> None:
     """Backward errors up to 50·n·ε."""
     for layout in LAYOUTS if n > 2 else LAYOUTS[:1]:
         x, b = definite(n, dtype), normal((n, 5), dtype)
@@ -138,6 +147,26 @@ def test_what_cannot_be_factorised_fails_on_all_workers_and_the_pool_goes_on(poo
             np.asarray(compute())
     assert float(mm.linalg.det(wrong[2])) == 0.0
     assert float(mm.sum(mm.ones((4,)))) == 4.0
+
+
+NAMES = ["cholesky", "lu", "qr", "solve_triangular", "lu_solve", "solve", "inv", "det"]
+
+
+@given(data=st.data())
+@settings(max_examples=10, suppress_health_check=list(HealthCheck), deadline=None)
+@pytest.mark.parametrize("name", NAMES)
+def test_any_layout_gives_the_same(pool: Any, name: str, data: st.DataObject) -> None:
+    case = data.draw(cases({**ROWS, **FOLDED}[name]))
+    check_any_layout(session.engine(), name, case, data)
+
+
+def test_devices_that_lapack_does_not_reach_factorise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torch's own functions, which are the same on every device."""
+    monkeypatch.setattr(fortran, "takes", lambda tensor: False)
+    with current("messages", 2):
+        _lean()
+        for dtype in ("float32", "complex128"):
+            check_square(23, dtype)
 
 
 # memory -------------------------------------------------------------------------------------------

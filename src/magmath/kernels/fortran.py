@@ -20,6 +20,11 @@ _LETTERS = {
 }
 
 
+def takes(tensor: Tensor) -> bool:
+    """True for tensors that these routines can compute on: in the host's memory."""
+    return tensor.device.type == "cpu"
+
+
 def call(routine: str, like: Tensor, *arguments: Tensor | int | bytes) -> int:
     """Call LAPACK's `routine` for the type of `like`; its `info`, which is the last argument."""
     info = torch.zeros((), dtype=torch.int32)

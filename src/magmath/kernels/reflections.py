@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from magmath.core.panels import Dealt, rounded
+from magmath.kernels import fortran
 from magmath.kernels.fortran import call
 from magmath.kernels.together import go_through, view
 
@@ -199,7 +200,7 @@ class Reflections:
 def _factorise(rows: Tensor, factor: Tensor) -> None:
     """Replace a panel, whose columns are `rows`, (w, m), by R and V, and make T."""
     (w, m), k = rows.shape, len(factor)
-    if rows.device.type == "cpu":
+    if fortran.takes(rows):
         work, turned = rows.new_empty(k * w), rows.new_empty(k, k)
         call("geqrt", rows, m, w, k, rows, m, turned, k, work)
         factor.copy_(turned.mT.triu())

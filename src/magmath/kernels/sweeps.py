@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from magmath.core.panels import SORTED_COLUMNS, Dealt
+from magmath.kernels import fortran
 from magmath.kernels.fortran import invoke
 from magmath.kernels.lapack import check_diagonal
 from magmath.kernels.together import view
@@ -164,7 +165,7 @@ def _pass_on(
 
 def _solve(block: Tensor, x: Tensor, *, lower: bool, transpose: bool, unit: bool) -> None:
     """x = op(block)⁻¹·x."""
-    if x.device.type != "cpu":
+    if not fortran.takes(x):
         matrix, upper = (block.mT, lower) if transpose else (block, not lower)
         solve = torch.linalg.solve_triangular
         x.copy_(solve(matrix, x, upper=upper, unitriangular=unit))

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from magmath.core.panels import Dealt, rounded
 from magmath.errors import LinAlgError
+from magmath.kernels import fortran
 from magmath.kernels.fortran import call, invoke
 from magmath.kernels.lapack import not_definite
 
@@ -100,7 +101,7 @@ def lu(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) 
         start, _ = shares.bounds(panel)
         found, rows = parts(made, panel)
         stop = start + len(found)
-        torch.add(found, start, out=pivots[start:stop])
+        pivots[start:stop].copy_(found).add_(start)
         below = factors[mine]
         exchange(below, pivots, start, stop)
         _divide_unit(below[:, start:stop], rows[: stop - start])
@@ -169,7 +170,7 @@ def _subtract(target: Tensor, a: Tensor, b: Tensor) -> None:
 def _cholesky(block: Tensor) -> int:
     """Replace a matrix by its Cholesky factor; what is wrong with it: the order of a minor that is
     not positive, `_NAN`, or 0."""
-    if block.device.type == "cpu":
+    if fortran.takes(block):
         info = call("potrf", block, b"U", len(block), block, block.stride(0))
     else:
         factor, found = torch.linalg.cholesky_ex(block)
@@ -185,7 +186,7 @@ def _lu(rows: Tensor) -> Tensor:
     """Replace rows, (w, n), by [L\\U] with the columns exchanged; the pivots, counted from 1."""
     w, n = rows.shape
     pivots: Tensor
-    if rows.device.type != "cpu":
+    if not fortran.takes(rows):
         packed, pivots, _ = torch.linalg.lu_factor_ex(rows.mT)
         rows.copy_(packed.mT)
     else:
@@ -199,17 +200,18 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
     m, n = rows.shape
     if not m or start == stop:
         return
-    if rows.device.type == "cpu":
+    if fortran.takes(rows):
         invoke("laswp", rows, m, rows, rows.stride(0), start + 1, stop, pivots, 1)
         return
-    order = torch.arange(n, dtype=torch.float64)[None]
-    exchange(order, pivots.cpu(), start, stop)
-    rows.copy_(rows[:, order[0].long().to(rows.device)])
+    order = list(range(n))
+    for i, other in enumerate((pivots[start:stop] - 1).tolist(), start):
+        order[i], order[other] = order[other], order[i]
+    rows.copy_(rows[:, torch.tensor(order, device=rows.device)])
 
 
 def _divide(rows: Tensor, lower: Tensor) -> None:
     """rows = rows·lower⁻ᴴ."""
-    if rows.device.type == "cpu":
+    if fortran.takes(rows):
         _trsm(rows, lower, b"U", b"C", b"N")
     else:
         rows.copy_(torch.linalg.solve_triangular(lower.mH, rows, upper=True, left=False))
@@ -218,7 +220,7 @@ def _divide(rows: Tensor, lower: Tensor) -> None:
 def _divide_unit(rows: Tensor, upper: Tensor) -> None:
     """rows = rows·upper⁻¹, for the first columns of `upper`, with ones on its diagonal."""
     square = upper[:, : len(upper)]
-    if rows.device.type == "cpu":
+    if fortran.takes(rows):
         _trsm(rows, square, b"L", b"N", b"U")
     else:
         solve = torch.linalg.solve_triangular
