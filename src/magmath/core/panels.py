@@ -14,6 +14,8 @@ LINE = 64
 """Bytes of a cache line."""
 DEPTH = 3
 """Panels of one worker that others may be reading: it goes on while they are behind."""
+PANELS = 6
+"""Panels of a worker: more would share the work more evenly, and do it in smaller products."""
 WIDEST = 128
 """Rows of a panel: wide enough for products at full speed."""
 SORTED_COLUMNS = 64
@@ -30,8 +32,8 @@ def is_tall(m: int, n: int) -> bool:
 
 
 def panel_rows(extent: int, workers: int) -> int:
-    """How many rows a panel should have: each worker gets eight or more, of at most `WIDEST`."""
-    rows = -(-extent // (8 * workers))
+    """How many rows a panel should have: each worker gets `PANELS` or more, of at most `WIDEST`."""
+    rows = -(-extent // (PANELS * workers))
     return min(WIDEST, max(1, -(-rows // 8) * 8 if rows > 8 else rows))
 
 
