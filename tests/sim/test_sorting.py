@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from magmath.core.dtypes import DTYPES
 from magmath.graph import Graph
 from magmath.layout import Mesh, even_cuts
 from magmath.memory.tensors import to_torch
+from magmath.ops import sorting
 from magmath.ops.sorting import ARGSORT, SORT
 from operation_table import BOOL, REAL, Case
 
@@ -120,3 +121,18 @@ def test_the_parts_are_as_large_as_the_layout_says(pool: Any) -> None:
     assert out == layouts
     assert engine.compile(engine.cut(Graph((node,)))).program
     np.testing.assert_array_equal(np.asarray(mm.sort(x)), [1, 2, 3])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_many_values_are_searched_in_their_order(
+    side: Literal["left", "right"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sorting, "MANY", 1)
+    random = np.random.default_rng(0)
+    ordered, values = np.sort(random.integers(0, 50, 99)), random.integers(-2, 53, (8, 40))
+    with current("shared", 2):
+        for dtype in ("float32", "int64", "uint8", "bool"):
+            x, of = (mm.astype(mm.asarray(v), getattr(mm, dtype)) for v in (ordered, values))
+            found = mm.searchsorted(x, of, side=side)
+            truth = np.searchsorted(np.asarray(x), np.asarray(of), side)
+            np.testing.assert_array_equal(np.asarray(found), truth)

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     import torch
 
 
+MANY = 1 << 16
+"""Elements from which on a search in them is not at random."""
+
+
 def _sort_infer(name: str, result: DType | None) -> Callable[..., tuple[Shape, DType]]:
     def infer(x: Node, *, axis: int, descending: bool) -> tuple[Shape, DType]:
         check_kind(name, "ordered", x.dtype)
@@ -235,12 +239,27 @@ def _search_kernel(call: LocalCall) -> Callable[[], object]:
         count = len(x)
         if x.is_floating_point():  # torch would compare with the NaNs at the end
             count -= int(x.isnan().sum())
-        found = torch.searchsorted(x[:count].contiguous(), values.contiguous(), side=side)
+        found = _places(x[:count].contiguous(), values.contiguous(), side)
         if count < len(x) and side == "right":
             found.masked_fill_(values.isnan(), len(x))
         out.copy_(found)
 
     return run
+
+
+def _places(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
+    """Where values belong. Of many in a long array, neighbours are looked for one after the other,
+    which finds what it reads in the cache, so it is faster even with the sorting."""
+    import torch
+
+    if min(x.numel(), values.numel()) < MANY or x.device.type != "cpu":
+        return torch.searchsorted(x, values, side=side)
+    flat = values.view(-1)
+    order = torch.empty(flat.shape, dtype=torch.int64)
+    ordered.argsort(flat, order, axis=0, descending=False)
+    found = torch.empty_like(order)
+    found[order] = torch.searchsorted(x, flat[order], side=side)
+    return found.view(values.shape)
 
 
 def _search_reference(x: Any, values: Any, *, side: Any) -> Any:
