@@ -87,6 +87,15 @@ def check_close(result: torch.Tensor, expected: Any, what: object) -> None:
     np.testing.assert_allclose(given, expected, rtol=limit, atol=limit, err_msg=str(what))
 
 
+def check_signs(result: torch.Tensor, expected: Any, what: object) -> None:
+    """Assert that zeros have equal signs."""
+    given, expected = as_numpy(result), np.asarray(expected)
+    if given.dtype.kind == "f":
+        zeros = expected == 0
+        signs = np.signbit(given[zeros]), np.signbit(expected[zeros])
+        np.testing.assert_array_equal(*signs, err_msg=str(what))
+
+
 @st.composite
 def placements(
     draw: st.DrawFn, tensor: torch.Tensor, engine: Engine, *, partial: bool = True

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -429,6 +430,25 @@ def test_a_failure_leaves_the_former_file_and_nothing_else(
         np.testing.assert_array_equal(np.asarray(loaded(path)), truth)
         mm.save(path, saved(suffix, array + 1))  # the pool goes on
         np.testing.assert_array_equal(np.asarray(loaded(path)), truth + 1)
+
+
+def test_what_a_killed_process_left_is_removed_and_a_living_one_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "a[1].npy"
+    killed = f"""
+import os, signal
+from magmath.files.aside import replacing
+with replacing({str(path)!r}) as aside:
+    open(aside, "w").write("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", killed], check=False)
+    assert [name.startswith(".a[1].npy.saving-") for name in os.listdir(tmp_path)] == [True]
+    with current("inline"), replacing(str(path)) as other:  # another process may be writing it too
+        Path(other).write_text("other")
+        mm.save(path, mm.ones(3))
+        assert len(os.listdir(tmp_path)) == 2
+        assert Path(other).exists()
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_a_worker_that_does_not_see_the_file_says_so_and_the_pool_goes_on(

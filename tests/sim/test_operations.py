@@ -67,7 +67,7 @@ def test_complex_numbers_are_not_cast_to_real_ones() -> None:
             apply(OPERATIONS["astype"], x, dtype=DTYPES[name])
 
 
-SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -2.5, 3.0]
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, -2.5, 3.0]
 POINTWISE = [n for n in ROWS if OPERATIONS[n].elementwise and n not in ("where", "astype")]
 
 
@@ -80,6 +80,7 @@ def test_special_numbers_are_treated_as_numpy_does(name: str, data: st.DataObjec
     case = Case(tuple(torch.from_numpy(grid.ravel()) for grid in grids), {})
     result = bodies.computed(engine_of("inline"), name, case)
     bodies.check_close(result, bodies.reference(name, case), name)
+    bodies.check_signs(result, bodies.reference(name, case), name)
 
 
 @pytest.mark.parametrize("name", TABLE)

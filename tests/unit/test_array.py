@@ -964,6 +964,19 @@ def test_array_of_another_pool_is_refused(pool: Pool) -> None:
     check(x + 1, GRID + 1)
 
 
+def test_layouts_print_the_workers_that_are_not_all() -> None:
+    with current("shared", 4):
+        lies = [mm.ones((8, 2), layout=layout).layout for layout in (
+            mm.Layout.on(0), mm.Layout.split(0).over(mm.Mesh((2,))),
+            mm.Layout.split(0).over(mm.Mesh((3,))), mm.Layout.split(0), mm.Layout.replicated(),
+        )]  # fmt: skip
+        assert [str(layout) for layout in lies] == [
+            "R on 0", "S(0) on 0,1", "S(0) on 0-2", "S(0)", "R",
+        ]  # fmt: skip
+    with current("inline"):
+        assert str(mm.ones(3).layout) == "R"
+
+
 def test_two_arrays_of_one_node_are_evaluated_one_after_the_other() -> None:
     x = mm.ones((3,)) + 1
     same = mm.reshape(x, (3,))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from magmath.array.engine import Engine
 from magmath.errors import MagmathError
+from magmath.layout.mesh import print_relative_to
 
 if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
@@ -101,9 +102,14 @@ def engine() -> Engine:
     return _engine
 
 
+def _pool_size() -> int:
+    return 0 if _engine is None else _engine.pool.workers
+
+
 def pool() -> Pool:
     """The current pool: its workers, mesh, devices and counters. Prints as a short description."""
     return engine().pool
 
 
 atexit.register(shutdown)
+print_relative_to(_pool_size)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from magmath.errors import DataError, MissingDataError
@@ -29,7 +32,7 @@ def replacing(path: str) -> Iterator[str]:
         )
     if target.is_dir() and not any((target / name).exists() for name in _STORES):
         raise DataError(f"save: {path} is a folder of other things; choose another path")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.saving-") as folder:
+    with _own_folder(target.parent, f".{target.name}.saving-") as folder:
         aside = Path(folder, target.name)
         yield str(aside)
         _settle(aside)
@@ -37,6 +40,37 @@ def replacing(path: str) -> Iterator[str]:
             _exchange(aside, target, Path(folder, "former"))
         else:
             aside.rename(target)
+
+
+@contextmanager
+def _own_folder(parent: Path, prefix: str) -> Iterator[str]:
+    """A folder of this process, removed at the end. Those of processes that were killed are removed
+    first: nobody holds their locks any more."""
+    for left in parent.glob(f"{glob.escape(prefix)}*"):
+        with suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(left)
+    while True:
+        with (
+            tempfile.TemporaryDirectory(
+                dir=parent, prefix=prefix, ignore_cleanup_errors=True
+            ) as made,
+            _locked(Path(made), fcntl.LOCK_EX),
+        ):
+            if os.path.isdir(made):  # else it was taken for one that is left, before it was locked
+                yield made
+                return
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """Within, a lock on a folder, which ends with this process. Raises OSError where another holds
+    it; a file system without locks gives none, and nothing is removed there."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(opened, how)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _exchange(aside: Path, target: Path, former: Path) -> None:

@@ -78,7 +78,9 @@ Vjp = Callable[[Node, Node], Gradients]
 Kernel = Callable[[LocalCall], Callable[[], object]]
 Ways = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 Follow = Callable[[Node, str, Split, "int | None"], "Split | None"]
-Native = Any  # a scalar expression such as "({0} + {1})", an emitter, or None
+Native = Any
+"""A scalar expression such as "({0} + {1})", one for each kind of the result's type, an emitter, or
+None."""
 
 
 def one_way(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:

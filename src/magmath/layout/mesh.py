@@ -7,13 +7,21 @@ order, each at most once; position in the grid is row-major.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import index
 from typing import Any
 
 from magmath.errors import LayoutError
+
+_pool_size: Callable[[], int] = int  # no pool
+
+
+def print_relative_to(pool_size: Callable[[], int]) -> None:
+    """What lies on all workers of a pool of this size prints without them."""
+    global _pool_size
+    _pool_size = pool_size
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -163,8 +171,8 @@ class Mesh:
 
     @property
     def suffix(self) -> str:
-        """ " on 4-7" for workers other than 0 … size - 1, else nothing; for short prints."""
-        if self.workers == tuple(range(self.size)):
+        """ " on 4-7" for other workers than all of the current pool in order; for short prints."""
+        if self.workers == tuple(range(max(self.size, _pool_size()))):
             return ""
         first, last = self.workers[0], self.workers[-1]
         if self.size > 2 and self.workers == tuple(range(first, last + 1)):

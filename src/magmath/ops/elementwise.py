@@ -7,7 +7,7 @@ in the broadcast shape: `autodiff` sums them back to the operand's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ BRIEF_FLOPS = 8192
 def _row(
     name: str,
     domain: str,
-    native: str | None,
+    native: str | Mapping[str, str] | None,
     vjp: Vjp,
     *,
     torch: str | None = None,
@@ -222,7 +222,9 @@ UNARY = (
     _row("real", "numeric", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
          kernel=part_kernel, result=real_dtype),
     _row("imag", "numeric", "0", _imag_vjp, kernel=part_kernel, result=real_dtype),
-    _row("sign", "numeric", "np.sign({0})", _sign_vjp, kernel=sign_kernel, flops=2),
+    _row("sign", "numeric",
+         "({one} if {0} > 0 else -{one} if {0} < 0 else {0} if {0} != {0} else {one} - {one})",
+         _sign_vjp, kernel=sign_kernel, flops=2),
     _row("square", "numeric", "({0} * {0})", _scaled(lambda n: add(_x(n), _x(n)))),
     _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: negative(_square(n)))),
     _row("sqrt", "floating", "np.sqrt({0})",
@@ -283,7 +285,9 @@ BINARY = (
          lambda n, g: (divide(g, n.inputs[1]),
                        negative(divide(multiply(g, n), n.inputs[1])))),
     _row("floor_divide", "real", "({0} // {1})", no_gradient, flops=4, brief=False),
-    _row("remainder", "real", "np.mod({0}, {1})", _remainder_vjp,
+    _row("remainder", "real",
+         {"int": "np.mod({0}, {1})", "uint": "np.mod({0}, {1})",
+          "float": "np.copysign(np.mod({0}, {1}), {1})"}, _remainder_vjp,
          kernel=remainder_kernel, flops=4),
     _row("power", "numeric", "({0} ** {1})", _power_vjp,
          torch="pow", numpy=np.power, flops=20, brief=False),

@@ -12,7 +12,7 @@ A program with an instruction that cannot be written is replayed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -252,7 +252,7 @@ class _Lowering:
     # element-wise groups ------------------------------------------------------------------------
 
     def _elementwise(self, position: int, call: Call) -> None:
-        if not isinstance(OPERATIONS[call.operation].native, str):
+        if not isinstance(OPERATIONS[call.operation].native, (str, Mapping)):
             raise Unwritable(call.operation)
         shape = tuple(self.tensors.own(call.out).shape)
         if self.group.calls and shape != self.group.shape:
@@ -278,7 +278,10 @@ class _Lowering:
         self._part(writer)
 
     def _expression(self, call: Call, indices: Sequence[str], values: dict[int, str]) -> str:
-        template = OPERATIONS[call.operation].native
+        native = OPERATIONS[call.operation].native
+        template = (
+            native if isinstance(native, str) else native[self.program.slots[call.out].dtype.kind]
+        )
         arguments = [
             values[i] if i in values else self._operand(i).at(indices) for i in call.inputs
         ]
