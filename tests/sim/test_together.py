@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current, start
 from magmath.array import session
+from magmath.core.panels import panel_rows
 from magmath.errors import LinAlgError
 from magmath.graph import Node
 from magmath.kernels import fortran
@@ -167,6 +168,22 @@ def test_devices_that_lapack_does_not_reach_factorise_too(monkeypatch: pytest.Mo
         _lean()
         for dtype in ("float32", "complex128"):
             check_square(23, dtype)
+
+
+def test_explain_names_the_ways_and_what_goes_between_workers() -> None:
+    with current("shared", 2):
+        a = mm.asarray(definite(40, "float64"), layout=Layout.split(0))
+        text = str(mm.linalg.cholesky(a).explain())
+        assert "cholesky [40, 40] float64: 3 ways" in text
+        assert all(way in text for way in ("by one for all", "by every worker", "together"))
+        assert " together in " not in text  # so small a matrix one factorises for all
+    with current("shared", 2):
+        _lean()
+        a = mm.asarray(definite(40, "float64"), layout=Layout.split(0))
+        steps = mm.linalg.cholesky(a).explain().steps
+        step = next(step for step in steps if " together in " in step.text)
+        panels = -(-40 // panel_rows(40, 2))
+        assert (step.messages, step.nbytes) == (panels, 40 * 40 * 8 // 2)
 
 
 # memory -------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""The tables of a product's ways over the workers: what each is predicted to cost.
+"""The tables of the ways of a product or a factorisation over the workers, and what each costs.
 
-`explain` shows it for every contraction of a graph, so that a choice of layouts can be judged.
+`explain` shows it for each of them in a graph, so that a choice of layouts can be judged.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ HEADER = ("", "way", "operands", "result", "seconds", "bytes moved", "messages",
 
 
 def describe_choices(graph: Graph, environment: Environment) -> str:
-    """A table for each contraction of a graph whose leaves have layouts; nothing for one worker,
-    who has no choice."""
+    """A table for each contraction and factorisation of a graph whose leaves have layouts; nothing
+    for one worker, who has no choice."""
     if environment.workers == 1:
         return ""
     found = choices(simplify(graph), environment)

@@ -15,7 +15,13 @@ from functools import cache, lru_cache
 from itertools import combinations, product
 
 from magmath.graph import Node
-from magmath.graph.structure import LOGICAL_PARTS, Structure, logical_letter, structure_of
+from magmath.graph.structure import (
+    LOGICAL_PARTS,
+    Structure,
+    is_collective,
+    logical_letter,
+    structure_of,
+)
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
 
@@ -92,7 +98,9 @@ def _on_grids(node: Node, structure: Structure, environment: Environment) -> Ite
 
 
 def algorithm(node: Node, candidate: Candidate) -> str:
-    """What a candidate for a contraction of two operands is called."""
+    """What a candidate for a contraction of two operands, or for a factorisation, is called."""
+    if node.operation.lapack:
+        return _who(node, candidate)
     structure = structure_of(node)
     split = set()
     for letters, layout in zip(
@@ -102,6 +110,14 @@ def algorithm(node: Node, candidate: Candidate) -> str:
     a, b = structure.inputs[:2]
     groups = {(c in a, c in b, c in structure.output) for c in split}
     return _ALGORITHMS.get(frozenset(groups), "mixed")
+
+
+def _who(node: Node, candidate: Candidate) -> str:
+    if is_collective(node, candidate.inputs, candidate.output):
+        return "together"
+    if candidate.output.mesh.size == 1:
+        return "by one for all"
+    return "by every worker" if candidate.output.is_replicated else "each its own"
 
 
 _ROWS, _COLUMNS, _SUMMED, _BATCH = (

@@ -21,7 +21,7 @@ from magmath.layout.redistribution import SMALL
 from magmath.ops.movement import redistribute
 from magmath.ops.panels import panels_of
 from magmath.passes.candidates import Candidate, candidates, is_contraction
-from magmath.passes.compute import compute_seconds, reduction_seconds
+from magmath.passes.compute import compute_seconds, reduction_seconds, traffic
 from magmath.passes.environment import Environment
 from magmath.passes.reduced import reduced
 
@@ -59,8 +59,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Choice:
-    """What `place` chooses from at a contraction, the option taken first; or, where that would need
-    too much memory at a time, the number of `panels` that are summed one after the other."""
+    """What `place` chooses from at a contraction or a factorisation, the option taken first; or,
+    where that would need too much memory at a time, the number of `panels` that are summed one
+    after the other."""
 
     node: Node
     options: list[Option]
@@ -68,11 +69,12 @@ class Choice:
 
 
 def choices(graph: Graph, environment: Environment) -> list[Choice]:
-    """What `place` chooses from at each contraction of a graph."""
+    """What `place` chooses from at each contraction and each factorisation of a graph."""
     placing = _Placing(environment, _wanted_layouts(graph))
     found = []
     for node in graph.nodes:
-        options = placing.options(node) if is_contraction(structure_of(node)) else None
+        shown = node.operation.lapack or is_contraction(structure_of(node))
+        options = placing.options(node) if shown else None
         placing.place(node)
         if options is not None:
             found.append(Choice(node, options, panels_of(node, placing.taken.get(node, node))))
@@ -274,7 +276,8 @@ class _Placing:
         return total
 
     def _traffic(self, node: Node, operands: list[Node], candidate: Candidate) -> tuple[int, int]:
-        """The bytes and messages between workers: of the operands, and of a reduction."""
+        """The bytes and messages between workers: of the operands, while they compute together,
+        and of a reduction."""
         steps = [
             (plan(_layout(operand), layout), operand.dtype.itemsize)
             for operand, layout in zip(operands, candidate.inputs, strict=True)
@@ -283,9 +286,10 @@ class _Placing:
         if candidate.output.is_partial:
             summed = plan(candidate.output, reduced(candidate.output))
             steps.append((summed, node.dtype.itemsize))
+        moved, messages = traffic(node, candidate.inputs, candidate.output)
         return (
-            sum(step.total_bytes(itemsize) for step, itemsize in steps),
-            sum(step.messages for step, _ in steps),
+            moved + sum(step.total_bytes(itemsize) for step, itemsize in steps),
+            messages + sum(step.messages for step, _ in steps),
         )
 
     def _is_there(self, operand: Node, layout: Layout) -> bool:
