@@ -22,7 +22,7 @@ from magmath.kernels import fortran
 from magmath.layout import Layout
 from magmath.ops.collective import dealt
 from magmath.ops.factor import lu, lu_solve, qr
-from magmath.runtime import Pool
+from magmath.runtime import Pool, start_pool
 from matrices import TYPES, adjoint, bound, check_lu, check_qr, check_zero, normal
 from operation_bodies import check_any_layout
 from operation_table import FOLDED, ROWS, cases
@@ -232,6 +232,23 @@ def test_a_cholesky_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
     stated = workspace(fresh, low.node)
     mm.evaluate(low)
     assert largest(fresh) <= 3 * share(fresh, (N, N)) + stated + SLACK
+
+
+def test_under_a_memory_limit_nobody_gets_all_of_a_matrix() -> None:
+    """4 MB hold the matrix of 1.8 MB in shares three times, but not twice as a whole besides."""
+    former = session._engine
+    pool = start_pool(2, launcher="threads", device="cpu", memory_limit=4_000_000)
+    session.use(pool)
+    try:
+        x = definite(N, "float64")
+        low = mm.linalg.cholesky(mm.asarray(x, layout=Layout.split(0)))
+        mm.evaluate(low)
+        assert str(low.layout) == "S(0 by 40)"
+        known = np.asarray(low)
+        check_zero(known @ known.T - x, bound(x), "cholesky")
+    finally:
+        session._engine = former
+        pool.close()
 
 
 def test_an_orthogonal_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:

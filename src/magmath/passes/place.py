@@ -190,9 +190,11 @@ class _Placing:
 
     def _lean(self, node: Node, operands: list[Node], found: list[Candidate]) -> list[Candidate]:
         """Of ways to compute what can be computed together, those for which a worker stores at
-        most so much more than for the leanest as an operation should need."""
+        most so much more than for the leanest as an operation should need, and not much of what it
+        may hold at all."""
         stored = [self._stored(node, operands, c) for c in found]
-        most = min(stored) + self.environment.workspace
+        spare, limit = self.environment.workspace, self.environment.memory
+        most = min(stored) + (spare if limit is None else min(spare, limit // 8))
         return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
 
     def _stored(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
