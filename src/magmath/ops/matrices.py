@@ -41,7 +41,7 @@ def columns(x: Node, start: int, stop: int) -> Node:
 
 def _compared(how: str, m: int, n: int) -> Node:
     """Where row number and column number compare so: (m, n) truth values."""
-    return call(how, iota((m, n), 0, int64), iota((m, n), 1, int64))
+    return call(how, iota((m, 1), 0, int64), iota((1, n), 1, int64))
 
 
 def triangle(x: Node, *, lower: bool, strict: bool = False) -> Node:
