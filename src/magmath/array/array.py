@@ -452,6 +452,10 @@ def unary(operation: str, x: Array) -> Array:
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:
     """Nodes of one element type for arrays and Python numbers (numbers take the arrays' type)."""
+    if len(values) == 2 and type(values[0]) is type(values[1]) is Array:  # nearly always
+        x, y = values[0]._node, values[1]._node
+        if x.dtype is y.dtype and x.dtype.kind == "float":
+            return x, y
     given, kinds = [], []
     for value in values:
         kind: DType | type = type(value)
