@@ -553,6 +553,21 @@ def planned(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize("extent", [10, 20_000])
+def test_what_is_computed_on_the_way_and_held_is_computed_once(pool: Pool, extent: int) -> None:
+    x = mm.asarray(np.ones(extent, np.float32))
+    y = x * 3
+    assert float(mm.sum(y)) == 3 * extent
+    before = pool.traffic.messages
+    mm.evaluate(y)
+    assert pool.traffic.messages == before
+    np.testing.assert_array_equal(np.asarray(mm.grad(mm.sum(y * y), x)), np.full(extent, 18.0))
+    for _ in range(50):
+        y = y * 0.5 + 1
+        assert float(mm.max(y)) < 3
+    assert pool.stats()[0]["arrays"] < 25, "no value is kept for ever"
+
+
 def test_values_are_computed_once(pool: Pool) -> None:
     y = mm.sum(mm.asarray(GRID) * 1.25)
     assert float(y) == float(y)

@@ -7,18 +7,19 @@ handles of its inputs and the values of its parameters.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import msgspec
 
 from magmath.array.copies import Copies
-from magmath.array.reuse import is_private, reused
+from magmath.array.reuse import held_results, is_private, reused
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError, TracingError
 from magmath.graph import Graph, Node, Shape, topological, users_of
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 KEPT_PROGRAMS = 512
 KEPT_BYTES = 64 << 10  # of an array whose copies in other layouts are kept
+KEPT_VALUES = 16  # of what was computed on the way, and is held by somebody
+MOST_KEEPING = 1000  # nodes of an expression that is looked through for that
 AT_ONCE_BYTES = 32 << 10  # of the largest array, where fusing begins to win over planning
 Progress = Callable[[int, list[float]], None]
 
@@ -119,6 +122,7 @@ class Engine:
         self.tracing = False
         self.streams = 0  # of random numbers that have been drawn from
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._kept: deque[ref[Node]] = deque()
         self._last: Run | None = None
         self.recorder: Callable[[Run], object] | None = None  # profiles, while it is set
         self.copies = Copies(pool.workers, pool.memory_limit)
@@ -260,9 +264,12 @@ class Engine:
         for node in order:
             if node.value is None and node.is_leaf:
                 raise untold()
+        asked = len(wanted)
         if any(node.operation.expand for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
+        elif len(order) <= MOST_KEEPING and self.pool.memory_limit is None:
+            wanted = results = (*wanted, *held_results(order, wanted))
         if self._fits_at_once(order, results):
             outputs = self._compute(order, results)
         else:
@@ -270,9 +277,17 @@ class Engine:
             graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
             outputs, _ = self.run(self.compile(graph), graph.leaves)
         known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
-        for node in wanted[len(results) :]:
+        for node in wanted[asked:]:
             node.value = known[node]
+            if not node.operation.updates:  # which cannot be computed again
+                self._keep(node)
         return known
+
+    def _keep(self, node: Node) -> None:
+        """Note that a value is there for whoever holds the node; let go of the oldest such one."""
+        self._kept.append(ref(node))
+        if len(self._kept) > KEPT_VALUES and (oldest := self._kept.popleft()()) is not None:
+            oldest.value = None
 
     def with_copies(self, graph: Graph, *, make: bool) -> Graph:
         """The graph with copies in other layouts in place of arrays that it would only move there:

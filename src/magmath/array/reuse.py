@@ -70,6 +70,25 @@ def is_private(order: Sequence[Node], own: Sequence[Node]) -> bool:
     return not any(node.dtype.is_floating for node in held.difference(own))
 
 
+def held_results(order: Sequence[Node], wanted: Sequence[Node]) -> list[Node]:
+    """What is computed with what is wanted because somebody holds it, and would compute it again.
+
+    So `while float(error(x)) > 0.1: x = step(x)` computes each x once. What is larger than all that
+    there is already (by broadcasting, say) is not among it.
+    """
+    most = max([node.size for node in order if node.value is not None], default=0)
+    held = held_elsewhere(order)
+    return [
+        node
+        for node in order
+        if node in held
+        and node.value is None
+        and not (node.variables or node.is_leaf or node.name == "constant")
+        and node.size <= most
+        and node not in wanted
+    ]
+
+
 def reused(
     order: Sequence[Node], wanted: tuple[Node, ...]
 ) -> tuple[tuple[Node, ...], tuple[Node | None, ...]]:
