@@ -552,7 +552,6 @@ def planned(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session.engine(), "at_once_bytes", -1)
 
 
-@pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("extent", [10, 20_000])
 def test_what_is_computed_on_the_way_and_held_is_computed_once(pool: Pool, extent: int) -> None:
     x = mm.asarray(np.ones(extent, np.float32))
@@ -568,6 +567,7 @@ def test_what_is_computed_on_the_way_and_held_is_computed_once(pool: Pool, exten
     assert pool.stats()[0]["arrays"] < 25, "no value is kept for ever"
 
 
+@pytest.mark.usefixtures("planned")
 def test_values_are_computed_once(pool: Pool) -> None:
     y = mm.sum(mm.asarray(GRID) * 1.25)
     assert float(y) == float(y)
