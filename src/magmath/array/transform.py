@@ -128,7 +128,9 @@ class _Trace:
         known: list[Data] = []
         for argument, (layout, dtype) in zip(args, self._plain, strict=True):
             data = argument.known_data() if type(argument) is Array else None
-            if data is None or data.dtype is not dtype or data.layout != layout:
+            if data is None or data.dtype is not dtype:
+                return None
+            if data.layout is not layout and data.layout != layout:
                 return None
             known.append(data)
         return known

@@ -277,7 +277,7 @@ class Heap:
         self.in_use = self.reserved = 0
 
     def _rounded(self, nbytes: int) -> int:
-        return -(-nbytes // self._alignment) * self._alignment
+        return (nbytes + self._alignment - 1) & -self._alignment
 
     def _grow(self, size: int, holder: object) -> None:
         length = max(size, self._rounded(self._chunk_bytes))
