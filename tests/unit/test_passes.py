@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import magmath as mm
 from engines import current, engine_of
 from graphs import expressions, leaf_of, numpy_values, stepping
 from magmath.array.engine import Engine, data_of
@@ -169,6 +170,12 @@ def test_reshaping_rows_moves_nothing(
     leaf = input_leaf(old, float32, layout, None)
     graph = place(Graph((reshape(leaf, new),)), engine.environment)
     assert [node.name for node in graph.nodes] == ["input", "reshape"]
+
+
+def test_what_is_read_in_another_shape_is_not_overwritten() -> None:
+    with current("planned"):
+        x = mm.exp(mm.asarray([[1.0, 2.0, 3.0]]))
+        np.testing.assert_allclose(np.asarray(x * x[:, :1]), np.exp([[2.0, 3.0, 4.0]]), rtol=1e-6)
 
 
 @given(data=st.data(), kind=st.sampled_from(KINDS))

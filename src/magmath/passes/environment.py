@@ -31,7 +31,7 @@ class Environment:
     flops: float = 1e11
     bandwidth: float = 1e10
     memory: int | None = None
-    workspace: int = PANEL_BYTES
+    workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels are not worth less than an eighth
     carried: int = 1 << 16
 
     @property

@@ -177,7 +177,8 @@ def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
             if operation.updates and any(storage.root(v) is root for v in node.inputs[1:]):
                 break
             private = not (root.is_leaf or root in kept or root in storage.window)
-            same = _alike(root, node) and root.name != "constant"
+            read = [root, *[v for v in node.inputs if storage.root(v) is root]]
+            same = all(_alike(v, node) for v in read) and root.name != "constant"
             if private and same and last[root] <= position[node]:
                 storage.alias[node] = x
                 last[root] = last[node]
