@@ -947,6 +947,16 @@ def test_variables_and_constants_have_names_types_and_layouts() -> None:
         (lambda x: mm.asarray("text"), DTypeError, r"asarray: NumPy type .* has no counterpart"),
         (lambda x: mm.exp([1.0]), TypeError, r"exp: needs magmath or NumPy arrays .* given list; .*mm\.asarray"),
         (lambda x: mm.add(1, 2), TypeError, r"add: needs an array, was given 1, 2"),
+        (lambda x: mm.sum(x, axis="a"), TypeError, "sum: axes are integers, was given 'a'"),
+        (lambda x: mm.asarray([[1, 2], [3]]), ShapeError, "asarray: nested sequences.*equal"),
+        (lambda x: mm.zeros(3.5), TypeError, "a shape is an integer or a sequence.*3.5"),
+        (lambda x: mm.zeros((10**7, 10**7)).numpy(), MemoryLimitError, "no 400,000,000 MB left"),
+        (lambda x: mm.linspace(0, 1, -2), ShapeError, "extents must be at least 0"),
+        (lambda x: mm.grad(mm.sum(x), "a"), TypeError, "grad: needs arrays, was given str"),
+        (lambda x: mm.compile(3), TypeError, "compile: needs a function of arrays, was given 3"),
+        (lambda x: mm.evaluate(3), TypeError, "evaluate: needs magmath arrays, was given int"),
+        (lambda x: mm.from_dlpack(3), TypeError, "from_dlpack: needs an array with __dlpack__"),
+        (lambda x: mm.optim.Adam("a"), TypeError, "learning_rate must be a positive number.*'a'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_where_they_are_made(

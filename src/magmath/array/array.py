@@ -623,6 +623,9 @@ def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
 
 def evaluate(*arrays: Array) -> None:
     """Compute the values of arrays together, in one program."""
+    for given in arrays:
+        if not isinstance(given, Array):
+            raise TypeError(f"evaluate: needs magmath arrays, was given {type(given).__name__}")
     missing = [a for a in arrays if not a.is_known()]
     for array in missing:  # another array's node may be the same, and known by now
         if array.node.value is not None and not array.node.is_leaf:

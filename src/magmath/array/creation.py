@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,12 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
 
 def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     """The values as NumPy holds them; those of Python numbers in their default type, or `dtype`."""
-    values = np.asarray(obj)
+    try:
+        values = np.asarray(obj)
+    except ValueError as error:
+        raise ShapeError(
+            "asarray: nested sequences must have equal lengths in each dimension; make them so"
+        ) from error
     if dtype is None and (isinstance(obj, (list, tuple)) or is_number(obj)):
         default = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX}.get(values.dtype.kind)
         values = values if default is None else values.astype(default.name)
@@ -167,8 +173,14 @@ def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array
 
 
 def normal_shape(shape: int | Sequence[int]) -> Shape:
-    """A shape as a tuple of Python integers; ShapeError for negative ones."""
-    extents = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    """A shape as a tuple of Python integers; ShapeError for negative ones, TypeError for what is no
+    shape."""
+    try:
+        extents = (index(shape),) if hasattr(shape, "__index__") else tuple(map(index, shape))
+    except TypeError:
+        raise TypeError(
+            f"creation: a shape is an integer or a sequence of integers, was given {shape!r}"
+        ) from None
     if any(n < 0 for n in extents):
         raise ShapeError(f"creation: extents must be at least 0, was given {extents}")
     return extents
@@ -321,7 +333,7 @@ def linspace(
     default, exact = (DEFAULT_COMPLEX, complex128) if is_complex else (DEFAULT_FLOAT, float64)
     parts = num - 1 if endpoint else num
     step = (stop - start) / max(parts, 1)
-    position = creation.iota((num,), 0)
+    position = creation.iota(normal_shape(num), 0)
     values = e.add(
         e.multiply(e.astype(position, exact), parameter(step, exact)), parameter(start, exact)
     )

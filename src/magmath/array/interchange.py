@@ -50,4 +50,6 @@ def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -
         return asarray(x, copy=copy)
     if copy is False:
         raise BufferError("from_dlpack: copy=False, but the values must be copied to the workers")
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(f"from_dlpack: needs an array with __dlpack__, was given {x!r}")
     return put(tensor_from_dlpack(x).detach().cpu().contiguous())

@@ -35,6 +35,9 @@ def grad(y: Array, xs: Array | Sequence[Array]) -> Array | list[Array]:
     variables always do. Raises ShapeError if y is not 0-d, DTypeError for other than real floats.
     """
     sources = [xs] if isinstance(xs, Array) else list(xs)
+    for array in (y, *sources):
+        if not isinstance(array, Array):
+            raise TypeError(f"grad: needs arrays, was given {type(array).__name__}")
     found = [Array(node) for node in gradients(y.node, [x.node for x in sources])]
     return found[0] if isinstance(xs, Array) else found
 
@@ -47,6 +50,8 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     lists, tuples, dictionaries of them), must not ask for values inside, and runs as Python only
     while it is traced.
     """
+    if not callable(function):
+        raise TypeError(f"compile: needs a function of arrays, was given {function!r}")
     return _Function(function)
 
 

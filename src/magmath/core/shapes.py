@@ -41,7 +41,10 @@ def stretches(shape: Shape, target: Shape) -> bool:
 
 
 def normal_axis(operation: str, axis: int, ndim: int) -> int:
-    """`axis` counted from the front; AxisError if the array has no such axis."""
+    """`axis` counted from the front; AxisError if the array has no such axis, TypeError for what
+    is no integer."""
+    if not hasattr(axis, "__index__"):
+        raise TypeError(f"{operation}: axes are integers, was given {axis!r}")
     if not -ndim <= axis < ndim:
         raise AxisError(
             f"{operation}: axis {axis} is out of range for an array of {ndim} dimensions"

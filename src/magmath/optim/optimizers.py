@@ -33,8 +33,14 @@ class Optimizer(ABC):
     """
 
     def __init__(self, learning_rate: LearningRate) -> None:
-        if not callable(learning_rate) and not learning_rate > 0:
-            raise MagmathError(f"learning_rate must be positive, was given {learning_rate}")
+        if not callable(learning_rate):
+            if not hasattr(learning_rate, "__float__"):
+                raise TypeError(
+                    f"learning_rate must be a positive number or a function of the step, was given "
+                    f"{learning_rate!r}"
+                )
+            if not learning_rate > 0:
+                raise MagmathError(f"learning_rate must be positive, was given {learning_rate}")
         self.learning_rate = learning_rate
         self._steps = 0
         self._minimizing: _Minimizing | None = None

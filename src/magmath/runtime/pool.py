@@ -26,6 +26,7 @@ from magmath.errors import (
     DTypeError,
     LayoutError,
     MagmathError,
+    MemoryLimitError,
     ShapeError,
     WorkerError,
     WorkerLost,
@@ -191,15 +192,15 @@ class Pool:
         _require_whole("get", layout)
         # Where there are no elements one worker is asked all the same: it may have failed.
         ranks = holders(layout) or [layout.mesh.workers[0]]
-        whole = torch.empty(layout.shape, dtype=to_torch(dtype))
         with self._lock:
             pending = self._submit(messages.Get(next(self._numbers), array), ranks)
             self.wait(pending)
             self._known(
                 "get", array
             )  # by now it is known if a worker that was not asked has failed
-            for rank in ranks if whole.numel() else ():
-                paste(whole, layout, rank, pending.tiles[rank])
+        whole = _new_tensor(layout.shape, dtype)
+        for rank in ranks if whole.numel() else ():
+            paste(whole, layout, rank, pending.tiles[rank])
         return whole
 
     def read(
@@ -620,6 +621,16 @@ class Pool:
         self._failed.clear()
         self._programs.clear()
         self._released.clear()
+
+
+def _new_tensor(shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
+    try:
+        return torch.empty(shape, dtype=to_torch(dtype))
+    except RuntimeError as error:
+        raise MemoryLimitError(
+            f"get: this process has no memory for all of an array of {shape} {dtype}; ask for "
+            f"parts of it, or save it to a file"
+        ) from error
 
 
 def _require_whole(operation: str, layout: Layout) -> None:
