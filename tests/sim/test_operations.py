@@ -14,7 +14,7 @@ from magmath.core.dtypes import DTYPES
 from magmath.errors import DTypeError
 from magmath.graph import apply
 from magmath.ops import OPERATIONS, creation, leaves, movement
-from operation_table import FOLDED, REAL, ROWS, Case, cases
+from operation_table import FOLDED, REAL, ROWS, UNSIGNED, Case, cases
 
 TABLE = {**ROWS, **FOLDED}
 VECTORS = ("eigh", "eig", "eigvals", "svd")  # not unique: tried in test_linalg.py
@@ -130,6 +130,21 @@ def test_redistribution_keeps_the_values(kind: str, workers: int, data: st.DataO
 def test_any_layout_gives_the_same(name: str, kind: str, workers: int, data: st.DataObject) -> None:
     case = data.draw(cases(TABLE[name]))
     bodies.check_any_layout(engine_of(kind, workers), name, case, data)
+
+
+PICKING = ("take", "put", "scatter_add", "take_along", "scatter_along")
+
+
+@pytest.mark.parametrize("name", PICKING)
+@pytest.mark.parametrize("dtype", UNSIGNED)
+@given(data=st.data())
+@some
+def test_types_that_torch_hardly_knows_are_picked_in_parts(
+    dtype: str, name: str, data: st.DataObject
+) -> None:
+    """A worker that lacks what an index names must leave it out, by operations that torch has."""
+    case = data.draw(cases(TABLE[name], dtype))
+    bodies.check_any_layout(engine_of("shared", 2), name, case, data)
 
 
 @pytest.mark.parametrize("name", SMOOTH)

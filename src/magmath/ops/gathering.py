@@ -104,7 +104,8 @@ def masked(values: torch.Tensor, here: torch.Tensor | None, dims: int, fill: flo
     if here is None:
         return values
     mask = here.expand(values.shape[:dims])
-    return values.masked_fill(~mask.reshape(mask.shape + (1,) * (values.ndim - dims)), fill)
+    elsewhere = ~mask.reshape(mask.shape + (1,) * (values.ndim - dims))
+    return as_signed(values).masked_fill(elsewhere, fill).view(values.dtype)
 
 
 # take -----------------------------------------------------------------------------------------
