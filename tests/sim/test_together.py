@@ -234,6 +234,23 @@ def test_a_cholesky_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
     assert largest(fresh) <= 3 * share(fresh, (N, N)) + stated + SLACK
 
 
+@pytest.mark.parametrize(("name", "shares"), [("inv", 7), ("slogdet", 3.2), ("gradient", 5.2)])
+def test_what_is_made_of_factors_takes_shares_of_the_memory(
+    fresh: Pool, name: str, shares: float
+) -> None:
+    """Beside the factors their inputs and results in two layouts, but nothing whole."""
+    a = mm.asarray(definite(N, "float64"), layout=Layout.split(0))
+    results = {
+        "inv": lambda: [mm.linalg.inv(a)],
+        "slogdet": lambda: mm.linalg.slogdet(a),
+        "gradient": lambda: [mm.grad(mm.sum(mm.linalg.solve(a, mm.ones((N, 4)))), a)],
+    }[name]()
+    factors = lu(a.node)
+    stated = workspace(fresh, factors, lu_solve(factors, a.node))
+    mm.evaluate(*results)
+    assert largest(fresh) <= shares * share(fresh, (N + 1, N), 1) + stated + 8 * SLACK
+
+
 def test_under_a_memory_limit_nobody_gets_all_of_a_matrix() -> None:
     """4 MB hold the matrix of 1.8 MB in shares three times, but not twice as a whole besides."""
     former = session._engine
