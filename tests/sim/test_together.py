@@ -184,6 +184,9 @@ def test_explain_names_the_ways_and_what_goes_between_workers() -> None:
         step = next(step for step in steps if " together in " in step.text)
         panels = -(-40 // panel_rows(40, 2))
         assert (step.messages, step.nbytes) == (panels, 40 * 40 * 8 // 2)
+        text = str(mm.linalg.inv(a).explain())
+        assert "inv [40, 40] float64: 2 ways, computed by other operations instead" in text
+        assert "= lu_solve(" in text
 
 
 # memory -------------------------------------------------------------------------------------------

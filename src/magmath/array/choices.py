@@ -28,9 +28,11 @@ def _table(choice: Choice) -> str:
     node, found = choice.node, choice.options
     operands = " @ ".join([str(list(x.shape)) for x in node.inputs])
     line = "" if node.line is None else f"  # {node.line[0]}:{node.line[1]}"
-    rows = [HEADER, *[_row(node, option, i == 0) for i, option in enumerate(found[:SHOWN])]]
+    taken = choice.panels > 0
+    rows = [HEADER, *[_row(node, o, taken and i == 0) for i, o in enumerate(found[:SHOWN])]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     panels = f", summed in {choice.panels} panels" if choice.panels > 1 else ""
+    panels = panels if taken else ", computed by other operations instead"
     lines = [f"{node.name} {operands} {node.dtype}: {len(found)} ways{panels}{line}"]
     for row in rows:
         cells = [

@@ -61,7 +61,7 @@ class Option:
 class Choice:
     """What `place` chooses from at a contraction or a factorisation, the option taken first; or,
     where that would need too much memory at a time, the number of `panels` that are summed one
-    after the other."""
+    after the other; 0 panels where other operations compute it."""
 
     node: Node
     options: list[Option]
