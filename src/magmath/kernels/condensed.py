@@ -46,16 +46,18 @@ class Columns:
     scratch: Scratch
 
     def __post_init__(self) -> None:
-        self._numbers = self.mine.cpu().numpy()
+        numbers = self.mine.tolist()
+        self._places = {column: place for place, column in enumerate(numbers)}
+        self._after = np.searchsorted(numbers, np.arange(self.count), "right").tolist()
 
     def after(self, column: int) -> int:
         """The first own column after a column."""
-        return int(np.searchsorted(self._numbers, column, "right"))
+        after: int = self._after[column]
+        return after
 
     def place(self, column: int) -> int | None:
         """Where a column is among the own ones."""
-        at = int(np.searchsorted(self._numbers, column))
-        return at if at < len(self._numbers) and self._numbers[at] == column else None
+        return self._places.get(column)
 
     def zeros(self, *shape: int) -> Tensor:
         """A small tensor of the matrix's type and device."""

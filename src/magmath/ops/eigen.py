@@ -280,29 +280,38 @@ def _svd_reference(a: Any, *, full: bool) -> Any:
     return packed
 
 
-def _is_tall(node: Node) -> bool:
-    """True where it may pay to make a matrix square first; the workers keep their rows for that."""
+def _slender(node: Node) -> Node | None:
+    """The operand or its adjoint, whichever is tall, if it may pay to make it square first: the
+    workers keep their rows for that."""
     (a,) = node.inputs
-    return a.ndim == 2 and a.shape[0] >= 2 * a.shape[1] > 0
+    if a.ndim != 2 or max(a.shape) < 2 * min(a.shape) or not a.size:
+        return None
+    return a if a.shape[0] > a.shape[1] else adjoint(a)
 
 
 def _svd_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """Q·U over s over V, with the SVD of R (Chan, 1982)."""
-    if node.attributes["full"] or not _is_tall(node):
+    """By the SVD of R, with Q·U in place of U (Chan, 1982)."""
+    tall = _slender(node)
+    if tall is None or node.attributes["full"]:
         return ()
-    m, n = node.inputs[0].shape
-    q, r = qr_parts(qr(node.inputs[0]), m, n)
+    m, n = tall.shape
+    q, r = qr_parts(qr(tall), m, n)
     packed = svd(r)
-    u = matmul(q, rows(packed, 0, n))
-    return (apply(CONCAT, u, rows(packed, n, 2 * n + 1), axis=0),)
+    upper, values, lower = (
+        rows(packed, 0, n),
+        rows(packed, n, n + 1),
+        rows(packed, n + 1, 2 * n + 1),
+    )
+    upper = matmul(q, upper)
+    if node.inputs[0].shape != tall.shape:  # Aᴴ = U·S·Vᴴ, so A = V·S·Uᴴ
+        upper, lower = conj(lower), conj(upper)
+    return (apply(CONCAT, upper, values, lower, axis=0),)
 
 
 def _svdvals_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """The singular values of R."""
-    if not _is_tall(node):
-        return ()
-    (a,) = node.inputs
-    return (apply(SVDVALS, qr_parts(qr(a), *a.shape)[1]),)
+    tall = _slender(node)
+    return () if tall is None else (apply(SVDVALS, qr_parts(qr(tall), *tall.shape)[1]),)
 
 
 SVD = Operation(  # U over the row of singular values over Vᴴ transposed
