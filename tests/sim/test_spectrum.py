@@ -13,6 +13,7 @@ import pytest
 import magmath as mm
 from engines import current, start
 from magmath.array import session
+from magmath.core.panels import panel_rows
 from magmath.errors import LinAlgError
 from magmath.layout import Layout
 from magmath.runtime import Pool
@@ -207,7 +208,7 @@ def test_the_cheaper_way_is_taken_and_what_does_not_fit_is_shared(kind: str) -> 
         with current(kind, 3):
             engine = session.engine()
             engine.environment = replace(engine.environment, memory=memory)
-            a = mm.asarray(x, layout=Layout.cyclic(0, 16))
+            a = mm.asarray(x, layout=Layout.cyclic(0, panel_rows(300, 3)))
             if memory != vectors:
                 assert is_together(mm.linalg.svdvals(a)) == together
                 assert is_together(mm.linalg.eigvalsh(a)) == together
