@@ -255,13 +255,23 @@ def largest(pool: Pool) -> int:
     return max(worker["peak"] for worker in pool.stats())
 
 
-@pytest.mark.parametrize("shape", [(N, N // 2), (N // 2, N)])
+@pytest.mark.parametrize("shape", [(N, N // 4 * 3), (N // 4 * 3, N)])
 def test_singular_vectors_take_a_share_of_the_memory(fresh: Pool, shape: tuple[int, int]) -> None:
     a = mm.asarray(normal(shape, "float64"), layout=Layout.split(0))
     u, s, vh = mm.linalg.svd(a, full_matrices=False)
     allowed = limit(fresh, a, s)
     mm.evaluate(u, s, vh)
     assert largest(fresh) <= allowed
+
+
+def test_vectors_of_a_tall_matrix_take_several_shares_of_the_memory(fresh: Pool) -> None:
+    """The matrix, Q over R and its workspace, Q·U, the packed result, what moves into it, and what
+    is taken out."""
+    a = mm.asarray(normal((4096, 24), "float64"), layout=Layout.split(0))
+    u, s, vh = mm.linalg.svd(a, full_matrices=False)
+    assert " = qr(" in str(u.explain())
+    mm.evaluate(u, s, vh)
+    assert largest(fresh) <= 11 * 8 * a.layout.max_local_size + (64 << 10)
 
 
 def test_eigenvectors_take_a_share_of_the_memory(fresh: Pool) -> None:
