@@ -257,6 +257,34 @@ def window_collectives(comm: Communicator) -> None:
         same(tensor, reduced(parts, "sum"))
 
 
+def late_ranks(comm: Communicator) -> None:
+    """Who waits long for another comes back to Python meanwhile, and goes on where it was."""
+    length = 150_000 * comm.size
+    parts = [contribution(torch.float32, length, rank, 11) for rank in range(comm.size)]
+    block = slice(comm.rank * 150_000, (comm.rank + 1) * 150_000)
+    whole, own = torch.empty(length), torch.empty(150_000)
+    gathered = [part[150_000 * r : 150_000 * (r + 1)] for r, part in enumerate(parts)]
+    calls: list[tuple[Callable[[], None], Tensor, Tensor]] = [
+        (lambda: comm.allgather(whole, gathered[comm.rank]), whole, torch.cat(gathered)),
+        (
+            lambda: comm.reduce_scatter(own, parts[comm.rank]),
+            own,
+            reduced([part[block] for part in parts], "sum"),
+        ),
+        (
+            lambda: comm.all_to_all(whole, parts[comm.rank]),
+            whole,
+            torch.cat([part[block] for part in parts]),
+        ),
+        (lambda: comm.allreduce(parts[comm.rank]), parts[comm.rank], reduced(parts, "sum")),
+    ]
+    for number, (call, actual, expected) in enumerate(calls):
+        if comm.rank == number % comm.size:
+            time.sleep(0.4)
+        call()
+        same(actual, expected)
+
+
 def outlived_window(comm: Communicator) -> None:
     """Memory stays as long as a tensor views it."""
     tensor = comm.window(1 << 16)[comm.rank][100:200]
@@ -491,6 +519,7 @@ SHARED_BODIES: tuple[Body, ...] = (
     compiled_code_joins,
     windows,
     window_collectives,
+    late_ranks,
     outlived_window,
     symmetric_heap,
 )

@@ -8,25 +8,26 @@ that the path between hosts can be tested on one.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from magmath.comm.base import Communicator
-from magmath.comm.flags import ABORT, Flags, check_alive, lost, new_flags
+from magmath.comm.flags import ABORT, Flags, check_alive, new_flags
 from magmath.comm.messages import MessageCollectives
-from magmath.comm.reduction import Array
+from magmath.comm.windows import Bytes, WindowTable
 from magmath.errors import ShapeError
 
 if TYPE_CHECKING:
     from magmath.comm.barrier import SpinBarrier
     from magmath.comm.shared import SharedCollectives
 
+_CACHE_LINE = 64
 _LOOK = 0.1  # seconds between two looks at the abort flag, which compiled code may set
 
 
@@ -45,7 +46,7 @@ class LocalGroup:
         self.size = size
         self.shares_memory = shares_memory
         self.flags: Flags = new_flags(size)
-        self.shown: list[list[weakref.ref[Array] | None]] = [[None] * size, [None] * size]
+        self.table = WindowTable()
         self._change = threading.Condition()
         self._mail: defaultdict[tuple[int, int], deque[_Parcel]] = defaultdict(deque)
         self._windows: dict[int, _Window] = {}
@@ -77,7 +78,10 @@ class LocalGroup:
         with self._change:
             window = self._windows.get(call)
             if window is None:
-                tensors = [torch.empty(nbytes, dtype=torch.uint8) for _ in range(self.size)]
+                memory = [_aligned(nbytes) for _ in range(self.size)]
+                for array in memory:
+                    self.table.add(array, array.ctypes.data, nbytes)
+                tensors = [torch.from_numpy(array) for array in memory]
                 window = self._windows[call] = _Window(tensors, nbytes)
             if window.nbytes != nbytes:
                 raise ShapeError(
@@ -143,7 +147,6 @@ class _LocalCommunicator(Communicator):
     def __init__(self, group: LocalGroup, rank: int) -> None:
         super().__init__(rank, group.size, group.shares_memory)
         self._group = group
-        self._turn = 0
         self._calls = 0
         self._siblings = 0
         self._meet: SpinBarrier | None = None
@@ -155,7 +158,7 @@ class _LocalCommunicator(Communicator):
 
             self._meet = SpinBarrier(group.flags, rank, group.size)
             if group.shares_memory:
-                self._shared = SharedCollectives(self._meet, self.window, self._show)
+                self._shared = SharedCollectives(self._meet, self.window, group.table)
         self._collectives = self._shared or MessageCollectives(rank, group.size, self._exchange)
 
     @property
@@ -194,17 +197,6 @@ class _LocalCommunicator(Communicator):
         if self._shared is not None:
             self._shared.close()
 
-    def _show(self, mine: Array) -> list[Array] | None:
-        # Weak references, since the array need live only until the barrier that ends the call.
-        shown = self._group.shown[self._turn]
-        self._turn ^= 1
-        shown[self.rank] = weakref.ref(mine)
-        self.barrier()
-        arrays = [reference() if reference else None for reference in shown]
-        if any(array is None for array in arrays):
-            raise lost()
-        return [array for array in arrays if array is not None]
-
     def _exchange(
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
     ) -> None:
@@ -226,6 +218,13 @@ class _LocalCommunicator(Communicator):
 
     def _all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         self._collectives.all_to_all(out, tensor)
+
+
+def _aligned(nbytes: int) -> Bytes:
+    """Memory that begins with a cache line."""
+    memory = np.empty(nbytes + _CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % _CACHE_LINE
+    return memory[begin : begin + nbytes]
 
 
 def _bytes(tensor: Tensor) -> Tensor:

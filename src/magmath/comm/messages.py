@@ -12,8 +12,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from magmath.comm.reduction import flat_array, reducer
-
 Messages: TypeAlias = Sequence[tuple[int, Tensor]]
 Exchange: TypeAlias = Callable[[Messages, Messages], None]
 
@@ -62,7 +60,9 @@ class MessageCollectives:
         self._exchange(
             [(r, segments[r]) for r in self._others()], [(r, parts[r]) for r in self._others()]
         )
-        reducer(out.dtype, op)(flat_array(out), [flat_array(part) for part in parts])
+        from magmath.comm.combine import combined  # loads the compiler: on first use
+
+        combined(out, parts, op)
 
     def _others(self) -> list[int]:
         # Beginning after oneself, so that not all ranks send to the same one first.

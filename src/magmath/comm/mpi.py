@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
-from weakref import WeakValueDictionary
 
 import mpi4py
 import numpy as np
@@ -35,10 +34,10 @@ from magmath.comm.flags import (
     prepare_flags,
 )
 from magmath.comm.messages import MessageCollectives
-from magmath.comm.reduction import HALF, Array
+from magmath.comm.reduction import HALF
 from magmath.comm.shared import SharedCollectives
-from magmath.comm.windows import Bytes, HostMemory, attach
-from magmath.errors import MagmathError, MemoryLimitError, WorkerLost
+from magmath.comm.windows import Bytes, HostMemory, WindowTable, attach
+from magmath.errors import MemoryLimitError, WorkerLost
 
 mpi4py.rc.initialize = False
 mpi4py.rc.finalize = False
@@ -109,14 +108,12 @@ class MPICommunicator(Communicator):
         self._flags = new_flags(1) if memory is None else memory
         self._comm = comm.Dup()
         self._alarm = comm.Dup()
-        self._windows: WeakValueDictionary[int, Bytes] = WeakValueDictionary()
-        self._calls = 0
-        self._turn = 0
+        self._windows = WindowTable()
         self.closed = False
         self._family: list[MPICommunicator] = [] if first is None else first._family
         self._family.append(self)
         self._meet = SpinBarrier(self._flags, self.rank, self.size)
-        self._shared = SharedCollectives(self._meet, self.window, self._show)
+        self._shared = SharedCollectives(self._meet, self.window, self._windows)
         self._messages = MessageCollectives(self.rank, self.size, self._exchange)
 
     @property
@@ -150,8 +147,7 @@ class MPICommunicator(Communicator):
             raise self._no_shared_memory()
         stride = max(1, -(-nbytes // _PAGE)) * _PAGE
         whole = self._map(stride * self.size)
-        self._calls += 1
-        self._windows[self._calls] = whole
+        self._windows.add(whole, whole.ctypes.data, len(whole))
         starts = [rank * stride for rank in range(self.size)]
         return [torch.from_numpy(whole[start : start + nbytes]) for start in starts]
 
@@ -199,41 +195,13 @@ class MPICommunicator(Communicator):
             )
         return array
 
-    def _show(self, mine: Array) -> list[Array] | None:
-        address = mine.ctypes.data
-        places = self._publish(self._locate(address))
-        if _NOWHERE in places:
-            return None
-        arrays = [self._view(place, mine) for place in places]
-        arrays[self.rank] = mine
-        return arrays
-
-    def _locate(self, address: int) -> tuple[int, int]:
-        """The number of the window that holds an address, and the position therein."""
-        for number, whole in self._windows.items():
-            position = address - whole.ctypes.data
-            if 0 <= position < len(whole):
-                return number, position
-        return _NOWHERE
-
-    def _view(self, place: tuple[int, int], like: Array) -> Array:
-        number, position = place
-        whole = self._windows.get(number)
-        if whole is None:
-            raise MagmathError(
-                f"a rank shows a tensor in window {number}, which rank {self.rank} has given "
-                f"back; every rank must keep a window as long as any rank uses it"
-            )
-        return whole[position : position + like.nbytes].view(like.dtype)
-
     def _publish(self, place: tuple[int, int]) -> list[tuple[int, int]]:
         """Show two numbers to all ranks; those of all. Passes one barrier.
 
         Two pairs of words take turns: whoever shows again after next has passed a barrier that all
         entered after they had read these.
         """
-        word = PLACES + 2 * self._turn
-        self._turn ^= 1
+        word = PLACES + 2 * self._shared.next_show()
         lines = self._flags.reshape(-1, LINE)[1:, word : word + 2]
         lines[self.rank] = place
         self._meet.wait()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,28 @@ class HostMemory:
     def seal(self) -> None:
         """Let nobody else attach; the memory stays where it is mapped."""
         os.close(self.place[1])
+
+
+class WindowTable:
+    """Where windows lie in this process, for compiled code that looks for an address in them.
+
+    `words[:, n]`: address and length of window number n, from 1; length 0 once it is given back.
+    """
+
+    def __init__(self) -> None:
+        self.words = np.zeros((2, 16), np.int64)
+        self._count = 0
+
+    def add(self, owner: object, address: int, nbytes: int) -> None:
+        """Note the next window, there as long as `owner`."""
+        self._count += 1
+        if self._count == self.words.shape[1]:
+            self.words = np.concatenate([self.words, np.zeros_like(self.words)], axis=1)
+        self.words[:, self._count] = address, nbytes
+        weakref.finalize(owner, self._remove, self._count).atexit = False
+
+    def _remove(self, number: int) -> None:
+        self.words[:, number] = 0
 
 
 def attach(place: tuple[int, int], nbytes: int) -> Bytes | None:

@@ -67,14 +67,20 @@ def _move(typing_context: Any, target: Any, source: Any, nbytes: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def copy(target: int, source: int, nbytes: int) -> None:
-    """Copy bytes between two places that do not overlap, given by their addresses."""
-    if nbytes < STREAMED:
-        _move(target, source, nbytes)
-        return
-    head = -target % VECTOR_BYTES
+def stream(target: int, source: int, nbytes: int) -> None:
+    """Copy bytes past the caches, between two places that do not overlap."""
+    head = min(-target % VECTOR_BYTES, nbytes)
     _move(target, source, head)
     count = (nbytes - head) // (_UNROLL * VECTOR_BYTES)
     _stream(count, source + head, target + head)
     done = head + count * _UNROLL * VECTOR_BYTES
     _move(target + done, source + done, nbytes - done)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def copy(target: int, source: int, nbytes: int) -> None:
+    """Copy bytes between two places that do not overlap, given by their addresses."""
+    if nbytes < STREAMED:
+        _move(target, source, nbytes)
+    else:
+        stream(target, source, nbytes)
