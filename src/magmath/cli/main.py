@@ -22,9 +22,21 @@ from magmath.cli.train import train_app
 INTERRUPTED = 130
 TERMINATED = 143
 
+HELP = """\
+A distributed math library for deep learning.
+
+For example:
+
+    magmath train mlp --data digits --workers 2 --output runs/digits
+
+    magmath info
+
+    magmath bench layers --quick
+"""
+
 app = App(
     name="magmath",
-    help="A distributed math library for deep learning.",
+    help=HELP,
     help_format="markdown",
     version=__version__,
     suppress_keyboard_interrupt=False,

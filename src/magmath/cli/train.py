@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from magmath.data import Dataset
     from magmath.train import History, NeuralNetwork
 
-train_app = App(name="train", help="Train a network on a data set.", help_format="markdown")
+HELP = """\
+Train a network on a data set.
+
+For example:
+
+    magmath train mlp --data digits --workers 2 --output runs/digits
+"""
+train_app = App(name="train", help=HELP, help_format="markdown")
 
 _NETWORK = Group("Network")
 _TRAINING = Group("Training")
