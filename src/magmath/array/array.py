@@ -627,6 +627,8 @@ def evaluate(*arrays: Array) -> None:
         if not isinstance(given, Array):
             raise TypeError(f"evaluate: needs magmath arrays, was given {type(given).__name__}")
     missing = [a for a in arrays if not a.is_known()]
+    if missing:
+        session.engine().forget_failed()
     for array in missing:  # another array's node may be the same, and known by now
         if array.node.value is not None and not array.node.is_leaf:
             array.set_known(array.node.value)

@@ -289,6 +289,13 @@ class Engine:
         if len(self._kept) > KEPT_VALUES and (oldest := self._kept.popleft()()) is not None:
             oldest.value = None
 
+    def forget_failed(self) -> None:
+        """Let go of what was kept of runs that failed: it was not asked for, and is computed again."""
+        if self.pool.any_failed:
+            for node in [node for kept in self._kept if (node := kept()) is not None]:
+                if node.value is not None and self.pool.has_failed(data_of(node.value).handle):
+                    node.value = None
+
     def with_copies(self, graph: Graph, *, make: bool) -> Graph:
         """The graph with copies in other layouts in place of arrays that it would only move there:
         those that are kept, and with `make` new ones, to be kept for the next use."""

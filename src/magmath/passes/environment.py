@@ -19,7 +19,8 @@ class Environment:
     deterministic      results must not depend on the number of workers
     memory             bytes that a worker may hold, or None
     workspace          bytes of moved operands that an operation should need on a worker at a time,
-                       where it can be computed in parts
+                       where it can be computed in parts; by messages, as much again may be
+                       under way for what comes next
     carried            bytes of a tile from which on it is worth another thread's while to send and
                        receive it, where memory is not shared
     """

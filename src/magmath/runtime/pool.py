@@ -453,6 +453,15 @@ class Pool:
             arrays.append(released.popleft())
         return arrays
 
+    @property
+    def any_failed(self) -> bool:
+        """True if an array is known to have failed."""
+        return bool(self._failed)
+
+    def has_failed(self, array: int) -> bool:
+        """True if the run that was to make the array is known to have failed."""
+        return array in self._failed
+
     def _check_open(self) -> None:
         if self._ended is not None:
             raise WorkerLost(str(self._ended)) from self._ended
