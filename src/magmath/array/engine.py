@@ -290,7 +290,7 @@ class Engine:
             oldest.value = None
 
     def forget_failed(self) -> None:
-        """Let go of what was kept of runs that failed: it was not asked for, and is computed again."""
+        """Let go of what was kept of failed runs: it was not asked for, and is computed again."""
         if self.pool.any_failed:
             for node in [node for kept in self._kept if (node := kept()) is not None]:
                 if node.value is not None and self.pool.has_failed(data_of(node.value).handle):
