@@ -18,11 +18,8 @@ from operation_table import ROWS, cases
 
 found = [Phase.explicit, Phase.reuse, Phase.generate]
 some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=found)
-LARGE = (
-    "contract",
-    "correlation",
-    "searchsorted",
-)  # have ways for large operands only: tried where those are
+# These have ways for large operands only: tried where those are.
+LARGE = ("contract", "correlation", "fft_c2r", "fft_r2c", "searchsorted")
 SEVERAL = sorted(
     name for name in ROWS if OPERATIONS[name].ways is not one_way and name not in LARGE
 )
