@@ -33,7 +33,8 @@ def _table(choice: Choice) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     panels = f", summed in {choice.panels} panels" if choice.panels > 1 else ""
     panels = panels if taken else ", computed by other operations instead"
-    lines = [f"{node.name} {operands} {node.dtype}: {len(found)} ways{panels}{line}"]
+    count = f"{len(found)} way" if len(found) == 1 else f"{len(found)} ways"
+    lines = [f"{node.name} {operands} {node.dtype}: {count}{panels}{line}"]
     for row in rows:
         cells = [
             cell.rjust(width) if i > 3 else cell.ljust(width)

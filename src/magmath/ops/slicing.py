@@ -107,9 +107,14 @@ def _grid(selectors: Sequence[range | torch.Tensor], device: torch.device) -> tu
     """Index tensors that broadcast against each other, one for each dimension."""
     import torch
 
+    def positions(selector: range | torch.Tensor) -> torch.Tensor:
+        if isinstance(selector, range):  # an empty one, too, is of integers
+            return torch.tensor(list(selector), dtype=torch.int64, device=device)
+        return selector.to(device)
+
     ndim = len(selectors)
     return tuple(
-        torch.as_tensor(selector, device=device).reshape([-1 if e == d else 1 for e in range(ndim)])
+        positions(selector).reshape([-1 if e == d else 1 for e in range(ndim)])
         for d, selector in enumerate(selectors)
     )
 
