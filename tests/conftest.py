@@ -10,6 +10,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from magmath.machine import build
+
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
 # The database is named because where CI is set it is None, which Hypothesis looks up along a
 # chain as long as the table of a test with parameters, beyond the recursion limit.
@@ -24,6 +26,8 @@ settings.load_profile("magmath")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests of native code compile it themselves; the others must not keep a compiler busy.
 os.environ["MAGMATH_COMPILE_AFTER"] = "inf"
+
+build.NICENESS = 0  # who waits for a compiler beside other tests would wait for long
 
 # A shell starts what runs in the background deaf to Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)

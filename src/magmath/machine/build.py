@@ -23,11 +23,12 @@ import numba
 from magmath.core.cache import cache_directory
 from magmath.core.cpu import cpu_name
 
+NICENESS = 10  # of the compiler: what computes goes first
 COMPILE = """\
 import fcntl, os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-os.nice(10)
-path = sys.argv[1]
+path, niceness = sys.argv[1:]
+os.nice(int(niceness))
 with open(os.path.join(os.path.dirname(path), "compiling.lock"), "w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)  # one compiler at a time, whoever asks
     from magmath.machine.build import load
@@ -46,7 +47,7 @@ class Build:
         self._process: subprocess.Popen[bytes] | None = None
         if not is_compiled(self._path):
             self._process = subprocess.Popen(
-                [sys.executable, "-c", COMPILE, str(self._path)],
+                [sys.executable, "-c", COMPILE, str(self._path), str(NICENESS)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
