@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from magmath.machine import build
+from magmath.kernels import build
 
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
 # The database is named because where CI is set it is None, which Hypothesis looks up along a

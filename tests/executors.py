@@ -25,6 +25,7 @@ def only(position: int) -> Any:
 
         def start(self) -> None:
             while not self._executor.ready():
+                assert not self._executor.error(), self._executor.error()
                 time.sleep(0.02)
             self._executor.start()
             self.used.append(self._executor.name)

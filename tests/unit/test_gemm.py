@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magmath.errors import DTypeError, ShapeError
-from magmath.kernels import blas, gemm_candidates, tile_library
+from magmath.kernels import blas, gemm_candidates, library
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import CANDIDATES, Candidate, candidates_for
 from magmath.kernels.product import Product, key, reduced, stand_in
@@ -193,8 +193,8 @@ def full_product(dtype: torch.dtype, size: int = 8) -> Product:
 @pytest.fixture(scope="module", autouse=True)
 def tiles() -> None:
     """A product in tiles is a candidate once its library is there."""
-    tile_library.use("float32")
-    tile_library.use("float64")
+    library.use("tile_float32")
+    library.use("tile_float64")
 
 
 @pytest.fixture

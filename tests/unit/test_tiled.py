@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.kernels import tile_library, tiled
+from magmath.kernels import library, tiled
 from magmath.machine.vectors import VECTOR_BYTES
 
 TOLERANCE = {np.float32: 2e-4, np.float64: 1e-12}
@@ -46,8 +46,8 @@ def padded(rng: Any, rows: int, columns: int, dtype: Any, padding: int) -> Padde
 
 @pytest.fixture(scope="module", autouse=True)
 def tiles() -> None:
-    tile_library.use("float32")
-    tile_library.use("float64")
+    library.use("tile_float32")
+    library.use("tile_float64")
 
 
 def multiply(form: Any, a: Padded, b: Padded, c: Padded, alpha: float, beta: float,

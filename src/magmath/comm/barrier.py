@@ -13,11 +13,21 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from magmath.comm.flags import ABORT, AGREED, ENTERED, LINE, SPIN, VALUES, Flags, lost
+from magmath.comm.flags import (
+    ABORT,
+    AGREED,
+    ENTERED,
+    LINE,
+    SPIN,
+    VALUES,
+    Flags,
+    lost,
+)
+from magmath.machine.raw import pointer
 
 DONE = 0
 """`wait` and `enter` return it when every rank has entered the barrier."""
@@ -121,6 +131,14 @@ def wait(flags: Flags, rank: int, size: int) -> int:
     `flags`: the uint64 barrier memory of `size` ranks (`magmath.comm.flags`).
     """
     status: int = _await(flags, rank, size, _arrive(flags, rank), _FOREVER)
+    return status
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def wait_at(address: int, rank: int, size: int) -> int:
+    """`wait` with the barrier memory's address."""
+    flags = carray(pointer(address, np.uint64(0)), (LINE * (1 + size),))
+    status: int = wait(flags, rank, size)
     return status
 
 

@@ -236,12 +236,12 @@ def _form(x: torch.Tensor) -> tuple[bool, int]:
 def _tiled_takes(product: Product) -> bool:
     if not _blas_takes(product):
         return False
-    from magmath.kernels import tile_library
+    from magmath.kernels import library
 
     record = _blas_record(product)
     both = record["transpose_a"] and record["transpose_b"]
     written = not both and record.get("bias_step", 1) == 1
-    return written and tile_library.is_ready(_number(product))
+    return written and library.is_ready(f"tile_{_number(product)}")
 
 
 def _number(product: Product) -> str:
@@ -249,9 +249,9 @@ def _number(product: Product) -> str:
 
 
 def _bind_tiled(product: Product, inner: object) -> Call:
-    from magmath.kernels import tile_library, tiled
+    from magmath.kernels import library, tiled
 
-    tile_library.use(_number(product))
+    library.use(f"tile_{_number(product)}")
     return _recorded(product, tiled.run32 if product.dtype == torch.float32 else tiled.run64)
 
 

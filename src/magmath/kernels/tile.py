@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
+from magmath.kernels.library import symbol
 from magmath.machine.vectors import REGISTERS, WORD, Vectors
 
 VECTORS = 3  # the widest tile
@@ -127,6 +129,35 @@ def tile(
         return context.get_dummy_value()
 
     return signature, generate
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def any_tile(
+    down: int, rows: int, vectors: int, k: int, alpha: Any, a: int, lda: int, b: int, ldb: int,
+    beta: Any, c: int, ldc: int, last: int, bias: int, relu: int,
+) -> None:  # fmt: skip
+    """`tile`, where `down` need not be a literal: what the library holds."""
+    if down:
+        tile(1, rows, vectors, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)
+    else:
+        tile(0, rows, vectors, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def library_tile(
+    typing_context: Any, down: Any, rows: Any, vectors: Any, k: Any, alpha: Any, a: Any, lda: Any,
+    b: Any, ldb: Any, beta: Any, c: Any, ldc: Any, last: Any, bias: Any, relu: Any,
+) -> Any:  # fmt: skip
+    """`any_tile` out of the library."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [x.type for x in arguments])
+        name = symbol(f"tile_{alpha}")
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+        return context.get_dummy_value()
+
+    i, f = types.int64, alpha
+    return types.void(i, i, i, i, f, i, i, i, i, f, i, i, i, i, i), generate
 
 
 class _Copy(Vectors):

@@ -4,7 +4,7 @@ A BLAS copies both operands in pieces before it begins, which pays off for large
 layer of a few hundred units spends a fifth of its time so. Here A is read as it lies, B is copied
 by the panel, and of a transposed B the smaller operand is turned instead. The bias row and the
 ReLU are applied before a result leaves the registers. Nothing is shared between calls: any thread
-may call. The tiles must have been loaded (`tile_library.use`).
+may call. The tiles must have been loaded (`library.use`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numba import carray, njit
 
-from magmath.kernels.tile import ROWS, VECTORS, copy_rows, transpose_block
-from magmath.kernels.tile_library import library_tile
+from magmath.kernels.tile import ROWS, VECTORS, copy_rows, library_tile, transpose_block
 from magmath.machine.raw import itemsize, number, pointer, stack_bytes
 from magmath.machine.vectors import VECTOR_BYTES
 

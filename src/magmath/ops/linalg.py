@@ -140,14 +140,15 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
     if _tiles_well(m, n, k) and not (transpose_a and transpose_b) and _is_row(bias):
         row = "0" if bias is None else f"address({bias.name})"
         w.line(
-            f"tiled_gemm({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
+            f"tiled_gemm_{out.dtype.name}({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
             f"address({a.name}), {leading[0]}, address({b.name}), {leading[1]}, {beta}, "
             f"address({out.name}), {leading[2]}, {row}, {int(relu)})"
         )
         return True
     w.line(
-        f"gemm({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, {a.name}, {leading[0]}, "
-        f"{b.name}, {leading[1]}, {beta}, {out.name}, {leading[2]})"
+        f"gemm_{out.dtype.name}({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
+        f"address({a.name}), {leading[0]}, address({b.name}), {leading[1]}, {beta}, "
+        f"address({out.name}), {leading[2]})"
     )
     _emit_epilogue(w, out, bias, relu)
     return True

@@ -1,6 +1,6 @@
-"""Writing operations as straight-line Python that Numba compiles: a writer and a few emitters.
+"""Writing operations in the language of `machine/compiler.py`: a writer and a few emitters.
 
-A native function sees each operand as a NumPy array of this worker's local shape, or as a scalar.
+A native function sees each operand as an array of this worker's local shape, or as a scalar.
 Element-wise operations need no emitter, only an expression: the writer joins neighbours into one
 loop (`program/native.py`). The emitters here are for operations with a loop structure of their own.
 """
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from magmath.core.dtypes import DType
 
@@ -99,6 +101,9 @@ def literal(value: float | int | bool, dtype: DType) -> str:
     """A scalar of exactly this type in generated source."""
     if dtype.kind == "bool":
         return repr(bool(value))
+    if dtype.kind in ("int", "uint") and value in (float("inf"), float("-inf")):
+        limits = np.iinfo(dtype.name)
+        return f"np.{dtype.name}({limits.max if value > 0 else limits.min})"
     return f"np.{dtype.name}({_number(value)})"
 
 

@@ -22,7 +22,7 @@ from magmath.program.bind import Binding
 from magmath.program.native import NativeSource, write
 
 if TYPE_CHECKING:
-    from magmath.machine.build import Build
+    from magmath.kernels.build import Build
     from magmath.program.execute import Context
 
 TRIALS = 3  # chunks by which a way is judged, after one to warm up
@@ -83,15 +83,25 @@ class Native(Executor):
     name = "native"
 
     def __init__(self, source: NativeSource, context: Context, binding: Binding) -> None:
-        from magmath.machine.build import Build
+        from magmath.kernels.build import Build
 
         self._binding = binding
         self._source = source
         self._context = context
         self._build: Build = Build(source.source)
+        comm = context.comm
+        self._flags = comm.flags if comm.shares_memory else np.zeros(1, dtype=np.uint64)
+        self._offsets = np.array(source.offsets or [0], dtype=np.int64)
+        places = [tensor.data_ptr() for tensor in source.tensors]
+        first = [0, self._flags.ctypes.data, comm.rank, comm.size, 0, self._offsets.ctypes.data]
+        self._words = np.array([*first, *places], dtype=np.int64)
 
     def ready(self) -> bool:
         return self._build.function() is not None
+
+    def error(self) -> str:
+        """Why it will never be ready; empty as long as it may be."""
+        return self._build.error()
 
     def start(self) -> None:
         self._binding.start()
@@ -99,17 +109,14 @@ class Native(Executor):
     def replay(self, steps: int) -> list[float]:
         function = self._build.function()
         assert function is not None
-        source, comm = self._source, self._context.comm
-        emitted = np.empty((steps, max(source.emits, 1)), dtype=np.float64)
-        flags = comm.flags if comm.shares_memory else np.zeros(1, dtype=np.uint64)
-        status = function(
-            steps, flags, comm.rank, comm.size, emitted, source.offsets, *source.arrays
-        )
+        emitted = np.empty((steps, max(self._source.emits, 1)), dtype=np.float64)
+        self._words[0], self._words[4] = steps, emitted.ctypes.data
+        status = function(self._words.ctypes.data)
         if status:
             raise WorkerLost("another worker failed in the middle of a step")
-        found = [fault.take() for fault in source.faults]
+        found = [fault.take() for fault in self._source.faults]
         self._context.failures += [error for error in found if error is not None]
-        values: list[float] = emitted[:, : source.emits].reshape(-1).tolist()
+        values: list[float] = emitted[:, : self._source.emits].reshape(-1).tolist()
         return values
 
     def close(self) -> None:

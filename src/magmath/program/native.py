@@ -1,12 +1,13 @@
-"""Lowering a program's loop to one native function: straight-line code that Numba compiles.
+"""Lowering a program's loop to one native function: straight-line code that is compiled.
 
-Every slot becomes a NumPy view on the same memory that the replayed calls use, so the two ways of
+Every slot becomes an address in the same memory that the replayed calls use, so the two ways of
 execution can take turns. Neighbouring element-wise instructions become one loop, and what is only
-read inside it never reaches memory; products are BLAS calls by pointer; barriers and reads of
-peers' memory are plain loads and stores. Each loop or product is a function of its own, written
+read inside it never reaches memory; products are calls of `kernels/library.py`; barriers and reads
+of peers' memory are plain loads and stores. Each loop or product is a function of its own, written
 once for all instructions of the same form and shape, so a deep network compiles as fast as a
-shallow one. The source depends on shapes alone, so workers with equal tiles share one compilation.
-A program with an instruction that cannot be written is replayed.
+shallow one. The source, in the language of `machine/compiler.py`, depends on shapes and strides
+alone, so workers with equal tiles share one compilation. A program with an instruction that cannot
+be written is replayed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from magmath.core.dtypes import DType
+from magmath.kernels import library
 from magmath.layout import plan
 from magmath.memory.tensors import from_torch
 from magmath.ops import OPERATIONS
@@ -31,27 +31,14 @@ from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move,
 if TYPE_CHECKING:
     from magmath.program.bind import Tensors
 
-HEADER = """\
-import numpy as np
-from numba import njit
-from magmath.comm.barrier import wait
-from magmath.kernels.blas import gemm
-from magmath.machine.raw import address
-from magmath.kernels.tile_library import use
-from magmath.kernels.tiled import gemm as tiled_gemm
-{used}
-FAST = {{"contract", "reassoc", "nsz", "arcp"}}
-"""
 PART = """
 
-@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def {name}({parameters}):
 {body}
 """
 LOOP = """
 
-@njit("int64({signature})", nogil=True, cache=True)
-def run(steps, flags, rank, size, emitted, offsets, {names}):
+def run(steps: int64, flags: int64, rank: int64, size: int64, {names}) -> int64:
     for step in range(steps):
 {body}
     return 0
@@ -80,11 +67,15 @@ class Fault:
 
 @dataclass(frozen=True)
 class NativeSource:
-    """A native function's source, and the arguments this worker calls it with."""
+    """A native function's source, and the arguments this worker calls it with.
+
+    The function takes the number of steps, the address of the barrier memory, rank and number of
+    ranks, the addresses of the results it emits and of `offsets`, and those of the tensors.
+    """
 
     source: str
-    arrays: list[np.ndarray[Any, Any]]
-    offsets: np.ndarray[Any, Any]
+    tensors: list[torch.Tensor]
+    offsets: list[int]
     emits: int
     faults: list[Fault]
 
@@ -120,7 +111,7 @@ class _Lowering:
         self.lines: list[str] = []
         self.parts: dict[tuple[str, tuple[str, ...]], str] = {}
         self.names: dict[tuple[int, int], str] = {}
-        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.arrays: list[torch.Tensor] = []
         self.types: list[str] = []
         self.offsets: list[int] = []
         self.emits = 0
@@ -133,22 +124,19 @@ class _Lowering:
             if position >= self.program.prologue:
                 self._instruction(position, instruction)
         self._flush()
-        names = [f"a{i}" for i in range(len(self.arrays))]
-        types = ["int64", "uint64[::1]", "int64", "int64", "float64[:, ::1]", "int64[::1]"]
         parts = "".join(
-            PART.format(name=name, body=body, parameters=", ".join(_parameters(body)))
-            for (body, _), name in self.parts.items()
+            PART.format(name=name, body=body, parameters=_parameters(types))
+            for (body, types), name in self.parts.items()
         )
         loop = LOOP.format(
-            signature=", ".join([*types, *self.types]),
-            names=", ".join(names),
+            names=", ".join(
+                [f"emitted: float64[{max(self.emits, 1)}, 1]", "offsets: int64[1]"]
+                + [f"a{i}: {kind}" for i, kind in enumerate(self.types)]
+            ),
             body="\n".join(self.lines or ["        pass"]),
         )
-        source = HEADER.format(used=_used(parts)) + parts + loop
-        return NativeSource(source, self.arrays, self._offsets(), self.emits, self.faults)
-
-    def _offsets(self) -> np.ndarray[Any, Any]:
-        return np.array(self.offsets or [0], dtype=np.int64)
+        source = _imports(parts + loop) + parts + loop
+        return NativeSource(source, self.arrays, self.offsets, self.emits, self.faults)
 
     def _line(self, text: str) -> None:
         self.lines.append("        " + text)
@@ -319,34 +307,23 @@ class _Lowering:
         key = (tensor.data_ptr(), hash((tuple(shown.shape), shown.stride(), tensor.dtype)))
         if key not in self.names:
             self.names[key] = f"a{len(self.arrays)}"
-            array = shown.numpy()
-            self.arrays.append(array)
-            self.types.append(_numba_type(array, dtype))
+            self.arrays.append(shown)
+            self.types.append(f"{dtype.name}[{', '.join(map(str, shown.stride()))}]")
         name = self.names[key]
         if tensor.ndim == 0:
             return Operand(f"{name}[0]", (), dtype, scalar=True)
         return Operand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
 
 
-def _used(parts: str) -> str:
-    """The lines for what only some programs call: random numbers, and products in tiles."""
-    lines = ["from magmath.kernels.philox import uniform32"] if "uniform32(" in parts else []
-    tiled = re.findall(r"\btiled_gemm\(.*\bnp\.(float\d\d)\(", parts)
-    return "\n".join([*lines, *(f'use("{number}")' for number in dict.fromkeys(tiled))])
+def _imports(text: str) -> str:
+    """The line that names the functions of the library which a source calls."""
+    called = set(re.findall(r"\b(\w+)\(", text)) & library.EXPORTS.keys()
+    return f"from {library.__name__} import {', '.join(sorted(called))}\n" if called else ""
 
 
-def _parameters(body: str) -> list[str]:
-    """The arguments x0, x1, … that a part's body uses."""
-    used = {int(name[1:]) for name in re.findall(r"\bx\d+\b", body)}
-    return [f"x{i}" for i in range(max(used, default=-1) + 1)]
-
-
-def _numba_type(array: np.ndarray[Any, Any], dtype: DType) -> str:
-    name = "boolean" if dtype.kind == "bool" else dtype.name
-    dims = [":"] * array.ndim
-    if array.flags.c_contiguous:
-        dims[-1] = "::1"
-    return f"{name}[{', '.join(dims)}]"
+def _parameters(types: Sequence[str]) -> str:
+    """The annotated arguments x0, x1, … of a part."""
+    return ", ".join(f"x{i}: {kind}" for i, kind in enumerate(types))
 
 
 def _readers(program: Program) -> list[list[int]]:

@@ -89,6 +89,10 @@ class Team(Executor):
     def ready(self) -> bool:
         return all(lane.ready() for lane in self._lanes)
 
+    def error(self) -> str:
+        """Why it will never be ready; empty as long as it may be."""
+        return next(filter(None, (lane.error() for lane in self._lanes)), "")
+
     def start(self) -> None:
         self._together([binding.start for binding in self._bindings])
 
