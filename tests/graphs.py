@@ -178,8 +178,9 @@ def stepping(draw: st.DrawFn, engine: Engine) -> Steps:
     random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     known: dict[Node, Any] = {}
     variables: list[Node] = []
+    shapes = [SHAPES[i] for i in random.integers(len(SHAPES), size=2)]  # few: values change places
     for i in range(draw(st.integers(1, 5))):
-        value = random.uniform(-1, 1, SHAPES[random.integers(len(SHAPES))])
+        value = random.uniform(-1, 1, shapes[random.integers(2)])
         layout = draw(placements(torch.empty(value.shape), engine, partial=False))
         kind = "variable" if i == 0 or draw(st.booleans()) else "input"
         node = leaf_of(engine, value, layout, kind)
@@ -188,7 +189,9 @@ def stepping(draw: st.DrawFn, engine: Engine) -> Steps:
             variables.append(node)
     builder = Builder(random, list(known))
     builder.grow(draw(st.integers(2, 14)))
-    outputs = [_update(builder, v, draw) for v in variables]
+    outputs: list[Node] = []
+    for v in variables:
+        outputs.append(_update(builder, v, outputs, draw))
     emitted = [_scalar(builder.any()) for _ in range(draw(st.integers(0, 2)))]
     graph = Graph(tuple(outputs), tuple(variables), tuple(emitted))
     return Steps(graph, known)
@@ -201,14 +204,16 @@ def _scalar(node: Node) -> Node:
     return tame(apply(OPERATIONS["sum"], node, axis=tuple(range(node.ndim)), keepdims=False))
 
 
-def _update(builder: Builder, variable: Node, draw: st.DrawFn) -> Node:
-    """A next value for the variable: of its own and others' values."""
+def _update(builder: Builder, variable: Node, before: list[Node], draw: st.DrawFn) -> Node:
+    """A next value for the variable: of its own and others' values, or that of one `before`."""
     fitting = [n for n in builder.nodes if n.shape == variable.shape]
-    kind = draw(st.sampled_from(["swap", "descend", "descend", "mixed", "same"]))
+    kind = draw(st.sampled_from(["swap", "descend", "descend", "mixed", "same", "common"]))
     if kind == "same":
         return variable
+    if kind == "common":
+        fitting = [n for n in before if n.shape == variable.shape] or fitting
     other = fitting[builder.random.integers(len(fitting))]
-    if kind == "swap":
+    if kind in ("swap", "common"):
         return other
     rate = parameter(0.125, float64)
     scaled = apply(OPERATIONS["multiply"], rate, other)

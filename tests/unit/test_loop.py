@@ -44,6 +44,20 @@ def test_states_may_change_places(steps: int) -> None:
     np.testing.assert_array_equal(found["b"].numpy(), b)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_states_may_become_equal(steps: int) -> None:
+    """One expression of one of the states as the next value of all of them."""
+
+    def body(i: Any, state: list[Any]) -> list[Any]:
+        return [mm.sin(state[0] + 1)] * 2
+
+    a = np.array([0.0, 3.0])
+    for _ in range(steps):
+        a = np.sin(a + 1)
+    for found in mm.fori_loop(0, steps, body, [mm.asarray([0.0, 3.0], dtype="float64"), a]):
+        np.testing.assert_allclose(found.numpy(), a)
+
+
 def test_many_steps_are_one_message(pool: Pool) -> None:
     x = mm.asarray(np.zeros(3))
     float(mm.sum(mm.fori_loop(0, 10, lambda i, z: z + 1, x)))

@@ -43,7 +43,7 @@ def schedule(graph: Graph, workspace: int = 0) -> Schedule:
     `workspace`: bytes of a worker that may be on their way before they are needed, where transfers
     are messages and can be under way beside other work.
     """
-    targets = {n: t for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None}
+    targets = [(n, t) for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None]
     depth = _depths(graph)
     nodes = topological(sorted(graph.roots, key=depth.__getitem__), depth=depth)
     users = users_of(nodes)
@@ -53,7 +53,7 @@ def schedule(graph: Graph, workspace: int = 0) -> Schedule:
     late: set[Node] = set()
     wanted = Counter(graph.outputs)
     kept = {_source(node) for node in (*graph.outputs, *graph.emitted)}
-    for output, target in targets.items():
+    for output, target in targets:
         writer = _writer(output)
         readers = {r for r in _readers(target, users) if r not in (output, writer)}
         if wanted[output] > 1 or target in kept or _reachable(writer, readers, followers):
@@ -62,10 +62,10 @@ def schedule(graph: Graph, workspace: int = 0) -> Schedule:
         after[writer] |= readers
         for reader in readers:
             followers[reader].add(writer)
-    invariant = _invariant(nodes, set(targets.values()))
+    invariant = _invariant(nodes, {target for _, target in targets})
     levels = _levels(nodes, after)
     last = max(levels.values(), default=0)
-    levels.update({node: last for node in targets if _copies_to_all(node)})
+    levels.update({node: last for node, _ in targets if _copies_to_all(node)})
     levels.update(dict.fromkeys(invariant, -1))
     order = _ordered(nodes, after, position, levels)
     if workspace:
