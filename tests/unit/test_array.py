@@ -812,6 +812,20 @@ def test_functions_that_cannot_be_compiled_are_told_why() -> None:
         mm.compile(lambda x, y: x)(mm.ones(2), {1})
 
 
+def test_programs_that_are_held_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are, so that a long session does not collect them."""
+    monkeypatch.setattr("magmath.array.engine.KEPT_PROGRAMS", 4)
+    with current("shared", 2) as pool:
+        before = pool.stats()[0]["programs"]
+        x, v = mm.asarray([1.0, 2.0]), mm.variable("v", [3.0])
+        function, descent, loss = mm.compile(mm.sin), mm.optim.GradientDescent(0.25), mm.sum(v * v)
+        for n in range(1, 12):
+            check(function(x), np.sin(np.float32([1, 2])))
+            assert descent.minimize(loss, [v]) == pytest.approx(9 * 0.25 ** (n - 1))
+            mm.evaluate(mm.ones(n) + 1)
+        assert pool.stats()[0]["programs"] == before + 4
+
+
 def test_compiled_function_sees_variables_as_they_are_now() -> None:
     v = mm.variable("v", [1.0, 2.0])
 

@@ -137,9 +137,22 @@ class Engine:
             return compiled
         compiled = self._programs[key] = self._build(graph)
         if len(self._programs) > KEPT_PROGRAMS:
-            _, old = self._programs.popitem(last=False)
-            self.pool.forget(old.identifier)
+            self._forget_oldest()
         return compiled
+
+    def _forget_oldest(self) -> None:
+        """Drop the program that has not been asked for the longest, of those that nobody holds:
+        compiled functions and optimizers run theirs without asking."""
+        for _ in range(len(self._programs)):
+            key, oldest = self._programs.popitem(last=False)
+            identifier, held = oldest.identifier, ref(oldest)
+            del oldest
+            found = held()
+            if found is None:
+                self.pool.forget(identifier)
+                return
+            self._programs[key] = found
+            del found
 
     def _build(self, graph: Graph) -> Compiled:
         lowered = _lowered(graph, self.environment)
