@@ -135,14 +135,6 @@ class Array(Operators):
         assert self._leaf is not None
         return self._leaf
 
-    def known_data(self) -> Data | None:
-        """The data behind an array that is not an expression any more."""
-        leaf = self._leaf
-        if leaf is None or leaf is not self._node:
-            return None
-        data: Data | None = leaf.value
-        return data
-
     def is_known(self) -> bool:
         """True if the value is there and no variable has changed since."""
         return self._leaf is not None and self._stamp == self._versions()

@@ -107,9 +107,14 @@ class Compiled:
 
     @cached_property
     def results(self) -> list[tuple[Shape, DType, Layout]]:
-        """What the outputs are."""
+        """What the outputs are; of equal layouts those that arrays usually have, found at once to
+        be equal."""
         slots = [self.program.slots[output] for output in self.program.outputs]
-        return [(slot.shape, slot.dtype, slot.layout) for slot in slots]
+        usual = [Layout.whole(x.shape, x.layout.mesh, shared=x.layout.shared) for x in slots]
+        return [
+            (x.shape, x.dtype, y if y == x.layout else x.layout)
+            for x, y in zip(slots, usual, strict=True)
+        ]
 
 
 class Engine:
@@ -212,15 +217,10 @@ class Engine:
         """The same, given the arrays and the numbers that the program takes, in their order."""
         if self.pool.memory_limit is not None:
             self.copies.make_room(self.pool.held_bytes)
-        handles = []
-        for data in given:
-            if data.pool is not self.pool:
-                self._checked(data)
-            handles.append(data.handle)
         timed = self.recorder is not None
         run = self.pool.run(
             compiled.identifier,
-            handles,
+            self.handles(given),
             numbers,
             steps=steps,
             progress=progress,
@@ -250,11 +250,17 @@ class Engine:
         if self._last is not None:
             self._last.values()
 
+    def handles(self, given: Sequence[Data]) -> list[int]:
+        """The numbers of arrays. Raises MagmathError for data of another pool."""
+        return [
+            data.handle if data.pool is self.pool else self._checked(data).handle for data in given
+        ]
+
     def _handle(self, leaf: Node) -> int:
         return self._checked(data_of(leaf)).handle
 
     def _checked(self, data: Data) -> Data:
-        if data.pool is not self.pool:  # its number may be that of some array of this pool
+        if data.pool is not self.pool:
             raise MagmathError(
                 f"an array of shape {data.shape} lies in another pool, which has ended or is not "
                 f"the current one; make it again in this pool (mm.init starts with no arrays)"

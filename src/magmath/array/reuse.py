@@ -7,9 +7,9 @@ what Python counts: the references to a node from outside of the expression.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from magmath.graph import Node
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _references(items: Sequence[Any]) -> list[int]:
-    return [sys.getrefcount(item) for item in items]
+    return [getrefcount(item) for item in items]
 
 
 (_OWN,) = _references([object()])  # what counting itself adds
@@ -30,6 +30,26 @@ def held_elsewhere(order: Sequence[Node]) -> set[Node]:
     uses = Counter(id(source) for node in order for source in node.inputs)
     counts = zip(order, _references(order), strict=True)
     return {node for node, count in counts if count > _OWN + uses[id(node)]}
+
+
+def _listed(items: Sequence[Any]) -> int:
+    for item in items:
+        return getrefcount(item)
+    return 0
+
+
+_LISTED = _listed([object()])  # of what a list alone holds, in a loop over it
+
+
+def are_let_go(leaves: Sequence[Node], data: Sequence[Any]) -> bool:
+    """True if nobody holds leaves but their list, nor their data but the leaves and a list."""
+    for leaf in leaves:
+        if getrefcount(leaf) > _LISTED:
+            return False
+    for value in data:  # noqa: SIM110  which counts them otherwise
+        if getrefcount(value) > _LISTED + 1:
+            return False
+    return True
 
 
 def is_own(array: Array) -> bool:
@@ -50,7 +70,7 @@ class _Probe:
     count = 0
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.count = sys.getrefcount(value)
+        self.count = getrefcount(value)
 
 
 _probe = _Probe()

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from magmath.array import session
+from magmath.array.again import Repeated
 from magmath.array.array import Array, WeakNumber, as_array
-from magmath.array.engine import Compiled, Data, Engine, data_of, leaf_of
+from magmath.array.engine import Data, Engine, data_of
 from magmath.array.trees import flatten, unflatten
 from magmath.autodiff import gradients
-from magmath.core.dtypes import WIDEST
+from magmath.core.dtypes import WIDEST, DType
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
+from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf, parameter
 
 if TYPE_CHECKING:
     from magmath.array.explanation import Explanation
-    from magmath.runtime.pending import Run
 
 
 @overload
@@ -94,11 +95,12 @@ class _Function:
         """
         from magmath.array.explain import explain_run
 
-        if self._last is None or self._last.last is None:
+        last = None if self._last is None else self._last.repeated.last
+        if last is None:
             raise MagmathError(
                 "explain: call the compiled function first; what it does depends on its arguments"
             )
-        return explain_run(self._last.last)
+        return explain_run(last)
 
 
 class _Trace:
@@ -117,35 +119,57 @@ class _Trace:
                     f"{type(output).__name__}"
                 )
         graph = self.engine.cut(Graph(tuple(output.node for output in outputs)))
-        self.compiled: Compiled = self.engine.compile(graph)
+        compiled = self.engine.compile(graph)
         leaves, position = graph.leaves, {place: i for i, place in enumerate(places) if place}
-        self._arrays = [position.get(leaves[i], leaves[i]) for i in self.compiled.inputs]
-        self._numbers = [position.get(leaves[i], leaves[i]) for i in self.compiled.parameters]
-        plain = tree == flatten((tuple(values), {}))[1] and all(type(v) is Data for v in values)
-        self._plain = [(v.layout, v.dtype) for v in values] if plain else None
-        self.last: Run | None = None
+        self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
+        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
+        self._in_order = self._arrays == list(range(len(values)))
+        self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
+        plain = tree == flatten((tuple(values), {}))[1] and all(map(_is_known, values))
+        self._likes = [_like(value) for value in values] if plain else None
+        self.repeated = Repeated(self.engine, compiled)
 
-    def accepted(self, args: tuple[Any, ...]) -> list[Data] | None:
-        """What `run` takes for arrays that are known, if they are like those that were traced: the
-        common case, in which nothing is taken apart."""
-        if self._plain is None or len(args) != len(self._plain):
+    def accepted(self, args: tuple[Any, ...]) -> list[Any] | None:
+        """What `run` takes for arrays that are known and numbers, if they are like those that were
+        traced: the common case, in which nothing is taken apart."""
+        likes = self._likes
+        if likes is None or len(args) != len(likes):
             return None
-        known: list[Data] = []
-        for argument, (layout, dtype) in zip(args, self._plain, strict=True):
-            data = argument.known_data() if type(argument) is Array else None
-            if data is None or data.dtype is not dtype:
+        values: list[Any] = []
+        for argument, (kind, dtype, layout) in zip(args, likes):  # noqa: B905  they are as many
+            if type(argument) is not kind:
                 return None
-            if data.layout is not layout and data.layout != layout:
-                return None
-            known.append(data)
-        return known
+            value: Any = argument
+            if layout is not None:
+                leaf = value._leaf
+                value = leaf.value if leaf is value._node else None  # else an expression
+                if value is None or value.dtype is not dtype:
+                    return None
+                if value.layout is not layout and value.layout != layout:
+                    return None
+            values.append(value)
+        return values
 
     def run(self, values: Sequence[Any]) -> Any:
         """Replay with other values."""
-        given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
-        numbers = [values[x] if isinstance(x, int) else x.value for x in self._numbers]
-        outputs, self.last = self.engine.start(self.compiled, given, numbers)
-        return unflatten(self.tree, [Array(leaf_of(data)) for data in outputs])
+        given, numbers = values, self._fixed
+        if not self._in_order:
+            given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
+        if len(numbers) < len(self._numbers):
+            numbers = [values[x] if isinstance(x, int) else x.value for x in self._numbers]
+        leaves = self.repeated.run(given, numbers)
+        if self.tree is None:
+            return Array(leaves[0])
+        return unflatten(self.tree, [Array(leaf) for leaf in leaves])
+
+
+def _is_known(value: Any) -> bool:
+    return type(value) in (Data, bool, int, float, complex)
+
+
+def _like(value: Any) -> tuple[type, DType | None, Layout | None]:
+    """What an argument must be like: an array of a type in a layout, or a number of a class."""
+    return (Array, value.dtype, value.layout) if type(value) is Data else (type(value), None, None)
 
 
 def _placeholder(value: Any) -> Node | None:

@@ -154,6 +154,11 @@ class Binding:
             self.prologue.run()
         return self._replay(1)
 
+    def ready(self) -> Ready:
+        """What makes a run of one step, to be called `quietly`."""
+        plain = not (self.tensors.program.prologue or self.emitted)
+        return self.step.run if plain else self._once
+
     def prepare(self) -> None:
         """Make the calls now."""
         _ = self.prologue, self.step

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -25,10 +26,14 @@ _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
 
+silent = _SILENT.copy
+"""A context in which NumPy says nothing, for one call."""
+
+
 def quietly(function: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Result:
     """Call a function in which NumPy says nothing of infinities, as torch does not: the result
     has them. (`np.errstate` does the same in ten times the time.)"""
-    return _SILENT.copy().run(function, *args, **kwargs)
+    return silent().run(function, *args, **kwargs)
 
 
 def takes(brief: Brief, size: int, dtypes: Iterable[DType]) -> bool:
@@ -43,9 +48,4 @@ def brief_call(
     brief: Brief, out: torch.Tensor, inputs: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
     """A ready call of NumPy's function, to be made `quietly`."""
-    function, result = brief.function, out.numpy()
-    x, *others = [tensor.numpy() for tensor in inputs]
-    if not others:
-        return lambda: function(x, out=result)
-    (y,) = others
-    return lambda: function(x, y, out=result)
+    return partial(brief.function, *[tensor.numpy() for tensor in inputs], out=out.numpy())

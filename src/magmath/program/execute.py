@@ -24,6 +24,7 @@ from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind, blame
+from magmath.program.brief import silent
 from magmath.program.choose import WORTH_SECONDS, Chooser, Executor, Replay, native_executors
 from magmath.program.instructions import Program
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from magmath.comm.courier import Courier, Errand
 
 Poll = Callable[[int, list[float]], bool]
+Number = bool | int | float | complex
 KEPT_BINDINGS = 4
 CHUNK_SECONDS = 0.05  # between looks at interrupts and reports of progress
 
@@ -111,7 +113,7 @@ class Executable:
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
             for slot in program.parameters
         }
-        self._numbers: list[object] = [None] * len(program.parameters)  # that are in them
+        self._numbers: Sequence[object] = (None,) * len(program.parameters)  # that are in them
         self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
         self._choosers: OrderedDict[Hashable, Chooser] = OrderedDict()  # of bindings that have one
         self._chunk = 1
@@ -130,7 +132,7 @@ class Executable:
         self,
         inputs: Sequence[Stored],
         outputs: Sequence[Stored],
-        parameters: Sequence[float | int | bool | complex],
+        parameters: Sequence[Number],
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
@@ -179,11 +181,28 @@ class Executable:
             first.in_step = True  # type: ignore[attr-defined]
             raise first
 
+    def ready(
+        self, inputs: Sequence[Stored], outputs: Sequence[Stored]
+    ) -> Callable[[Sequence[Number]], object]:
+        """A call that runs the program once on these arrays, given its numbers.
+
+        For a worker without peers, and programs that emit nothing.
+        """
+        binding = self._bound(_places(inputs, outputs), inputs, outputs)
+        run = binding.ready()
+
+        def again(parameters: Sequence[Number]) -> None:
+            if parameters is not self._numbers:
+                self._set(parameters)
+            silent().run(run)
+
+        return again
+
     def timed(
         self,
         inputs: Sequence[Stored],
         outputs: Sequence[Stored],
-        parameters: Sequence[float | int | bool | complex],
+        parameters: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
         """Replay `steps` times; what was emitted, and the seconds of each instruction in all."""
@@ -206,14 +225,24 @@ class Executable:
         key: Hashable,
         inputs: Sequence[Stored],
         outputs: Sequence[Stored],
-        parameters: Sequence[float | int | bool | complex],
+        parameters: Sequence[Number],
     ) -> Binding:
         """The binding to these arrays, with these numbers in it."""
         self.context.failures.clear()
+        self._set(parameters)
+        return self._bound(key, inputs, outputs)
+
+    def _set(self, parameters: Sequence[Number]) -> None:
+        """Put the numbers in their places, where others are in them."""
+        former = self._numbers
+        self._numbers = (None,) * len(former)  # until all are known to fit
         for position, value in enumerate(parameters):
-            if value is not self._numbers[position]:
+            if value is not former[position]:
                 self._parameters[self.program.parameters[position]].fill_(value)
-                self._numbers[position] = value
+        self._numbers = parameters
+
+    def _bound(self, key: Hashable, inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Binding:
+        """The binding to these arrays: one that is kept, or a new one."""
         binding = self._bindings.get(key)
         if binding is None:
             offsets = self._arena.offsets

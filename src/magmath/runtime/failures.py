@@ -31,6 +31,12 @@ def user_line(error: BaseException) -> str:
     return str(getattr(error, "user_line", ""))
 
 
+def note_line(error: Exception) -> None:
+    """Add to an exception the user's line that built the failing operation."""
+    if line := user_line(error):
+        error.add_note(f"in the operation built at {line}")
+
+
 def describe(error: Exception, ticket: int, rank: int, host: str) -> Failure:
     """What a worker reports about an exception that ended command `ticket`."""
     frames = traceback.extract_tb(error.__traceback__)

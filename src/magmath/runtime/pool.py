@@ -37,7 +37,7 @@ from magmath.layout import Layout, Mesh
 from magmath.memory.tensors import from_torch, to_torch
 from magmath.program.instructions import Program
 from magmath.runtime import messages
-from magmath.runtime.failures import rebuild
+from magmath.runtime.failures import note_line, rebuild
 from magmath.runtime.interrupts import Interrupts
 from magmath.runtime.messages import Command, Failure, Number, Reply
 from magmath.runtime.pending import Pending, Report, Run
@@ -55,6 +55,8 @@ INTERRUPT_TIME: Final = 5.0
 """Seconds that a running program gets to stop after Ctrl-C."""
 _TURN: Final = 0.1
 _OPEN: Final = nullcontext()
+_numbers: Final = count(1)
+"""Of arrays, programs and commands: no array has the number of one of another pool."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class Pool:
         self._transport = transport
         self._lock = threading.RLock()
         self._interrupts = Interrupts()
-        self._numbers = count(1)
+        self._numbers = _numbers
         self._arrays: dict[int, tuple[Layout, DType]] = {}
         self._failed: dict[int, Failure] = {}
         self._programs: dict[int, _Defined] = {}
@@ -127,6 +129,8 @@ class Pool:
         self._failing: list[Pending] = []
         self._failing_since = 0.0
         self._ended: Exception | None = None
+        self.closed = False
+        """Whether the workers have ended, or been lost."""
         hellos = transport.start(self._deliver)
         self.workers = transport.size
         self.mesh = Mesh.line(self.workers)
@@ -150,11 +154,6 @@ class Pool:
             f"{', sharing memory' * (place.shares_memory and self.workers > 1)}"
             f"{', closed' * self.closed}>"
         )
-
-    @property
-    def closed(self) -> bool:
-        """Whether the workers have ended, or been lost."""
-        return self._ended is not None
 
     @property
     def traffic(self) -> Traffic:
@@ -332,6 +331,35 @@ class Pool:
                 self.release(array)
             raise
         return run
+
+    def ready(
+        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+    ) -> Callable[[Sequence[Number]], object]:
+        """A call for `again`: runs a program from arrays into those of an earlier run of it.
+
+        For the worker of this process, and programs that emit nothing and take over no input.
+        """
+        with self._lock:
+            self._check_open()
+            return self._transport.ready(program, inputs, outputs)
+
+    def again(
+        self,
+        call: Callable[[Sequence[Number]], object],
+        inputs: Sequence[int],
+        parameters: Sequence[Number],
+    ) -> None:
+        """Make a call that `ready` has made from these inputs. Raises as `run`."""
+        with self._lock:
+            for array in inputs:
+                if array not in self._arrays:
+                    self._known("run", array)
+            self._transport.traffic.messages += 1
+            try:
+                call(parameters)
+            except Exception as error:
+                note_line(error)
+                raise
 
     def _send_run(
         self,
@@ -622,7 +650,7 @@ class Pool:
         raise lost
 
     def _end(self, reason: WorkerLost, *, force: bool) -> None:
-        self._ended = reason
+        self._ended, self.closed = reason, True
         atexit.unregister(self.close)
         self._transport.close(force=force)
         self._pending.clear()

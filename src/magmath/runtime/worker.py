@@ -58,6 +58,11 @@ class Executable(Protocol):
     ) -> list[float]:
         """Run the program `steps` times; the scalars that the steps emitted."""
 
+    def ready(
+        self, inputs: Sequence[Stored], outputs: Sequence[Stored]
+    ) -> Callable[[Sequence[Number]], object]:
+        """A call that runs the program once on these arrays, given its numbers."""
+
     def timed(
         self,
         inputs: Sequence[Stored],
@@ -341,6 +346,13 @@ class Worker:
         if self._beside is not None:
             self._beside.note_run()
         return values
+
+    def ready(
+        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+    ) -> Callable[[Sequence[Number]], object]:
+        """A call that runs a program again, from arrays into arrays that are there."""
+        arrays = [[self._stored(array) for array in names] for names in (inputs, outputs)]
+        return self._programs[program].executable.ready(*arrays)
 
     def _taken_up(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]

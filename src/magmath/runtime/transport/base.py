@@ -101,6 +101,13 @@ class Transport(ABC):
         where `direct`."""
         raise AssertionError("workers elsewhere are sent messages")
 
+    def ready(
+        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+    ) -> Callable[[Sequence[Number]], object]:
+        """A call that runs a program again, from arrays into arrays that are there, given its
+        numbers; only where `direct`."""
+        raise AssertionError("workers elsewhere are sent messages")
+
     @abstractmethod
     def pump(self, seconds: float) -> None:
         """Deliver the replies that are there, or the first to arrive within this time.

@@ -14,7 +14,7 @@ from magmath.comm.local import LocalGroup
 from magmath.graph import Node
 from magmath.kernels.threads import set_threads
 from magmath.memory.stored import Stored
-from magmath.runtime.failures import user_line
+from magmath.runtime.failures import note_line
 from magmath.runtime.messages import Command, Hello, Interrupt, Long, Number, Progress
 from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions
 from magmath.runtime.worker import Bind, Worker, bind_program
@@ -49,7 +49,7 @@ class InlineTransport(Transport):
         try:
             answer = self._worker.handle(command, payloads[0] if payloads else None)
         except Exception as error:
-            _note_line(error)
+            note_line(error)
             raise
         if answer is not None:
             self._deliver(0, *answer)
@@ -67,7 +67,7 @@ class InlineTransport(Transport):
         try:
             return self._worker.compute(order, wanted, array_of, outputs, released)
         except Exception as error:
-            _note_line(error)
+            note_line(error)
             raise
 
     def run(
@@ -84,8 +84,14 @@ class InlineTransport(Transport):
             self._worker.drop(released)
             return self._worker.run(program, inputs, outputs, parameters)
         except Exception as error:
-            _note_line(error)
+            note_line(error)
             raise
+
+    def ready(
+        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+    ) -> Callable[[Sequence[Number]], object]:
+        assert self._worker is not None
+        return self._worker.ready(program, inputs, outputs)
 
     def pump(self, seconds: float) -> None:
         """Every reply has been delivered by `send`."""
@@ -99,9 +105,3 @@ class InlineTransport(Transport):
 
     def _poll(self, command: Long, steps: int, values: list[float]) -> bool:
         return self._deliver(0, Progress(command.ticket, steps, values), None)
-
-
-def _note_line(error: Exception) -> None:
-    """Add to an exception the user's line that built the failing operation."""
-    if line := user_line(error):
-        error.add_note(f"in the operation built at {line}")

@@ -1,0 +1,94 @@
+"""Running a small program again, into the memory of results that nobody holds any more.
+
+A compiled function that is called in a loop makes the same small arrays over and over; to name,
+allot and give back its results takes longer than to compute them. So the last few results are kept.
+Where nobody else holds them, which is what Python's reference counts say, the program runs into
+them once more, by a call that was made ready for these operands and results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import prod
+from operator import attrgetter
+from typing import TYPE_CHECKING, final
+
+from magmath.array.engine import AT_ONCE_BYTES, Compiled, Data, Engine, leaf_of
+from magmath.array.reuse import are_let_go
+from magmath.graph import Node
+
+if TYPE_CHECKING:
+    from magmath.runtime.messages import Number
+    from magmath.runtime.pending import Run
+
+KEPT_RESULTS = 4
+KEPT_CALLS = 16  # into the same results, from other operands
+_handle = attrgetter("handle")
+
+
+@final
+class _Results:
+    """What a run has made, and the calls that make it again, by the numbers of their operands."""
+
+    __slots__ = ("calls", "data", "leaves")
+
+    def __init__(self, data: list[Data]) -> None:
+        self.data = data
+        self.leaves = [leaf_of(one) for one in data]
+        self.calls: dict[tuple[int, ...], Callable[[Sequence[Number]], object]] = {}
+
+
+@final
+class Repeated:
+    """A program that is run again and again, without targets; `last`: a run of it, or None."""
+
+    def __init__(self, engine: Engine, compiled: Compiled) -> None:
+        self._engine = engine
+        self._compiled = compiled
+        self._results: deque[_Results] = deque()  # the one that was made first comes first
+        sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
+        pool = engine.pool
+        small = bool(sizes) and max(sizes) <= AT_ONCE_BYTES
+        self._keeps = small and pool.direct and pool.memory_limit is None
+        self.last: Run | None = None
+
+    def run(self, given: Sequence[Data], numbers: Sequence[Number]) -> list[Node]:
+        """Leaves with the results for these operands. Raises as `Engine.start`."""
+        engine = self._engine
+        results = self._free() if self._keeps and engine.recorder is None else None
+        if results is None:
+            data, self.last = engine.start(self._compiled, given, numbers)
+            results = _Results(data)
+        else:
+            operands = tuple(map(_handle, given))
+            call = results.calls.get(operands) or self._ready(results, given)
+            engine.pool.again(call, operands, numbers)
+        if self._keeps:
+            self._results.append(results)
+        return results.leaves
+
+    def _free(self) -> _Results | None:
+        """Results that nobody else holds; they are kept no more, until they are made again."""
+        kept = self._results
+        try:
+            for _ in range(len(kept)):
+                results = kept.popleft()
+                if are_let_go(results.leaves, results.data):
+                    return results
+                kept.append(results)
+            if len(kept) >= KEPT_RESULTS:
+                kept.popleft()
+        except IndexError:  # another thread has taken them
+            pass
+        return None
+
+    def _ready(
+        self, results: _Results, given: Sequence[Data]
+    ) -> Callable[[Sequence[Number]], object]:
+        if len(results.calls) >= KEPT_CALLS:
+            results.calls.clear()
+        operands, outputs = self._engine.handles(given), self._engine.handles(results.data)
+        call = self._engine.pool.ready(self._compiled.identifier, operands, outputs)
+        results.calls[tuple(operands)] = call
+        return call
