@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.array import engine
 from magmath.array.engine import AT_ONCE_BYTES
 from magmath.errors import MagmathError
 from magmath.runtime import Pool
@@ -109,18 +108,6 @@ def test_all_holders_count(held_by: Callable[[mm.Array], mm.Array]) -> None:
     for _ in range(6):
         f(mm.ones(3))
     assert [h.tolist() for h in held] == [[i + 1.0] * 3 for i in range(6)]
-
-
-def test_functions_outlive_the_programs_that_are_kept(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = counter(pool, "programs")
-    monkeypatch.setattr(engine, "KEPT_PROGRAMS", 3)
-    f = mm.compile(lambda x: x + 1)
-    for extent in range(1, 10):
-        assert f(mm.ones(3)).tolist() == [2.0] * 3
-        assert mm.compile(lambda x: x * x)(mm.ones(extent)).tolist() == [1.0] * extent
-    assert counter(pool, "programs") - known <= 4
 
 
 def test_a_loop_asks_for_no_memory(pool: Pool) -> None:
