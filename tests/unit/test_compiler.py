@@ -65,6 +65,8 @@ BINARY = {
     "x * y": np.multiply,
     "x // y": np.floor_divide,
     "np.mod(x, y)": np.mod,
+    "np.maximum(x, y)": np.maximum,
+    "np.minimum(x, y)": np.minimum,
     "x % y": np.mod,
 }
 COMPARED = {
@@ -147,6 +149,23 @@ def test_functions_are_numpys(dtype: str) -> None:
     for function in (np.isnan, np.isinf, np.isfinite, np.signbit):
         found = mapped(f"np.{function.__name__}(x)", dtype, "bool", x)
         np.testing.assert_array_equal(found, function(x), function.__name__)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_own_functions_are_exact_to_two_units(dtype: str) -> None:
+    most = np.log(np.finfo(dtype).max)
+    least = np.log(np.finfo(dtype).smallest_subnormal) - 1
+    x = np.concatenate(
+        [np.linspace(least, most, 20_001), np.linspace(-1, 1, 20_001), [most * 1.01, -1e4]]
+    ).astype(dtype)
+    wide = x.astype(np.longdouble)
+    for name, function in (("exp", np.exp), ("tanh", np.tanh)):
+        with np.errstate(all="ignore"):
+            expected = function(wide).astype(dtype)
+        found = mapped(f"np.{name}(x)", dtype, dtype, x)
+        np.testing.assert_array_max_ulp(found, expected, 2)
+        zeros = mapped(f"np.{name}(x)", dtype, dtype, np.array([0.0, -0.0], dtype))
+        np.testing.assert_array_equal(np.signbit(zeros), np.signbit(function([0.0, -0.0])))
 
 
 @pytest.mark.parametrize("old", ["bool", *INTEGERS, *FLOATS])

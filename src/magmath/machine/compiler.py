@@ -37,6 +37,8 @@ from llvmlite import ir
 
 from magmath.machine import functions
 from magmath.machine.values import (
+    EXACT,
+    FAST,
     WORD,
     Builder,
     Memory,
@@ -123,7 +125,7 @@ class _Module:
         self.functions: dict[str, tuple[Any, list[Value | Memory], str]] = {}
         self.last = ""
 
-    def define(self, node: ast.FunctionDef) -> None:
+    def define(self, node: ast.FunctionDef, flags: Sequence[str] = FAST) -> None:
         """Compile one function, known to those that follow."""
         kinds = [_annotation(argument.annotation) for argument in node.args.args]
         result = node.returns.id if isinstance(node.returns, ast.Name) else ""
@@ -135,7 +137,8 @@ class _Module:
         if any(isinstance(n, (ast.For, ast.While)) for n in ast.walk(node)):
             function.attributes.add("noinline")  # one big function takes LLVM far longer
         names = [argument.arg for argument in node.args.args]
-        _Function(self, function, dict(zip(names, kinds, strict=True)), result).write(node)
+        at = Builder(function.append_basic_block("entry"), flags)
+        _Function(self, at, dict(zip(names, kinds, strict=True)), result).write(node)
         self.functions[node.name] = function, kinds, result
         self.last = node.name
 
@@ -170,9 +173,11 @@ class _Module:
             (node,) = ast.parse(functions.SOURCES[name].format(name=own, T=dtype)).body
             last = self.last
             assert isinstance(node, ast.FunctionDef)
-            self.define(node)
+            self.define(node, EXACT)
             self.last = last
-            self.functions[own][0].attributes.discard("noinline")
+            attributes = self.functions[own][0].attributes
+            attributes.discard("noinline")
+            attributes.add("alwaysinline")
         return self.functions[own]
 
 
@@ -190,15 +195,15 @@ class _Function:
     """The code of one function. Variables live on the stack, from which LLVM takes them."""
 
     def __init__(
-        self, module: _Module, function: Any, kinds: dict[str, Value | Memory], result: str
+        self, module: _Module, at: Builder, kinds: dict[str, Value | Memory], result: str
     ) -> None:
         self.module = module
         self.result = result
-        self.at = Builder(function.append_basic_block("entry"))
+        self.at = at
         self.variables: dict[str, tuple[Any, str]] = {}
         self.arguments = {
             name: kind.holding(argument)
-            for (name, kind), argument in zip(kinds.items(), function.args, strict=True)
+            for (name, kind), argument in zip(kinds.items(), at.function.args, strict=True)
         }
 
     def write(self, node: ast.FunctionDef) -> None:
@@ -329,6 +334,10 @@ class _Function:
                 return Value(self.at.select(self._truth(test), x, y), dtype)
             case ast.Call(ast.Name(name) | ast.Attribute(ast.Name("np"), name), arguments):
                 return self._call(name, arguments)
+            case ast.Call(ast.Attribute(value, "view"), [ast.Name(dtype)]):
+                same = self._expression(value)
+                bits = self._converted(same, same.dtype)
+                return Value(self.at.bitcast(bits, llvm_type(dtype)), dtype)
         raise SyntaxError(f"not in the language: {ast.unparse(node)}")
 
     def _variable(self, name: str) -> Value:

@@ -11,7 +11,10 @@ from llvmlite import ir
 WORD = ir.IntType(64)
 _BYTE = ir.IntType(8)
 _FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
-_FAST = ("contract", "reassoc", "nsz", "arcp")
+FAST = ("contract", "reassoc", "nsz", "arcp")
+"""Floating-point arithmetic of programs: it may be reordered, as sums over several workers are."""
+EXACT = ("contract",)
+"""That of functions which rely on the order."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,14 @@ class Memory:
 
 
 class Builder(ir.IRBuilder):  # type: ignore[misc]
-    """LLVM's builder; arithmetic on floating-point numbers may be reordered and contracted."""
+    """LLVM's builder, with the flags that floating-point arithmetic gets."""
 
-    def fast(self, name: str, *operands: Any) -> Any:
-        return getattr(self, name)(*operands, flags=_FAST)
+    def __init__(self, block: Any, flags: Sequence[str]) -> None:
+        super().__init__(block)
+        self.flags = flags
+
+    def floating(self, name: str, *operands: Any) -> Any:
+        return getattr(self, name)(*operands, flags=self.flags)
 
     def alloca_in_entry(self, kind: Any) -> Any:
         with self.goto_entry_block():
@@ -65,7 +72,7 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
         """A call of one of LLVM's functions that are named after their operands' type."""
         kind = operands[0].type
         function = self.module.declare_intrinsic(f"llvm.{name}", [kind], self._kind(operands))
-        return self.call(function, operands, fastmath=_FAST)
+        return self.call(function, operands, fastmath=self.flags)
 
     def outside(self, name: str, *operands: Any) -> Any:
         """A call of a function of the C library without side effects."""
@@ -74,7 +81,7 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
             found = ir.Function(self.module, self._kind(operands), name)
             found.attributes.add("nounwind")
             found.attributes.add("readnone")
-        return self.call(found, operands, fastmath=_FAST)
+        return self.call(found, operands, fastmath=self.flags)
 
     @staticmethod
     def _kind(operands: Sequence[Any]) -> Any:
@@ -141,6 +148,8 @@ def _cast(at: Builder, x: Any, old: str, new: str) -> Any:
 
 def _whole(at: Builder, x: Any, new: str) -> Any:
     """The integer part, cut to the type's bits as processors do by way of 64 bits."""
+    if new == "int32":
+        return at.fptosi(x, llvm_type(new))
     wide = at.fptosi(x, WORD)
     if new == "uint64":
         wide = at.select(at.fcmp_ordered("<", x, x.type(0.0)), wide, at.fptoui(x, WORD))

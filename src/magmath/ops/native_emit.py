@@ -118,8 +118,8 @@ def _number(value: float) -> str:
 _COMBINE = {
     "sum": "{acc} + {x}",
     "prod": "{acc} * {x}",
-    "max": "{x} if ({x} > {acc} or {x} != {x}) else {acc}",
-    "min": "{x} if ({x} < {acc} or {x} != {x}) else {acc}",
+    "max": "np.maximum({acc}, {x})",
+    "min": "np.minimum({acc}, {x})",
     "any": "{acc} or {x}",
     "all": "{acc} and {x}",
 }
