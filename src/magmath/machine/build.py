@@ -6,10 +6,10 @@ makes it compile it, or load what another process compiled.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import os
-import re
 import sys
 from functools import cache
 from importlib.metadata import version
@@ -19,7 +19,7 @@ from typing import Any
 from magmath.core.cache import cache_directory
 from magmath.core.cpu import cpu_name
 
-_IMPORT = re.compile(r"^from (magmath[\w.]*) import", re.MULTILINE)
+_PACKAGE = __name__.partition(".")[0]
 
 
 def written(source: str, compiler: str = "") -> Path:
@@ -69,13 +69,29 @@ def _marker(path: str | Path) -> Path:
 def _modules(source: str) -> list[str]:
     """The modules of this package that a source imports, directly or by way of others."""
     found: dict[str, None] = {}
-    waiting = _IMPORT.findall(source)
+    waiting = _imports(source)
     while waiting:
         module = waiting.pop()
         if module not in found:
             found[module] = None
-            waiting += _IMPORT.findall(_code_of(module).decode())
+            waiting += _imports(_code_of(module).decode())
     return sorted(found)
+
+
+def _imports(source: str) -> list[str]:
+    """The modules of this package that the lines `from … import …` of a source load."""
+    found = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == _PACKAGE:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [str(node.module), *filter(_is_module, inner)]
+    return found
+
+
+@cache
+def _is_module(name: str) -> bool:
+    parent = importlib.util.find_spec(name.rpartition(".")[0])
+    return bool(parent and parent.submodule_search_locations and importlib.util.find_spec(name))
 
 
 @cache
