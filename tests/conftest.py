@@ -40,9 +40,13 @@ def _settled() -> None:
     gc.freeze()
 
 
+WITH_PROCESSES = ("mpi", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those that start processes or count a process's resources stay
-    together, one after another; the simulated ranks of `tests/sim` share nothing and spread."""
+    """Where tests run side by side, those that start worker processes, and look for what these
+    leave behind, stay together, one after another; the others share nothing and spread."""
+    here = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent / "sim" not in item.path.parents:
+        if any(item.path.is_relative_to(here / name) for name in WITH_PROCESSES):
             item.add_marker(pytest.mark.xdist_group("processes"))
