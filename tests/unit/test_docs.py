@@ -140,7 +140,8 @@ def defined(place: str, module: Any) -> dict[str, Any]:
 def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = eval(f"({recipe('ops/elementwise.py, in UNARY')})", dict(vars(elementwise)))
     record = rows[0]
-    tried = eval(recipe("tests/operation_table.py, in ROWS"), dict(vars(operation_table)))
+    row_of_table = recipe("tests/operation_table/elementwise.py, in ROWS")
+    tried = eval(row_of_table, dict(vars(operation_table.elementwise)))
     row = tried[record.name]
     monkeypatch.setitem(elementwise.OPERATIONS, record.name, record)
     monkeypatch.setitem(OPERATIONS, record.name, record)

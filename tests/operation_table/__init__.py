@@ -1,0 +1,49 @@
+"""The operation table: one row for each operation, saying how it is tried.
+
+A row draws operands and attributes for an element type, names the element types that the operation
+takes, and the operands by which it has a gradient. Everything that must hold of every operation
+(`operation_bodies.py`) is tested from these rows, so a new operation needs one row, in the module
+of its family.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from magmath.core.dtypes import DTYPES
+from operation_table import (
+    creation,
+    elementwise,
+    gathering,
+    manipulation,
+    matrices,
+    products,
+    reductions,
+    transforms,
+)
+from operation_table.dice import BOOL, REAL, UNSIGNED, Case, Dice, Row, Shape
+
+__all__ = ["BOOL", "FOLDED", "REAL", "ROWS", "UNSIGNED", "Case", "Dice", "Row", "Shape", "cases"]
+
+ROWS: dict[str, Row] = {
+    **elementwise.ROWS,
+    **reductions.ROWS,
+    **manipulation.ROWS,
+    **gathering.ROWS,
+    **products.ROWS,
+    **transforms.ROWS,
+    **matrices.ROWS,
+    **creation.ROWS,
+}
+FOLDED: dict[str, Row] = {**products.FOLDED, **matrices.FOLDED}
+"""Made by the passes, not by users: tried like the rest, but without gradients."""
+
+
+@st.composite
+def cases(draw: st.DrawFn, row: Row, dtype: str | None = None, smooth: bool = False) -> Case:
+    """A case of a row, for one of its element types."""
+    name = dtype or draw(st.sampled_from(row.dtypes))
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    element = DTYPES["float64" if smooth else name]
+    return row.draw(Dice(draw, element, random, smooth))

@@ -1,0 +1,132 @@
+"""Element-wise operations."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from magmath.core.dtypes import DTYPES
+from operation_table.dice import (
+    ANY,
+    BOOL,
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    NUMERIC,
+    REAL,
+    REAL_FLOATS,
+    Case,
+    Dice,
+    Draw,
+    Row,
+)
+
+
+def _pointwise(*domains: str) -> Draw:
+    def draw(dice: Dice) -> Case:
+        shape = dice.shape()
+        shapes = [dice.stretched(shape) for _ in domains] if len(domains) > 1 else [shape]
+        operands = [dice.numbers(s, domain) for s, domain in zip(shapes, domains, strict=True)]
+        return Case(tuple(operands), {})
+
+    return draw
+
+
+def _where(dice: Dice) -> Case:
+    shape = dice.shape()
+    condition = torch.from_numpy(np.asarray(dice.random.integers(0, 2, dice.stretched(shape)) > 0))
+    operands = (dice.numbers(dice.stretched(shape)), dice.numbers(dice.stretched(shape)))
+    return Case((condition, *operands), {})
+
+
+def _astype(dice: Dice) -> Case:
+    targets = ["float64"] if dice.smooth else list(DTYPES)
+    if dice.dtype.kind == "complex":
+        targets = ["bool", *COMPLEX]
+    dtype = DTYPES[dice.draw(st.sampled_from(targets))]
+    return Case((dice.numbers(dice.shape(), "exponent"),), {"dtype": dtype})
+
+
+def _unary(dtypes: tuple[str, ...], domain: str = "any", slope: bool = True) -> Row:
+    return Row(_pointwise(domain), dtypes, (0,) if slope else ())
+
+
+def _binary(
+    dtypes: tuple[str, ...],
+    domains: tuple[str, str] = ("any", "any"),
+    slopes: tuple[int, ...] = (0, 1),
+) -> Row:
+    return Row(_pointwise(*domains), dtypes, slopes)
+
+
+ROWS: dict[str, Row] = {
+    "negative": _unary(NUMERIC),
+    "abs": _unary(NUMERIC),
+    "conj": _unary(NUMERIC),
+    "real": _unary(NUMERIC),
+    "imag": _unary(NUMERIC),
+    "sign": _unary(NUMERIC, slope=False),
+    "signbit": _unary(REAL_FLOATS, slope=False),
+    "square": _unary(NUMERIC),
+    "reciprocal": _unary(FLOATS, "nonzero"),
+    "sqrt": _unary(FLOATS, "positive"),
+    "exp": _unary(FLOATS),
+    "expm1": _unary(FLOATS),
+    "log": _unary(FLOATS, "positive"),
+    "log1p": _unary(FLOATS, "positive"),
+    "log2": _unary(FLOATS, "positive"),
+    "log10": _unary(FLOATS, "positive"),
+    "sin": _unary(FLOATS),
+    "cos": _unary(FLOATS),
+    "tan": _unary(FLOATS, "unit"),
+    "asin": _unary(FLOATS, "unit"),
+    "acos": _unary(FLOATS, "unit"),
+    "atan": _unary(FLOATS),
+    "sinh": _unary(FLOATS),
+    "cosh": _unary(FLOATS),
+    "tanh": _unary(FLOATS),
+    "asinh": _unary(FLOATS),
+    "acosh": _unary(FLOATS, "above one"),
+    "atanh": _unary(FLOATS, "unit"),
+    "floor": _unary(REAL, slope=False),
+    "ceil": _unary(REAL, slope=False),
+    "round": _unary(NUMERIC, slope=False),
+    "trunc": _unary(REAL, slope=False),
+    "isnan": _unary(NUMERIC, slope=False),
+    "isinf": _unary(NUMERIC, slope=False),
+    "isfinite": _unary(NUMERIC, slope=False),
+    "logical_not": _unary(BOOL, slope=False),
+    "bitwise_invert": _unary((*BOOL, *INTEGERS), slope=False),
+    "add": _binary(NUMERIC),
+    "subtract": _binary(NUMERIC),
+    "multiply": _binary(NUMERIC),
+    "divide": _binary(FLOATS, ("any", "nonzero")),
+    "floor_divide": _binary(REAL, ("any", "nonzero"), ()),
+    "remainder": _binary(REAL, ("any", "nonzero")),
+    "power": _binary(NUMERIC, ("positive", "exponent")),
+    "maximum": _binary(REAL),
+    "minimum": _binary(REAL),
+    "atan2": _binary(REAL_FLOATS),
+    "hypot": _binary(REAL_FLOATS, ("nonzero", "nonzero")),
+    "logaddexp": _binary(REAL_FLOATS),
+    "copysign": _binary(REAL_FLOATS, slopes=(0,)),
+    "nextafter": _binary(REAL_FLOATS, slopes=()),
+    "equal": _binary(ANY, ("count", "count"), ()),
+    "not_equal": _binary(ANY, ("count", "count"), ()),
+    "less": _binary((*BOOL, *REAL), ("count", "count"), ()),
+    "less_equal": _binary((*BOOL, *REAL), ("count", "count"), ()),
+    "greater": _binary((*BOOL, *REAL), ("count", "count"), ()),
+    "greater_equal": _binary((*BOOL, *REAL), ("count", "count"), ()),
+    "logical_and": _binary(BOOL, slopes=()),
+    "logical_or": _binary(BOOL, slopes=()),
+    "logical_xor": _binary(BOOL, slopes=()),
+    "bitwise_and": _binary((*BOOL, *INTEGERS), slopes=()),
+    "bitwise_or": _binary((*BOOL, *INTEGERS), slopes=()),
+    "bitwise_xor": _binary((*BOOL, *INTEGERS), slopes=()),
+    "bitwise_left_shift": _binary(INTEGERS, ("any", "exponent"), ()),
+    "bitwise_right_shift": _binary(INTEGERS, ("any", "exponent"), ()),
+    "where": Row(_where, ANY, (1, 2)),
+    "astype": Row(_astype, ANY, (0,)),
+    "stop_gradient": _unary(ANY, slope=False),
+}

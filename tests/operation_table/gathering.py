@@ -1,0 +1,139 @@
+"""Index arrays, masks and sorting: where elements go depends on data."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from magmath.memory.tensors import to_torch
+from operation_table.dice import ANY, BOOL, NUMERIC, REAL, Case, Dice, Row, Shape
+
+INDEX_TYPES = (
+    torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+)  # fmt: skip
+
+
+def _indices(dice: Dice, shape: Shape) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """Index arrays for some axes, negative ones too, and where what they pick goes."""
+    order = dice.draw(st.permutations(range(len(shape))))
+    axes = tuple(order[: dice.draw(st.integers(1, min(3, len(shape))))])
+    common = dice.shape(0, 2, (0, 4))
+    indices = []
+    for axis in axes:
+        index_type = dice.draw(st.sampled_from(INDEX_TYPES))
+        low = -shape[axis] if index_type.is_signed else 0
+        values = dice.random.integers(low, shape[axis], dice.stretched(common))
+        indices.append(torch.from_numpy(np.asarray(values)).to(index_type))
+    return indices, {"axes": axes, "at": dice.draw(st.integers(0, len(shape) - len(axes)))}
+
+
+def _picked(shape: Shape, indices: list[torch.Tensor], attributes: dict[str, Any]) -> Shape:
+    common = np.broadcast_shapes(*(tuple(index.shape) for index in indices))
+    rest = tuple(n for d, n in enumerate(shape) if d not in attributes["axes"])
+    return (*rest[: attributes["at"]], *common, *rest[attributes["at"] :])
+
+
+def _take(dice: Dice) -> Case:
+    shape = dice.shape(1, extents=(1, 6))
+    indices, attributes = _indices(dice, shape)
+    return Case((dice.numbers(shape), *indices), attributes)
+
+
+def _put(dice: Dice) -> Case:
+    shape = dice.shape(1, extents=(1, 6))
+    indices, attributes = _indices(dice, shape)
+    values = dice.numbers(dice.stretched(_picked(shape, indices, attributes)))
+    return Case((dice.numbers(shape), values, *indices), attributes)
+
+
+def _scatter_add(dice: Dice) -> Case:
+    shape = dice.shape(1, extents=(1, 6))
+    indices, attributes = _indices(dice, shape)
+    extents = tuple(shape[axis] for axis in attributes["axes"])
+    x = dice.numbers(_picked(shape, indices, attributes), "count")
+    return Case((x, *indices), {**attributes, "extents": extents})
+
+
+def _along(dice: Dice) -> tuple[Shape, torch.Tensor, int]:
+    """The shape of an array, and indices along an axis of it."""
+    shape = dice.shape(1, extents=(1, 6))
+    axis = dice.draw(st.integers(0, len(shape) - 1))
+    index_type = dice.draw(st.sampled_from(INDEX_TYPES))
+    count = dice.draw(st.integers(0, 4))
+    low = -shape[axis] if index_type.is_signed else 0
+    values = dice.random.integers(low, shape[axis], (*shape[:axis], count, *shape[axis + 1 :]))
+    return shape, torch.from_numpy(values).to(index_type), axis
+
+
+def _take_along(dice: Dice) -> Case:
+    shape, indices, axis = _along(dice)
+    return Case((dice.numbers(shape), indices), {"axis": axis})
+
+
+def _scatter_along(dice: Dice) -> Case:
+    shape, indices, axis = _along(dice)
+    x = dice.numbers(tuple(indices.shape), "count")
+    return Case((x, indices), {"axis": axis, "extent": shape[axis]})
+
+
+def _mask(dice: Dice) -> tuple[Shape, torch.Tensor, dict[str, Any]]:
+    """The shape of an array, a mask of some of its dimensions, and what is counted of it."""
+    shape = dice.shape(1)
+    axis = dice.draw(st.integers(0, len(shape) - 1))
+    dims = dice.draw(st.integers(1, len(shape) - axis))
+    mask = dice.random.random(shape[axis : axis + dims]) < dice.draw(st.sampled_from([0, 0.5, 1]))
+    inner = dice.draw(st.lists(st.integers(0, shape[axis]), max_size=4))
+    cuts = (0, *sorted(inner), shape[axis])
+    counts = tuple(int(np.count_nonzero(mask[a:b])) for a, b in pairwise(cuts))
+    return shape, torch.from_numpy(mask), {"axis": axis, "cuts": cuts, "counts": counts}
+
+
+def _count_pieces(dice: Dice) -> Case:
+    _, mask, attributes = _mask(dice)
+    return Case((mask.to(to_torch(dice.dtype)),), {"cuts": attributes["cuts"]})
+
+
+def _compress(dice: Dice) -> Case:
+    shape, mask, attributes = _mask(dice)
+    return Case((dice.numbers(shape), mask), attributes)
+
+
+def _expand(dice: Dice) -> Case:
+    shape, mask, attributes = _mask(dice)
+    axis, count = attributes["axis"], sum(attributes["counts"])
+    x = dice.numbers((*shape[:axis], count, *shape[axis + mask.ndim :]))
+    return Case((x, mask), attributes)
+
+
+def _sort(dice: Dice) -> Case:
+    shape = dice.shape(1)
+    axis = dice.draw(st.integers(0, len(shape) - 1))
+    return Case((dice.numbers(shape),), {"axis": axis, "descending": dice.draw(st.booleans())})
+
+
+def _searchsorted(dice: Dice) -> Case:
+    x = dice.numbers(dice.shape(1, 1))
+    half = x.dtype == torch.bfloat16
+    ordered = torch.sort(x)[0] if half else torch.from_numpy(np.sort(x.numpy()))
+    side = dice.draw(st.sampled_from(["left", "right"]))
+    return Case((ordered, dice.numbers(dice.shape())), {"side": side})
+
+
+ROWS: dict[str, Row] = {
+    "take": Row(_take, ANY, (0,)),
+    "scatter_add": Row(_scatter_add, NUMERIC, (0,)),
+    "count_pieces": Row(_count_pieces, BOOL),
+    "compress": Row(_compress, ANY, (0,)),
+    "expand": Row(_expand, ANY, (0,)),
+    "sort": Row(_sort, (*BOOL, *REAL), (0,)),
+    "argsort": Row(_sort, (*BOOL, *REAL)),
+    "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
+    "put": Row(_put, ANY, (0, 1)),
+    "take_along": Row(_take_along, ANY, (0,)),
+    "scatter_along": Row(_scatter_along, NUMERIC, (0,)),
+}
