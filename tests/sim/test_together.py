@@ -21,7 +21,8 @@ from magmath.graph import Node
 from magmath.kernels import fortran
 from magmath.layout import Layout
 from magmath.ops.collective import dealt
-from magmath.ops.factor import lu, lu_solve, qr
+from magmath.ops.lu import lu, lu_solve
+from magmath.ops.qr import qr
 from magmath.runtime import Pool, start_pool
 from matrices import TYPES, adjoint, bound, check_lu, check_qr, check_zero, normal
 from operation_bodies import check_any_layout

@@ -18,14 +18,20 @@ from magmath.core.dtypes import DType, as_dtype, int64, promote, real_dtype
 from magmath.core.shapes import broadcast, normal_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node, Operation, apply
-from magmath.ops import eigen, factor, least_squares, solvers
+from magmath.ops import eigen, least_squares, solvers
 from magmath.ops import elementwise as e
+from magmath.ops.cholesky import CHOLESKY
 from magmath.ops.contraction import matmul as product
+from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import parameter
+from magmath.ops.lu import LU, lu_parts
 from magmath.ops.manipulation import CONCAT, broadcast_to, reshape, transpose
 from magmath.ops.matrices import DIAGONAL, adjoint, columns, identity, rows
+from magmath.ops.qr import QR, qr_parts
+from magmath.ops.qr import qr as packed_qr
 from magmath.ops.reductions import sum_
 from magmath.ops.slicing import slice_along
+from magmath.ops.triangular import SOLVE_TRIANGULAR
 
 __all__ = [
     "cholesky",
@@ -127,7 +133,7 @@ def _pair(name: str, x1: Array, x2: Array) -> tuple[Node, Node]:
 def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     """A matrix and right-hand sides of one type, stacked alike; whether these were a vector."""
     a, b = _pair(name, x1, x2)
-    factor.check_matrix(name, a)
+    check_matrix(name, a)
     vector = b.ndim == 1
     if vector:
         b = reshape(b, (*b.shape, 1))
@@ -155,9 +161,9 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     """
     node = as_array("cholesky", x).node
     if not upper:
-        return Array(_applied(factor.CHOLESKY, node))
-    factor.check_matrix("cholesky", node, square=True)
-    return Array(transpose(_applied(factor.CHOLESKY, transpose(node))))
+        return Array(_applied(CHOLESKY, node))
+    check_matrix("cholesky", node, square=True)
+    return Array(transpose(_applied(CHOLESKY, transpose(node))))
 
 
 def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
@@ -170,16 +176,16 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     if mode not in ("reduced", "complete"):
         raise ValueError(f'qr: mode must be "reduced" or "complete", was given {mode!r}')
     a = as_array("qr", x).node
-    packed = _applied(factor.QR, a, full=mode == "complete")
-    q, r = factor.qr_parts(packed, *a.shape[-2:])
+    packed = _applied(QR, a, full=mode == "complete")
+    q, r = qr_parts(packed, *a.shape[-2:])
     return QRResult(Array(q), Array(r))
 
 
 def lu(x: Array, /) -> LUResult:
     """A permutation matrix P, L (…, m, k) with ones on its diagonal, and U (…, k, n)."""
     a = as_array("lu", x).node
-    factor.check_matrix("lu", a)
-    order, low, high = factor.lu_parts(_applied(factor.LU, transpose(a)))
+    check_matrix("lu", a)
+    order, low, high = lu_parts(_applied(LU, transpose(a)))
     return LUResult(Array(order), Array(transpose(high)), Array(transpose(low)))
 
 
@@ -246,8 +252,8 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
     from magmath.array import random
 
     a = as_array("svd_truncated", x).node
-    factor.check_type("svd_truncated", a)
-    factor.check_matrix("svd_truncated", a)
+    check_type("svd_truncated", a)
+    check_matrix("svd_truncated", a)
     least = min(a.shape[-2:])
     if not 0 <= k <= least:
         raise ShapeError(f"svd_truncated: k must be 0 to {least} for {a.shape}, was given {k}")
@@ -264,7 +270,7 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
 
 
 def _orthonormal(x: Node) -> Node:
-    return factor.qr_parts(factor.qr(x), *x.shape[-2:])[0]
+    return qr_parts(packed_qr(x), *x.shape[-2:])[0]
 
 
 # systems ------------------------------------------------------------------------------------------
@@ -293,9 +299,7 @@ def solve_triangular(
     LinAlgError if its diagonal has a zero, which is not read with `unit_diagonal`.
     """
     a, b, vector = _system("solve_triangular", x1, x2)
-    x = _applied(
-        factor.SOLVE_TRIANGULAR, a, b, lower=lower, transpose=transpose, unit=unit_diagonal
-    )
+    x = _applied(SOLVE_TRIANGULAR, a, b, lower=lower, transpose=transpose, unit=unit_diagonal)
     return _solution(x, vector)
 
 
@@ -340,8 +344,8 @@ def lstsq(x1: Array, x2: Array, /, *, rtol: float | Array | None = None) -> Lsts
 
 def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
     """One number for each matrix."""
-    factor.check_type(name, a)
-    factor.check_matrix(name, a)
+    check_type(name, a)
+    check_matrix(name, a)
     dtype = real_dtype(a.dtype)
     if rtol is None:
         rtol = float(max(*a.shape[-2:], 1) * np.finfo(dtype.name).eps)
@@ -368,7 +372,7 @@ def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
 def matrix_power(x: Array, n: int, /) -> Array:
     """x multiplied by itself n times; of a negative n, the inverse."""
     a = as_array("matrix_power", x).node
-    factor.check_matrix("matrix_power", a, square=True)
+    check_matrix("matrix_power", a, square=True)
     if n < 0:
         a, n = _applied(solvers.INV, a), -n
     result: Node | None = None
@@ -392,7 +396,7 @@ def diagonal(x: Array, /, *, offset: int = 0) -> Array:
 
 
 def _diagonal(a: Node, offset: int) -> Node:
-    factor.check_matrix("diagonal", a)
+    check_matrix("diagonal", a)
     m, n = a.shape[-2:]
     first_row, first_column = max(-offset, 0), max(offset, 0)
     length = max(min(m - first_row, n - first_column), 0)

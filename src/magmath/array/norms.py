@@ -10,7 +10,7 @@ from magmath.errors import DTypeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.eigen import SVDVALS
-from magmath.ops.factor import check_matrix
+from magmath.ops.lapack import check_matrix
 from magmath.ops.leaves import constant, parameter
 from magmath.ops.manipulation import reshape
 from magmath.ops.reductions import reduce

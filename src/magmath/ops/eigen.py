@@ -20,15 +20,7 @@ from magmath.graph.operation import Gradients, Infer
 from magmath.layout import Layout
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import add, astype, call, conj, divide, multiply, real, subtract, where
-from magmath.ops.factor import (
-    check_matrix,
-    check_type,
-    count,
-    lapack,
-    qr,
-    qr_parts,
-    stacked_axes,
-)
+from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import CONCAT, reshape, transpose
 from magmath.ops.matrices import (
@@ -40,6 +32,7 @@ from magmath.ops.matrices import (
     real_diagonal,
     rows,
 )
+from magmath.ops.qr import qr, qr_parts
 from magmath.ops.solvers import solve
 from magmath.ops.spectrum import (
     bind_eigh,

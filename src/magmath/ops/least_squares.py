@@ -18,7 +18,7 @@ from magmath.graph.operation import Gradients
 from magmath.ops.contraction import matmul
 from magmath.ops.eigen import svd, svd_parts
 from magmath.ops.elementwise import add, call, conj, divide, multiply, real, subtract, where
-from magmath.ops.factor import check_matrix, check_type
+from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.matrices import adjoint, columns

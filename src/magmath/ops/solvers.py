@@ -18,18 +18,17 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import astype, call, multiply, negative, real
-from magmath.ops.factor import (
+from magmath.ops.lapack import (
     check_matrix,
     check_system,
     check_type,
     columns_axes,
     count,
     lapack,
-    lu,
-    lu_solve,
     stacked_axes,
 )
 from magmath.ops.leaves import constant
+from magmath.ops.lu import lu, lu_solve
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.matrices import diagonal, identity, rows
 from magmath.ops.reductions import BY_NAME, sum_

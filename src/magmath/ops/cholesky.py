@@ -1,0 +1,74 @@
+"""The Cholesky factorisation, A = L·Lᴴ.
+
+Gradients follow Giles (2008), "Collected matrix derivative results for forward and reverse mode
+algorithmic differentiation"; cotangents are those of x, not of its conjugate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.graph import Collective, Node, Operation, Shape, Workspace, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Layout, Mesh
+from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
+from magmath.ops.contraction import matmul
+from magmath.ops.elementwise import conj, multiply, subtract
+from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
+from magmath.ops.leaves import constant
+from magmath.ops.matrices import adjoint, by_lower, diagonal_part, triangle
+from magmath.ops.triangular import solve_adjoint
+
+
+def _cholesky_infer(a: Node) -> tuple[Shape, DType]:
+    check_type("cholesky", a)
+    check_matrix("cholesky", a, square=True)
+    return a.shape, a.dtype
+
+
+def _cholesky_vjp(node: Node, g: Node) -> Gradients:
+    """L⁻ᴴ·P·L⁻¹ with P the lower triangle of LᴴL̄, its diagonal halved; by the lower triangle, which
+    alone is read."""
+    g = triangle(conj(g), lower=True)
+    product = matmul(adjoint(node), g)
+    half = constant(0.5, node.dtype)
+    p = subtract(triangle(product, lower=True), multiply(diagonal_part(product), half))
+    left = solve_adjoint(node, p, lower=True)
+    return (conj(by_lower(adjoint(solve_adjoint(node, adjoint(left), lower=True)))),)
+
+
+def _cholesky_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    """Rows are dealt."""
+    if node.ndim != 2 or not node.size:
+        return None
+    layout = dealt(node.shape, mesh, 0)
+    return (layout,), layout
+
+
+CHOLESKY = Operation(  # a = L·Lᴴ, of the lower triangle of a
+    name="cholesky",
+    infer=_cholesky_infer,
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_cholesky_vjp,
+    kernel=lapack("cholesky"),
+    native=None,
+    reference=np.linalg.cholesky,
+    flops=lambda node: count(node) * node.shape[-1] ** 3 / 3,
+    lapack=True,
+    collective=Collective(
+        layouts=_cholesky_layouts,
+        kernel=collective_kernel("together", "cholesky"),
+        workspace=lambda node, workers: Workspace(panel_bytes(node.shape, node, workers)),
+        traffic=lambda node, workers: panel_traffic(node.shape, node, workers, 0.5),
+    ),
+)
+
+
+def cholesky(a: Node) -> Node:
+    """L, lower triangular, with a = L·Lᴴ."""
+    return apply(CHOLESKY, a)
+
+
+OPERATIONS = {CHOLESKY.name: CHOLESKY}

@@ -1,0 +1,199 @@
+"""The LU factorisation, A·P = L·U, and the solution of systems by it.
+
+Gradients follow Giles (2008), "Collected matrix derivative results for forward and reverse mode
+algorithmic differentiation"; cotangents are those of x, not of its conjugate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, int64
+from magmath.core.panels import SORTED_COLUMNS, panel_rows, rounded
+from magmath.errors import ShapeError
+from magmath.graph import Collective, Node, Operation, Shape, Workspace, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Layout, Mesh
+from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
+from magmath.ops.contraction import matmul
+from magmath.ops.creation import iota
+from magmath.ops.elementwise import add, astype, call, subtract
+from magmath.ops.lapack import (
+    check_matrix,
+    check_type,
+    columns_axes,
+    count,
+    elimination_flops,
+    lapack,
+    stacked_axes,
+)
+from magmath.ops.manipulation import CONCAT, transpose
+from magmath.ops.matrices import columns, identity, rows, triangle
+from magmath.ops.triangular import columns_layouts, solve_triangular
+
+
+def _lu_infer(a: Node) -> tuple[Shape, DType]:
+    check_type("lu", a)
+    check_matrix("lu", a)
+    return (*a.shape[:-2], a.shape[-2] + 1, a.shape[-1]), a.dtype
+
+
+def lu_parts(packed: Node) -> tuple[Node, Node, Node]:
+    """The permutation P as a matrix, L and U, with a·P = L·U."""
+    m, n = packed.shape[-2] - 1, packed.shape[-1]
+    k = min(m, n)
+    order = rows(packed, 0, 1)
+    factors = rows(packed, 1, m + 1)
+    low = triangle(columns(factors, 0, k), lower=True)
+    high = add(triangle(rows(factors, 0, k), lower=False, strict=True), identity(k, n, factors))
+    return permutation_matrix(order), low, high
+
+
+def permutation_matrix(order: Node) -> Node:
+    """P of the type of `order`, (…, 1, n), with (a·P)[:, j] = a[:, order[j]]."""
+    n = order.shape[-1]
+    counted = astype(iota((n, 1), 0, int64), order.dtype)
+    return astype(call("equal", counted, order), order.dtype)
+
+
+def _lu_vjp(node: Node, g: Node) -> Gradients:
+    """A·P = L·U, with U's diagonal of ones. Where A is square: Ā·P = L⁻ᵀ·M·U⁻ᵀ with M the lower
+    triangle of LᵀL̄ and the strictly upper one of Ū·Uᵀ; what is beyond the square depends on it by a
+    triangular system."""
+    m, n = node.shape[-2] - 1, node.shape[-1]
+    k = min(m, n)
+    p, low, high = lu_parts(node)
+    factors, cotangent = rows(node, 1, m + 1), rows(g, 1, m + 1)
+    square = columns(rows(factors, 0, k), 0, k)
+    by_low = triangle(columns(rows(cotangent, 0, k), 0, k), lower=True)
+    by_high = triangle(columns(rows(cotangent, 0, k), 0, k), lower=False, strict=True)
+    low1, high1 = rows(low, 0, k), columns(high, 0, k)
+    beyond = None
+    if n > k:  # U₂ = L⁻¹·A₂
+        u2, g2 = columns(high, k, n), columns(cotangent, k, n)
+        beyond = solve_triangular(square, g2, lower=True, transpose=True)
+        by_low = subtract(by_low, matmul(beyond, transpose(u2)))
+    if m > k:  # L₂ = A₂·U⁻¹
+        l2, g2 = rows(low, k, m), rows(cotangent, k, m)
+        beyond = transpose(solve_triangular(square, transpose(g2), lower=False, unit=True))
+        by_high = subtract(by_high, matmul(transpose(l2), beyond))
+    middle = add(
+        triangle(matmul(transpose(low1), by_low), lower=True),
+        triangle(matmul(by_high, transpose(high1)), lower=False, strict=True),
+    )
+    left = solve_triangular(square, middle, lower=True, transpose=True)
+    by_square = transpose(solve_triangular(square, transpose(left), lower=False, unit=True))
+    axis = node.ndim - 1 if n > k else node.ndim - 2
+    by_ap = by_square if beyond is None else apply(CONCAT, by_square, beyond, axis=axis)
+    return (matmul(by_ap, transpose(p)),)
+
+
+def _lu_reference(a: Any) -> Any:
+    from scipy.linalg import lu_factor
+
+    a = np.asarray(a)
+    packed = np.empty((*a.shape[:-2], a.shape[-2] + 1, a.shape[-1]), a.dtype)
+    for index in np.ndindex(*a.shape[:-2]):
+        factors, pivots = lu_factor(a[index].T) if a[index].size else (a[index].T, ())
+        order = np.arange(a.shape[-1])
+        for i, j in enumerate(pivots):
+            order[[i, j]] = order[[j, i]]
+        packed[index] = np.concatenate([order[None], factors.T])
+    return packed
+
+
+def _lu_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    """Rows are dealt; the order of the columns goes with the first of them."""
+    (a,) = node.inputs
+    if a.ndim != 2 or not a.size:
+        return None
+    return (dealt(a.shape, mesh, 0),), dealt(node.shape, mesh, 0, before=1)
+
+
+def _lu_workspace(node: Node, workers: int) -> Workspace:
+    """A panel with its pivots."""
+    shape = node.inputs[0].shape
+    pivots = rounded(4 * panel_rows(shape[0], workers))
+    return Workspace(pivots + panel_bytes(shape, node, workers))
+
+
+LU = Operation(  # a·P = L·U; partial pivoting by columns, so that nothing is transposed
+    name="lu",
+    infer=_lu_infer,
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_lu_vjp,
+    kernel=lapack("lu"),
+    native=None,
+    reference=_lu_reference,
+    flops=lambda node: count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
+    lapack=True,
+    collective=Collective(
+        layouts=_lu_layouts,
+        kernel=collective_kernel("together", "lu"),
+        workspace=_lu_workspace,
+        traffic=lambda node, w: panel_traffic(node.inputs[0].shape, node, w, 0.5),
+    ),
+)
+
+
+def lu(a: Node) -> Node:
+    """The order of the columns over L\\U, (…, m + 1, n): a[:, order] = L·U."""
+    return apply(LU, a)
+
+
+def _lu_solve_infer(factors: Node, b: Node, *, transpose: bool) -> tuple[Shape, DType]:
+    n = factors.shape[-1]
+    if factors.shape[:-1] != (*b.shape[:-2], n + 1) or b.shape[-2] != n:
+        raise ShapeError(f"lu_solve: operands {factors} and {b} do not fit")
+    return b.shape, b.dtype
+
+
+def _lu_solve_reference(factors: Any, b: Any, *, transpose: bool) -> Any:
+    order, packed = factors[..., 0, :].real.astype(int), factors[..., 1:, :]
+    eye = np.eye(packed.shape[-1], dtype=packed.dtype)
+    a = np.tril(packed) @ (np.triu(packed, 1) + eye)
+    a = np.take_along_axis(a, np.argsort(order)[..., None, :] + 0 * a.real.astype(int), -1)
+    return np.linalg.solve(np.swapaxes(a, -1, -2) if transpose else a, b)
+
+
+def _lu_solve_vjp(node: Node, g: Node) -> Gradients:
+    raise AssertionError("lu_solve is made by the passes, after gradients")
+
+
+def _lu_solve_workspace(node: Node, workers: int) -> Workspace:
+    """A panel, or the order of the columns; some columns of the solution while they are put in
+    order."""
+    n = node.shape[0]
+    panel = max(panel_bytes((n, n), node, workers), n * node.dtype.itemsize)
+    return Workspace(panel, n * SORTED_COLUMNS * node.dtype.itemsize)
+
+
+LU_SOLVE = Operation(
+    name="lu_solve",
+    infer=_lu_solve_infer,
+    axes=columns_axes,
+    reduction=None,
+    vjp=_lu_solve_vjp,
+    kernel=lapack("lu_solve", "transpose"),
+    native=None,
+    reference=_lu_solve_reference,
+    flops=lambda node: 2.0 * node.size * node.shape[-2],
+    lapack=True,
+    collective=Collective(
+        layouts=columns_layouts(1),
+        kernel=collective_kernel("sweeps", "lu_solve", "transpose", before=1),
+        workspace=_lu_solve_workspace,
+        traffic=lambda node, w: panel_traffic((node.shape[0],) * 2, node, w, 1.0),
+    ),
+)
+
+
+def lu_solve(factors: Node, b: Node, *, transpose: bool = False) -> Node:
+    """a⁻¹·b or a⁻ᵀ·b, from what `lu` made of a."""
+    return apply(LU_SOLVE, factors, b, transpose=transpose)
+
+
+OPERATIONS = {operation.name: operation for operation in (LU, LU_SOLVE)}
