@@ -259,7 +259,7 @@ def test_many_runs_without_waiting_are_held_back() -> None:
     array = put_ones(pool)
     for _ in range(600):
         array = pool.run(program, [array]).outputs[0]
-        assert len(pool._pending) <= 256
+        assert len(pool._dispatcher._pending) <= 256
     assert torch.equal(pool.get(array), torch.full((6,), 601.0))
     pool.close()
 

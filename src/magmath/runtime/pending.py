@@ -14,7 +14,7 @@ from magmath.runtime.tiles import Frame
 
 if TYPE_CHECKING:
     from magmath.program.instructions import Program
-    from magmath.runtime.pool import Pool
+    from magmath.runtime.dispatch import Dispatcher
 
 Report = Callable[[int, list[float]], None]
 """Takes the steps that a run has done, and the scalars emitted since the last report."""
@@ -24,8 +24,8 @@ class Run:
     """A run under way or done. `outputs`: the numbers of the arrays that it makes."""
 
     __slots__ = (
+        "_dispatcher",
         "_emitted",
-        "_pool",
         "beside",
         "error",
         "outputs",
@@ -38,7 +38,7 @@ class Run:
 
     def __init__(
         self,
-        pool: Pool,
+        dispatcher: Dispatcher,
         outputs: list[int],
         steps: int,
         progress: Report | None,
@@ -57,7 +57,7 @@ class Run:
         """Whether it may be under way beside later runs; `values` waits for its beginning only."""
         self.timings: dict[int, tuple[list[float], int]] = {}
         """Of a timed run, by worker: the seconds of each instruction, and bytes of memory."""
-        self._pool = pool
+        self._dispatcher = dispatcher
         self._emitted: list[float] = []
 
     def values(self) -> list[float]:
@@ -68,7 +68,7 @@ class Run:
         """
         try:
             if self.pending is not None:
-                self._pool.wait(self.pending)
+                self._dispatcher.wait(self.pending)
         except InterruptedError:
             if self.error is None:
                 raise

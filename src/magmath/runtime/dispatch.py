@@ -1,0 +1,354 @@
+"""Commands to the workers: sent without waiting, each with a ticket, and answered some time later.
+
+What went wrong in a command that nobody waited for is raised by the next call that waits. Whether
+the workers can go on after a failure, or are told to end, is decided here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from itertools import count
+from typing import Final, NoReturn
+
+from magmath.errors import MagmathError, WorkerLost
+from magmath.graph import Node
+from magmath.memory.stored import Stored
+from magmath.runtime import messages
+from magmath.runtime.failures import rebuild
+from magmath.runtime.interrupts import Interrupts
+from magmath.runtime.messages import Command, Failure, Number, Reply
+from magmath.runtime.pending import Pending, Run
+from magmath.runtime.tiles import Frame
+from magmath.runtime.transport.base import Payload, Transport
+
+logger = logging.getLogger(__name__)
+
+MAX_PENDING: Final = 256
+"""Commands under way, not yet answered, before the next one waits."""
+MAX_PENDING_BYTES: Final = 256 << 20
+GRACE: Final = 2.0
+"""Seconds in which, after a worker has failed, the others must have failed alike."""
+INTERRUPT_TIME: Final = 5.0
+"""Seconds that a running program gets to stop after Ctrl-C."""
+_TURN: Final = 0.1
+_OPEN: Final = nullcontext()
+
+_EXPECTED: Final[dict[type, tuple[type, ...]]] = {
+    messages.Put: (messages.Done,),
+    messages.Get: (messages.Tile,),
+    messages.Read: (messages.Done,),
+    messages.Write: (messages.Done,),
+    messages.Define: (messages.Done,),
+    messages.Run: (messages.Done, messages.Values),
+    messages.Stats: (messages.Counters,),
+}
+
+Answered = (
+    messages.Put | messages.Get | messages.Alone | messages.Define | messages.Run | messages.Stats
+)
+
+
+class Dispatcher:
+    """Reaches the workers through `transport`, which this starts.
+
+    hellos      what the workers said of themselves when they were ready
+    direct      true if the one worker lives in this process, where `run` and `compute` reach it
+    failed      told of the outputs of a run that has failed on a worker, and of the failure
+    ended       told when the workers have ended
+    lock        held while the workers are spoken to
+
+    Any thread may call; calls take turns.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        failed: Callable[[Sequence[int], Failure], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self.direct = transport.direct
+        self._transport = transport
+        self._report_failed = failed
+        self._report_ended = ended
+        self.lock = threading.RLock()
+        self._interrupts = Interrupts()
+        self._tickets = count(1)
+        self._released: deque[int] = deque()
+        self._pending: dict[int, Pending] = {}
+        self._pending_bytes = 0
+        self._failing: list[Pending] = []
+        self._failing_since = 0.0
+        self._ended: Exception | None = None
+        self.hellos = transport.start(self._deliver)
+        self._all = range(transport.size)
+        self._owner = os.getpid()
+        atexit.register(self.close)
+
+    def check_open(self) -> None:
+        """Raise WorkerLost, saying why, once the workers have ended."""
+        if self._ended is not None:
+            raise WorkerLost(str(self._ended)) from self._ended
+
+    def ticket(self) -> int:
+        """The number of the next command that will be answered."""
+        return next(self._tickets)
+
+    def submit(
+        self,
+        command: Answered,
+        ranks: Sequence[int] | None = None,
+        payloads: Sequence[Payload] = (),
+        *,
+        nbytes: int = 0,
+        run: Run | None = None,
+    ) -> Pending:
+        """Send a command that will be answered, to all workers or to some.
+
+        Waits only where too many are under way.
+        """
+        ranks = self._all if ranks is None else ranks
+        expected = _EXPECTED[type(command)]
+        alone = isinstance(command, messages.Alone)
+        pending = Pending(command.ticket, ranks, expected, set(ranks), nbytes, run, alone)
+        if run is not None:
+            run.pending = pending
+        at_once = self.direct and run is None  # Ctrl-C may come at any point
+        with self.lock:
+            with _OPEN if at_once else self._interrupts:
+                self._pending[pending.ticket] = pending
+                self._pending_bytes += nbytes
+                try:
+                    self._send(command, ranks, payloads)
+                except BaseException:
+                    self._settle(pending)
+                    raise
+            if not self.direct:
+                self._interrupts.deliver()
+                while len(self._pending) > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
+                    self.wait(next(iter(self._pending.values())))
+        return pending
+
+    def ask(self, command: Answered, ranks: Sequence[int] | None = None) -> Pending:
+        """Send a command and wait for its answers."""
+        with self.lock:
+            pending = self.submit(command, ranks)
+            self.wait(pending)
+        return pending
+
+    def tell(self, command: Command) -> None:
+        """Send all workers a command that they do not answer."""
+        with self.lock, self._interrupts:
+            self._send(command, self._all)
+
+    def release(self, array: int) -> None:
+        """Have an array dropped: sent with the next command. Finalisers may call."""
+        if self._ended is None:
+            self._released.append(array)
+
+    def run(
+        self,
+        program: int,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        parameters: Sequence[Number],
+    ) -> list[float]:
+        """One step of a program on the worker of this process; the scalars that it emits."""
+        with self.lock:
+            released = self._take_released() if self._released else ()
+            return self._transport.run(program, inputs, outputs, parameters, released)
+
+    def compute(
+        self,
+        order: Sequence[Node],
+        wanted: Sequence[Node],
+        array_of: Callable[[Node], int],
+        outputs: Sequence[int],
+    ) -> list[Stored]:
+        """Compute nodes on the worker of this process; see `Pool.compute`."""
+        with self.lock:
+            self.check_open()
+            released = self._take_released() if self._released else ()
+            return self._transport.compute(order, wanted, array_of, outputs, released)
+
+    def wait(self, pending: Pending) -> None:
+        """Wait until this command and every earlier one has been answered by all of its workers.
+
+        Raises what went wrong in any of them. On Ctrl-C, stops what runs and raises
+        KeyboardInterrupt; a second Ctrl-C meanwhile ends the pool.
+        """
+        if self.direct:  # it has been answered, or has raised
+            self._deliver_interrupt()
+            return
+        with self.lock, self._interrupts:
+            while self._failing or self._waits_for(pending):
+                self._raise_failure()
+                self._deliver_interrupt()
+                self._pump()
+        self._deliver_interrupt()
+        if pending.failures:
+            raise rebuild(pending.failures[0])
+
+    def close(self) -> None:
+        """End the workers, in good order if they can be; nothing of them stays behind."""
+        if os.getpid() != self._owner:  # a fork of the controller
+            return
+        with self.lock, self._interrupts:
+            if self._ended is None:
+                if self._pending:
+                    with suppress(MagmathError):
+                        self._send(messages.Interrupt(self.ticket()), [0])
+                self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
+
+    # Sending.
+
+    def _send(
+        self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
+    ) -> None:
+        self.check_open()
+        try:
+            if self._released:
+                self._transport.send(messages.Free(self._take_released()), self._all)
+            self._transport.send(command, ranks, payloads)
+        except WorkerLost as lost:
+            self._lose(lost)
+
+    def _take_released(self) -> list[int]:
+        arrays, released = [], self._released
+        while released:  # a finaliser may add to it at any moment
+            arrays.append(released.popleft())
+        return arrays
+
+    # Receiving.
+
+    def _pump(self) -> None:
+        self.check_open()
+        try:
+            self._transport.pump(_TURN)
+        except WorkerLost as lost:
+            self._lose(lost)
+
+    def _deliver(self, rank: int, reply: Reply, frame: Frame | None) -> bool:
+        """Take a worker's reply; true where a run in this process should stop."""
+        ticket = getattr(reply, "ticket", 0)
+        pending = self._pending.get(ticket)
+        if pending is None or rank not in pending.waiting:
+            if isinstance(reply, Failure) and ticket == 0:
+                lost = WorkerLost(f"worker {rank} failed: {reply.message}; start a new pool")
+                lost.add_note(reply.traceback)
+                raise lost
+            logger.warning("dropped %s of worker %d: nothing waits for it", type(reply), rank)
+            return False
+        if isinstance(reply, messages.Progress):
+            return self._report(pending.run, reply)
+        pending.take(rank, reply, frame)
+        if isinstance(reply, Failure) and pending.run is not None:
+            self._report_failed(pending.run.outputs, reply)
+        if isinstance(reply, Failure) and not reply.secondary and pending not in self._failing:
+            self._failing.append(pending)
+            self._failing_since = time.monotonic()
+        if not pending.waiting:
+            self._settle(pending)
+        return False
+
+    def _report(self, run: Run | None, reply: messages.Progress) -> bool:
+        if run is None:
+            return False
+        if run.progress is not None and run.error is None:
+            try:
+                run.progress(reply.steps, reply.values)
+            except BaseException as error:
+                run.error = error
+                self._send(messages.Interrupt(reply.ticket), [0])
+        return run.error is not None or self._interrupts.count > 0
+
+    def _settle(self, pending: Pending) -> None:
+        """Nothing more is expected of this command."""
+        if self._pending.pop(pending.ticket, None) is not None:
+            self._pending_bytes -= pending.nbytes
+
+    def _waits_for(self, pending: Pending) -> bool:
+        """Whether this command, or one that was sent before it, has not been answered."""
+        return bool(pending.waiting) or next(iter(self._pending), pending.ticket) < pending.ticket
+
+    # When something goes wrong.
+
+    def _raise_failure(self) -> None:
+        """Raise the first failure, once it is known whether the workers are in step.
+
+        They are if those that failed went on to the end of the command, or if all failed alike, so
+        that none went further than another: then the pool goes on. Else some may wait for ever for
+        those that failed, and the pool is closed.
+        """
+        if not self._failing:
+            return
+        first = self._failing[0]
+        primary = [failure for failure in first.failures if not failure.secondary]
+        error = rebuild(min(primary, key=lambda failure: failure.rank))
+        goes_on = first.alone or first.in_step
+        if goes_on or first.failed_alike:
+            if first.waiting:
+                return
+            del self._failing[0]
+            if not goes_on:
+                self._send(messages.Resume(), self._all)
+            raise error
+        if not first.waiting or time.monotonic() > self._failing_since + GRACE:
+            error.add_note(
+                "The workers did not all fail alike: the pool is closed, start a new one."
+            )
+            self._end(
+                WorkerLost(
+                    f"the pool was closed because a worker failed: {error}; start a new one"
+                ),
+                force=True,
+            )
+            raise error
+
+    def _deliver_interrupt(self) -> None:
+        """Raise a held Ctrl-C, once what runs has stopped."""
+        try:
+            self._interrupts.deliver()
+        except BaseException:
+            # The interrupt is what the caller hears of, whatever else goes wrong.
+            with self.lock, self._interrupts, suppress(Exception):
+                self._stop_runs()
+            self._interrupts.count = 0
+            raise
+
+    def _stop_runs(self) -> None:
+        """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool."""
+        if self._pending:
+            self._send(messages.Interrupt(max(self._pending)), self._all)
+        deadline = time.monotonic() + INTERRUPT_TIME
+        while self._pending and time.monotonic() < deadline:
+            if self._interrupts.count:
+                closed = WorkerLost("the pool was closed by a second Ctrl-C; start a new one")
+                self._end(closed, force=True)
+                return
+            self._pump()
+
+    def _lose(self, lost: WorkerLost) -> NoReturn:
+        """Close the pool, and raise why: an exception of the lost worker if it left one."""
+        self._end(lost, force=True)
+        primary = [f for pending in self._failing for f in pending.failures if not f.secondary]
+        if primary:
+            error = rebuild(primary[0])
+            error.add_note(str(lost))
+            raise error from None
+        raise lost
+
+    def _end(self, reason: WorkerLost, *, force: bool) -> None:
+        self._ended = reason
+        atexit.unregister(self.close)
+        self._transport.close(force=force)
+        self._pending.clear()
+        self._released.clear()
+        self._report_ended()
