@@ -16,13 +16,15 @@ from typing import Final
 import zmq
 
 from magmath.comm import Communicator
+from magmath.runtime.device import HOST
+from magmath.runtime.executable import Bind, bind_program
 from magmath.runtime.failures import describe
 from magmath.runtime.health import end_when_stuck, end_with_controller
 from magmath.runtime.messages import Reply, encode
 from magmath.runtime.service import Port, Service
 from magmath.runtime.tiles import Frame, frame_bytes
 from magmath.runtime.transport.base import WorkerOptions
-from magmath.runtime.worker import HOST, Bind, Worker, bind_program
+from magmath.runtime.worker import Worker
 
 SECRET_VARIABLE: Final = "MAGMATH_POOL_SECRET"
 """Carries the pool's keys to the workers; a launcher's command must pass the environment on."""

@@ -14,10 +14,11 @@ from magmath.comm.local import LocalGroup
 from magmath.graph import Node
 from magmath.kernels.threads import set_threads
 from magmath.memory.stored import Stored
+from magmath.runtime.executable import Bind, bind_program
 from magmath.runtime.failures import note_line
 from magmath.runtime.messages import Command, Hello, Interrupt, Long, Number, Progress
 from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions
-from magmath.runtime.worker import Bind, Worker, bind_program
+from magmath.runtime.worker import Worker
 
 
 class InlineTransport(Transport):

@@ -17,12 +17,14 @@ import torch
 from magmath.comm.base import Communicator
 from magmath.comm.local import LocalGroup
 from magmath.kernels.threads import set_threads
+from magmath.runtime.device import HOST
+from magmath.runtime.executable import Bind, bind_program
 from magmath.runtime.failures import describe, rebuild
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
 from magmath.runtime.service import Port, Service
 from magmath.runtime.tiles import Frame, frame_bytes
 from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions, frames_of
-from magmath.runtime.worker import HOST, Bind, Worker, bind_program
+from magmath.runtime.worker import Worker
 
 _JOIN_TIME = 5.0
 _Mail = tuple[int, list[bytes]]

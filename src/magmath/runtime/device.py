@@ -1,0 +1,44 @@
+"""Where this process computes: its host, and the device that it takes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final
+
+import torch
+
+from magmath.errors import DeviceError
+
+HOST: Final = socket.gethostname()
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this process: "auto" takes a GPU where there is one, each worker its own.
+
+    Raises DeviceError where the machine has no such device.
+    """
+    gpus = torch.cuda.device_count() if name != "cpu" else 0
+    if name == "cpu" or (name == "auto" and not gpus):
+        return torch.device("cpu")
+    try:
+        device = torch.device("cuda" if name == "auto" else name)
+    except RuntimeError as error:
+        raise DeviceError(f'device must be "auto", "cpu" or "cuda", not {name!r}') from error
+    if device.type != "cuda":
+        raise DeviceError(f'device must be "auto", "cpu" or "cuda", not {name!r}')
+    index = _local_rank() % max(gpus, 1) if device.index is None else device.index
+    if index >= gpus:
+        raise DeviceError(
+            f"device {name!r} was asked for, this machine ({HOST}) has "
+            f'{gpus or "no"} CUDA device{"" if gpus == 1 else "s"}; use device="cpu"'
+        )
+    return torch.device("cuda", index)
+
+
+def _local_rank() -> int:
+    """The number of this process among those of its host, as launchers tell it."""
+    for variable in ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        if variable in os.environ:
+            return int(os.environ[variable])
+    return 0
