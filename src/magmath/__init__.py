@@ -14,7 +14,9 @@ __array_api_version__ = "2025.12"
 
 # Where each public name is: modules load when a name of theirs is first used.
 _NAMES = {
-    "magmath.array.array": "Array Variable evaluate",
+    "magmath.array.array": "Array",
+    "magmath.array.handle": "evaluate",
+    "magmath.array.variable": "Variable",
     "magmath.array.session": "init pool shutdown",
     "magmath.array.loop": "fori_loop",
     "magmath.array.transform": "compile grad",
@@ -86,7 +88,9 @@ if TYPE_CHECKING:
         log_softmax as log_softmax, relu as relu, sigmoid as sigmoid, softmax as softmax,
         stop_gradient as stop_gradient,
     )  # fmt: skip
-    from magmath.array.array import Array as Array, Variable as Variable, evaluate as evaluate
+    from magmath.array.array import Array as Array
+    from magmath.array.handle import evaluate as evaluate
+    from magmath.array.variable import Variable as Variable
     from magmath.array.creation import (
         arange as arange, asarray as asarray, constant as constant, empty as empty,
         empty_like as empty_like, eye as eye, full as full, full_like as full_like,

@@ -13,8 +13,8 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.array import session
-from magmath.array.array import MOST_PENDING
 from magmath.array.engine import AT_ONCE_BYTES, Engine
+from magmath.array.handle import MOST_PENDING
 from magmath.errors import MagmathError, MemoryLimitError
 from magmath.runtime import Pool
 

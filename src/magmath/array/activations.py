@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
 from magmath.array.elementwise import divide, exp, log, subtract
+from magmath.array.lines import user_line
 from magmath.array.statistics import max, sum
 from magmath.graph import apply
 from magmath.ops import elementwise as e

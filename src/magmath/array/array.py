@@ -6,27 +6,25 @@ when it is needed: by printing, conversion, a truth test, or `evaluate`.
 
 from __future__ import annotations
 
-import operator
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from magmath.array import printing, session
-from magmath.array.engine import Cell, Data, data_of, untold
+from magmath.array.engine import data_of
+from magmath.array.handle import Handle, evaluate
+from magmath.array.lines import user_line
 from magmath.array.operators import Operators
-from magmath.array.reuse import UNNAMED, is_own
-from magmath.core.dtypes import NUMBERS, WIDEST, DType, common_dtype, float32
+from magmath.array.reuse import UNNAMED
+from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32
 from magmath.core.numpy_names import hint
-from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, LayoutError, ShapeError
 from magmath.graph import Node, Shape, apply
-from magmath.graph.node import LET_GO, NO_ATTRIBUTES, Line
+from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
@@ -38,42 +36,17 @@ if TYPE_CHECKING:
 
 Number = bool | int | float | complex
 Operand: TypeAlias = "Array | Number | np.ndarray[Any, Any] | np.generic"
-MOST_PENDING = 2000
-"""Operations in a row that may wait to be computed."""
-_OWN_FILES: set[str] = set()
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def user_line(inside: int = 1) -> Line:
-    """The innermost line outside magmath: where the user wrote the operation. The caller knows that
-    `inside` frames are magmath's, itself included."""
-    frame: FrameType | None = sys._getframe(inside)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file not in _OWN_FILES:
-            if not file.startswith(_HERE):
-                return file, frame.f_lineno
-            _OWN_FILES.add(file)
-        frame = frame.f_back
-    return None
-
-
-class Array(Operators):
+class Array(Handle, Operators):
     """An n-dimensional array, divided over the workers as its layout says.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`.
     Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
     """
 
-    __slots__ = ("_leaf", "_node", "_stamp")
+    __slots__ = ()
     __array_priority__ = 1000
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._leaf: Node | None = node if node.operation is leaves.INPUT else None
-        self._stamp: tuple[int, ...] = ()
-        if node.depth > MOST_PENDING:
-            self._settle()
 
     if not TYPE_CHECKING:  # to type checkers any name would pass
 
@@ -85,37 +58,6 @@ class Array(Operators):
             where = f"; write mm.{name}(x)" if known else hint(name)
             raise AttributeError(f"'Array' object has no attribute {name!r}{where}")
 
-    def _settle(self) -> None:
-        """Compute what has become a long expression, so that a loop that asks for no value takes
-        no more and more memory. `grad` knows that what lies behind it has been let go."""
-        if not self._node.variables and not session.engine().tracing:
-            self.evaluated().depth = LET_GO
-
-    @property
-    def node(self) -> Node:
-        """The node this is a handle on."""
-        return self._node
-
-    @property
-    def shape(self) -> Shape:
-        """The extent of each dimension."""
-        return self._node.shape
-
-    @property
-    def dtype(self) -> DType:
-        """The element type."""
-        return self._node.dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self._node.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return size_of(self._node.shape)
-
     @property
     def layout(self) -> Layout:
         """How the array is divided over the workers; evaluates it first."""
@@ -126,33 +68,7 @@ class Array(Operators):
         """The kind of device that the workers compute on."""
         return session.engine().pool.topology.device
 
-    # evaluation -----------------------------------------------------------------------------
-
-    def evaluated(self) -> Node:
-        """The input leaf that holds this array's value, computed if it is not known."""
-        if self._leaf is not self._node:  # which they are once there is nothing more to compute
-            evaluate(self)
-        assert self._leaf is not None
-        return self._leaf
-
-    def is_known(self) -> bool:
-        """True if the value is there and no variable has changed since."""
-        return self._leaf is not None and self._stamp == self._versions()
-
-    def _versions(self) -> tuple[int, ...]:
-        node = self._node
-        variables = (node,) if node.name == "variable" else node.variables
-        return tuple(sorted(v.value.version for v in variables)) if variables else ()
-
-    def set_known(self, leaf: Node) -> None:
-        """Take `leaf` as this array's value; without variables, forget how it was made."""
-        self._leaf = leaf
-        if self._node.variables or self._node.name == "variable":
-            self._stamp = self._versions()
-        else:
-            if not self._node.is_leaf:
-                self._node.value = leaf  # pending expressions that read this node find it
-            self._node = leaf
+    # values ---------------------------------------------------------------------------------
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A NumPy copy of the whole array (bfloat16 becomes float32)."""
@@ -347,6 +263,10 @@ class Array(Operators):
     def __rmatmul__(self, other: Any) -> Array:
         return as_array("matmul", other) @ self if isinstance(other, np.ndarray) else NotImplemented
 
+    def _kind(self) -> DType | type:
+        """What counts for the type of a result: an element type, or a class of Python's numbers."""
+        return self.dtype
+
     def _unary(self, operation: str) -> Array:
         return unary(operation, self)
 
@@ -374,53 +294,15 @@ class Array(Operators):
         return self
 
 
-class Variable(Array):
-    """A named array that optimizers change; expressions of it use its value when they run."""
-
-    __slots__ = ("_cell",)
-
-    def __init__(self, name: str, data: Data) -> None:
-        self._cell = Cell(name, data)
-        super().__init__(leaves.variable_leaf(data.shape, data.dtype, data.layout, self._cell))
-
-    @property
-    def name(self) -> str:
-        """The name it was given."""
-        return self._cell.name
-
-    @property
-    def cell(self) -> Cell:
-        """Where the current value is kept."""
-        return self._cell
-
-    def set(self, value: Any) -> None:
-        """Give it another value, of the same shape; the type is converted."""
-        from magmath.array.creation import asarray
-
-        shape = tuple(np.shape(value)) if not hasattr(value, "shape") else tuple(value.shape)
-        if shape != self.shape:
-            raise ShapeError(f"set: variable {self.name} has shape {self.shape}, not {shape}")
-        array = asarray(value, dtype=self.dtype, layout=self.node.layout)
-        self._cell.set(data_of(copy_of(array, self.node.layout).evaluated()))
-
-    def _updated(self, result: Array) -> Array:
-        if is_own(result) and result.shape == self.shape:  # its value need not be copied
-            made = Array(e.astype(result.node, self.dtype))
-            self._cell.set(data_of(_laid(made, self.node.layout).evaluated()))
-        else:
-            self.set(result)
-        return self
-
-
 # building expressions ---------------------------------------------------------------------------
 
 
 def copy_of(array: Array, layout: Layout | None = None) -> Array:
     """A new array with the same values, sharing nothing; in `layout` if one is given."""
-    return _laid(Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout)
+    return laid(Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout)
 
 
-def _laid(array: Array, layout: Layout | None) -> Array:
+def laid(array: Array, layout: Layout | None) -> Array:
     """An expression in a layout, if one is given and there is a choice."""
     if layout is None or layout.is_alone:
         return array
@@ -455,12 +337,12 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
             kind = value._node.dtype
         elif kind not in _NUMBER_CLASSES:
             value = value if is_number(value) else as_array(operation, value)
-            kind = _kind(value)
+            kind = value._kind() if isinstance(value, Array) else type(value)
         given.append(value)
         kinds.append(kind)
     dtype = _operand_type(operation, *kinds)
     if dtype is None:
-        if not any(isinstance(value, WeakNumber) for value in values):
+        if not any(isinstance(value, Array) for value in values):
             numbers = ", ".join(map(repr, values))
             raise TypeError(f"{operation}: needs an array, was given {numbers}")
         dtype = common_dtype(*kinds)
@@ -475,13 +357,6 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _kind(value: Array | Number) -> DType | type:
-    """What counts for the type of a result: an array's element type, a number's class."""
-    if isinstance(value, WeakNumber):
-        return type(value.sample)
-    return value.dtype if isinstance(value, Array) else type(value)
-
-
 @lru_cache(maxsize=4096)
 def _operand_type(operation: str, *kinds: DType | type) -> DType | None:
     """The type in which operands of these kinds meet; None if there is no array among them."""
@@ -490,85 +365,6 @@ def _operand_type(operation: str, *kinds: DType | type) -> DType | None:
     dtype = common_dtype(*kinds)
     # the standard leaves the quotient of integers open; torch does the same
     return float32 if operation == "divide" and dtype.is_integer else dtype
-
-
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
-    "divide": operator.truediv,
-    "floor_divide": operator.floordiv,
-    "remainder": operator.mod,
-    "power": operator.pow,
-    "less": operator.lt,
-    "less_equal": operator.le,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
-    "equal": operator.eq,
-    "not_equal": operator.ne,
-    "bitwise_and": operator.and_,
-    "bitwise_or": operator.or_,
-    "bitwise_xor": operator.xor,
-    "bitwise_left_shift": operator.lshift,
-    "bitwise_right_shift": operator.rshift,
-    "bitwise_invert": operator.invert,
-    "negative": operator.neg,
-    "abs": operator.abs,
-}
-
-
-class WeakNumber(Array):
-    """A Python number that a compiled function will be given: it takes the type of the arrays it
-    meets, as the number itself does, and what Python's operators make of such numbers is one again.
-    `sample` is any number of its class."""
-
-    __slots__ = ("sample",)
-
-    def __init__(self, node: Node, sample: bool | int | float | complex) -> None:
-        self.sample = sample
-        super().__init__(node)
-
-    def __len__(self) -> int:
-        raise untold()  # asked for where a shape or axes are wanted
-
-    def __pos__(self) -> Array:
-        return WeakNumber(self.node, +self.sample)
-
-    def _unary(self, operation: str) -> Array:
-        return _of_numbers(operation, self)
-
-    def _binary(self, operation: str, other: Any) -> Array:
-        alone = isinstance(other, WeakNumber) or is_number(other)
-        return _of_numbers(operation, self, other) if alone else super()._binary(operation, other)
-
-    def _reflected(self, operation: str, other: Any) -> Array:
-        if is_number(other):
-            return _of_numbers(operation, other, self)
-        return super()._reflected(operation, other)
-
-    def _updated(self, result: Array) -> Array:
-        return result  # as with the number itself, the name gets another value
-
-
-def _of_numbers(operation: str, *values: Any) -> WeakNumber:
-    """What one of Python's operators makes of numbers some of which are not known yet.
-
-    Its class is what Python makes of numbers of their classes, which ones stand for; it is computed
-    in the widest type of that class.
-    """
-    samples = [_class_of(v.sample)(1) if isinstance(v, WeakNumber) else v for v in values]
-    sample = _OPERATORS[operation](*samples)
-    dtype = WIDEST[max(map(_class_of, [*samples, sample]), key=NUMBERS.index)]
-    nodes = [
-        e.astype(v.node, dtype) if isinstance(v, WeakNumber) else leaves.parameter(v, dtype)
-        for v in values
-    ]
-    return WeakNumber(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)
-
-
-def _class_of(number: Any) -> type:
-    """The class of Python's numbers that one belongs to."""
-    return next(base for base in NUMBERS if isinstance(number, base))
 
 
 def is_number(value: Any) -> bool:
@@ -611,21 +407,3 @@ def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
             f"more workers with mm.init(workers={max(strangers) + 1})"
         )
     return layout
-
-
-def evaluate(*arrays: Array) -> None:
-    """Compute the values of arrays together, in one program."""
-    for given in arrays:
-        if not isinstance(given, Array):
-            raise TypeError(f"evaluate: needs magmath arrays, was given {type(given).__name__}")
-    missing = [a for a in arrays if not a.is_known()]
-    if missing:
-        session.engine().forget_failed()
-    for array in missing:  # another array's node may be the same, and known by now
-        if array.node.value is not None and not array.node.is_leaf:
-            array.set_known(array.node.value)
-    missing = [a for a in missing if not a.is_known()]
-    if missing:
-        known = session.engine().evaluate([array.node for array in missing])
-        for array, leaf in zip(missing, known, strict=True):
-            array.set_known(leaf)

@@ -14,7 +14,8 @@ from string import ascii_letters
 
 import numpy as np
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
+from magmath.array.lines import user_line
 from magmath.core.dtypes import promote
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape

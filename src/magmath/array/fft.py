@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
 from magmath.array.creation import DTypeLike
+from magmath.array.lines import user_line
 from magmath.array.manipulation import roll
 from magmath.core.dtypes import DEFAULT_FLOAT, as_dtype, int64
 from magmath.core.shapes import normal_axes, normal_axis

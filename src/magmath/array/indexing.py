@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from magmath.array import session
-from magmath.array.array import Array, WeakNumber, as_array, is_number, user_line
+from magmath.array.array import Array, as_array, is_number
 from magmath.array.creation import SMALL_BYTES, asarray
 from magmath.array.keys import NEW, Cut, Key, parse
+from magmath.array.lines import user_line
 from magmath.array.manipulation import broadcast_to, expand_dims, reshape
+from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import DType, int64, promote, scalar_dtype
 from magmath.core.shapes import broadcast, normal_axis, stretches
 from magmath.errors import DTypeError, ShapeError

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
+from magmath.array.lines import user_line
 from magmath.array.norms import matrix_norm, vector_norm
 from magmath.array.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.core.dtypes import DType, as_dtype, int64, promote, real_dtype

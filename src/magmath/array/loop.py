@@ -6,10 +6,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from magmath.array import session
-from magmath.array.array import Array, WeakNumber, as_array, copy_of
+from magmath.array.array import Array, as_array, copy_of
 from magmath.array.creation import asarray
 from magmath.array.engine import Data, data_of
 from magmath.array.trees import flatten, unflatten
+from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import int64
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Graph

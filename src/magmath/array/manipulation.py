@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from magmath.array.array import Array, as_array, evaluate, user_line
+from magmath.array.array import Array, as_array
 from magmath.array.creation import normal_shape
+from magmath.array.handle import evaluate
+from magmath.array.lines import user_line
 from magmath.core.dtypes import int64, promote
 from magmath.core.shapes import broadcast, normal_axes, normal_axis
 from magmath.errors import ShapeError

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from magmath.array import session
-from magmath.array.array import Array, user_line
+from magmath.array.array import Array
 from magmath.array.engine import data_of
+from magmath.array.lines import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply
 from magmath.layout import Layout, even_cuts

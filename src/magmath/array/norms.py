@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
+from magmath.array.lines import user_line
 from magmath.core.shapes import normal_axes, reduced_shape
 from magmath.errors import DTypeError
 from magmath.graph import Node, apply

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
+from magmath.array.lines import user_line
 from magmath.array.manipulation import permute_dims
 from magmath.core.dtypes import promote
 from magmath.core.shapes import broadcast, normal_axis

@@ -11,9 +11,10 @@ import numbers
 import numpy as np
 
 from magmath.array import session
-from magmath.array.array import Array, bind_layout, user_line
+from magmath.array.array import Array, bind_layout
 from magmath.array.creation import DTypeLike, LayoutLike, normal_shape
 from magmath.array.indexing import take
+from magmath.array.lines import user_line
 from magmath.core.dtypes import DEFAULT_FLOAT, as_dtype, int64
 from magmath.core.numbers import whole_number
 from magmath.errors import DTypeError, ShapeError

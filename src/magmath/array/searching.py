@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from magmath.array.array import Array, Number, as_array, operands, user_line
+from magmath.array.array import Array, Number, as_array, operands
 from magmath.array.elementwise import not_equal
+from magmath.array.lines import user_line
 from magmath.array.masks import count
 from magmath.core.shapes import normal_axis
 from magmath.errors import OptionError, ShapeError

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from magmath.array.array import Array, Number, as_array, operands, user_line
+from magmath.array.array import Array, Number, as_array, operands
+from magmath.array.lines import user_line
 from magmath.array.masks import Counted, count
 from magmath.core.dtypes import bool_, int64
 from magmath.graph import Node, apply

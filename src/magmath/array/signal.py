@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
+from magmath.array.lines import user_line
 from magmath.core.dtypes import promote
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply

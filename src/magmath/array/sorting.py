@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
+from magmath.array.lines import user_line
 from magmath.core.shapes import normal_axis
 from magmath.graph import Operation, apply
 from magmath.ops.sorting import ARGSORT, SORT

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.array.array import Array, as_array, user_line
+from magmath.array.array import Array, as_array
 from magmath.array.creation import full
 from magmath.array.elementwise import divide, multiply, not_equal, sqrt, square, subtract
+from magmath.array.lines import user_line
 from magmath.array.manipulation import concat
 from magmath.array.types import astype
 from magmath.core.dtypes import accumulator, as_dtype

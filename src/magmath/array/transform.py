@@ -10,9 +10,10 @@ import numpy as np
 
 from magmath.array import session
 from magmath.array.again import Repeated
-from magmath.array.array import Array, WeakNumber, as_array
+from magmath.array.array import Array, as_array
 from magmath.array.engine import Data, Engine, data_of
 from magmath.array.trees import flatten, unflatten
+from magmath.array.weak import WeakNumber
 from magmath.autodiff import gradients
 from magmath.core.dtypes import WIDEST, DType
 from magmath.errors import MagmathError

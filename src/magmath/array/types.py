@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from magmath.array.array import Array, WeakNumber, as_array, is_number, user_line
+from magmath.array.array import Array, as_array, is_number
 from magmath.array.devices import check_device
+from magmath.array.lines import user_line
+from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import DType, as_dtype, common_dtype, promote, real_dtype
 from magmath.errors import DTypeError
 from magmath.graph import apply

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from magmath.array import session
-from magmath.array.array import Array, Variable
+from magmath.array.array import Array
 from magmath.array.creation import variable, zeros
 from magmath.array.engine import Compiled, Engine, Progress
+from magmath.array.variable import Variable
 from magmath.autodiff import gradients
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node

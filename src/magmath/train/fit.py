@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import magmath as mm
 from magmath.array import session
-from magmath.array.array import Array, Variable, evaluate
+from magmath.array.array import Array
 from magmath.array.creation import asarray, variable
 from magmath.array.engine import Compiled, Engine
 from magmath.array.explain import explain_program
+from magmath.array.handle import evaluate
+from magmath.array.variable import Variable
 from magmath.core.dtypes import int64
 from magmath.core.numbers import whole_number
 from magmath.errors import DataError, MagmathError, NonFiniteLoss

@@ -14,8 +14,9 @@ import numpy as np
 
 import magmath as mm
 from magmath.array import session
-from magmath.array.array import Array, Variable
+from magmath.array.array import Array
 from magmath.array.creation import asarray, variable
+from magmath.array.variable import Variable
 from magmath.core.dtypes import DEFAULT_FLOAT, DType, int64
 from magmath.errors import DataError, MagmathError, ShapeError
 from magmath.graph import Shape, apply

@@ -1,0 +1,96 @@
+"""Numbers that are not known yet: the arguments of a compiled function, the counter of a loop."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from magmath.array.array import Array, is_number
+from magmath.array.engine import untold
+from magmath.array.lines import user_line
+from magmath.core.dtypes import NUMBERS, WIDEST, DType
+from magmath.graph import Node, apply
+from magmath.ops import elementwise as e
+from magmath.ops import leaves
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "power": operator.pow,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "bitwise_left_shift": operator.lshift,
+    "bitwise_right_shift": operator.rshift,
+    "bitwise_invert": operator.invert,
+    "negative": operator.neg,
+    "abs": operator.abs,
+}
+
+
+class WeakNumber(Array):
+    """A Python number that a compiled function will be given: it takes the type of the arrays it
+    meets, as the number itself does, and what Python's operators make of such numbers is one again.
+    `sample` is any number of its class."""
+
+    __slots__ = ("sample",)
+
+    def __init__(self, node: Node, sample: bool | int | float | complex) -> None:
+        self.sample = sample
+        super().__init__(node)
+
+    def _kind(self) -> DType | type:
+        return type(self.sample)
+
+    def __len__(self) -> int:
+        raise untold()  # asked for where a shape or axes are wanted
+
+    def __pos__(self) -> Array:
+        return WeakNumber(self.node, +self.sample)
+
+    def _unary(self, operation: str) -> Array:
+        return _of_numbers(operation, self)
+
+    def _binary(self, operation: str, other: Any) -> Array:
+        alone = isinstance(other, WeakNumber) or is_number(other)
+        return _of_numbers(operation, self, other) if alone else super()._binary(operation, other)
+
+    def _reflected(self, operation: str, other: Any) -> Array:
+        if is_number(other):
+            return _of_numbers(operation, other, self)
+        return super()._reflected(operation, other)
+
+    def _updated(self, result: Array) -> Array:
+        return result  # as with the number itself, the name gets another value
+
+
+def _of_numbers(operation: str, *values: Any) -> WeakNumber:
+    """What one of Python's operators makes of numbers some of which are not known yet.
+
+    Its class is what Python makes of numbers of their classes, which ones stand for; it is computed
+    in the widest type of that class.
+    """
+    samples = [_class_of(v.sample)(1) if isinstance(v, WeakNumber) else v for v in values]
+    sample = _OPERATORS[operation](*samples)
+    dtype = WIDEST[max(map(_class_of, [*samples, sample]), key=NUMBERS.index)]
+    nodes = [
+        e.astype(v.node, dtype) if isinstance(v, WeakNumber) else leaves.parameter(v, dtype)
+        for v in values
+    ]
+    return WeakNumber(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)
+
+
+def _class_of(number: Any) -> type:
+    """The class of Python's numbers that one belongs to."""
+    return next(base for base in NUMBERS if isinstance(number, base))
