@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magmath.layout.cost import Link, price
-from magmath.layout.layout import REDUCTIONS, Layout
+from magmath.layout.layout import Layout
 from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage, plan
@@ -11,7 +11,6 @@ from magmath.layout.rule import Rule
 from magmath.layout.split import Blocks, Cyclic, Split, Windows, even_cuts
 
 __all__ = [
-    "REDUCTIONS",
     "Blocks",
     "Cyclic",
     "Layout",

@@ -17,13 +17,11 @@ from typing import Any
 
 from magmath.core.index import IndexSet, Tile, tile_shape
 from magmath.errors import LayoutError
-from magmath.layout.boxes import Box, check_tiling
+from magmath.layout.boxes import Box
+from magmath.layout.checks import check_boxes, check_extents, check_partial, check_splits
 from magmath.layout.mesh import Mesh
 from magmath.layout.rule import BoxLike, Rule
 from magmath.layout.split import Split, Windows
-
-REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
-_MOST = 2**63 - 1  # indices are int64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,21 +49,13 @@ class Layout:
     def __post_init__(self) -> None:
         if not self.partial:
             object.__setattr__(self, "partial", (None,) * self.mesh.ndim)
-        if (
-            min(self.shape, default=0) < 0
-            or max(self.shape, default=0) > _MOST
-            or self.size > _MOST
-        ):
-            raise LayoutError(
-                f"a layout needs lengths from 0 up and at most 2**63 - 1 elements, not shape "
-                f"{self.shape}"
-            )
-        _check_splits(self)
-        _check_partial(self)
+        check_extents(self)
+        check_splits(self)
+        check_partial(self)
         if self.shared and not self._is_plain:
             raise LayoutError(f"a shared array must be replicated, this layout is {self.text()}")
         if self.boxes is not None:
-            _check_boxes(self)
+            check_boxes(self)
 
     # Rules: the forms that users write, bound to a shape and a mesh later.
 
@@ -381,63 +371,6 @@ class Layout:
             if isinstance(error, LayoutError):
                 raise
             raise LayoutError(f"a malformed layout cannot be decoded: {error}") from error
-
-
-def _check_splits(layout: Layout) -> None:
-    if len(layout.splits) != layout.ndim:
-        raise LayoutError(
-            f"an array of shape {layout.shape} needs {layout.ndim} splits (None where whole), "
-            f"not {len(layout.splits)}"
-        )
-    used: dict[int, int] = {}
-    for dim, split in enumerate(layout.splits):
-        if split is None:
-            continue
-        if not 0 <= split.axis < layout.mesh.ndim:
-            raise LayoutError(f"dimension {dim} is split along axis {split.axis}, {layout.mesh}")
-        if split.axis in used:
-            raise LayoutError(
-                f"dimensions {used[split.axis]} and {dim} are both split along mesh axis "
-                f"{split.axis}; give each its own axis of the mesh"
-            )
-        used[split.axis] = dim
-        if split.extent != layout.shape[dim]:
-            raise LayoutError(
-                f"dimension {dim} of an array of shape {layout.shape} has length "
-                f"{layout.shape[dim]}, its split is of length {split.extent}"
-            )
-        if split.pieces.span > layout.mesh.shape[split.axis]:
-            raise LayoutError(
-                f"dimension {dim} has an owner at coordinate {split.pieces.span - 1} of mesh axis "
-                f"{split.axis}, whose length is {layout.mesh.shape[split.axis]}"
-            )
-
-
-def _check_partial(layout: Layout) -> None:
-    names = {name for name in layout.partial if name is not None}
-    if len(layout.partial) != layout.mesh.ndim or not names <= set(REDUCTIONS) or len(names) > 1:
-        raise LayoutError(
-            f"pending reductions are one name of {', '.join(REDUCTIONS)} or None for each of the "
-            f"{layout.mesh.ndim} mesh axes, not {layout.partial}; reduce with one name first"
-        )
-    for split in layout.splits:
-        if split is not None and layout.partial[split.axis] is not None:
-            raise LayoutError(
-                f"mesh axis {split.axis} both splits a dimension and has a pending reduction"
-            )
-
-
-def _check_boxes(layout: Layout) -> None:
-    assert layout.boxes is not None
-    if any(layout.splits) or layout.is_partial:
-        raise LayoutError("a layout of boxes has no splits and no pending reductions")
-    check_tiling(layout.shape, tuple([box for box, _ in layout.boxes]))
-    strangers = {worker for _, worker in layout.boxes} - set(layout.mesh.workers)
-    if strangers:
-        raise LayoutError(
-            f"Layout.blocks places boxes on workers {sorted(strangers)}, which are not in the "
-            f"pool; it has workers {layout.mesh.workers}"
-        )
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,83 @@
+"""What must hold of a layout's parts together; LayoutError says which of it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magmath.errors import LayoutError
+from magmath.layout.boxes import check_tiling
+
+if TYPE_CHECKING:
+    from magmath.layout.layout import Layout
+
+REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
+_MOST = 2**63 - 1  # indices are int64
+
+
+def check_extents(layout: Layout) -> None:
+    """Lengths are not negative, and elements can be counted."""
+    shape = layout.shape
+    if min(shape, default=0) < 0 or max(shape, default=0) > _MOST or layout.size > _MOST:
+        raise LayoutError(
+            f"a layout needs lengths from 0 up and at most 2**63 - 1 elements, not shape {shape}"
+        )
+
+
+def check_splits(layout: Layout) -> None:
+    """Each split is of its dimension, along a mesh axis of its own that has room for its owners."""
+    if len(layout.splits) != layout.ndim:
+        raise LayoutError(
+            f"an array of shape {layout.shape} needs {layout.ndim} splits (None where whole), "
+            f"not {len(layout.splits)}"
+        )
+    used: dict[int, int] = {}
+    for dim, split in enumerate(layout.splits):
+        if split is None:
+            continue
+        if not 0 <= split.axis < layout.mesh.ndim:
+            raise LayoutError(f"dimension {dim} is split along axis {split.axis}, {layout.mesh}")
+        if split.axis in used:
+            raise LayoutError(
+                f"dimensions {used[split.axis]} and {dim} are both split along mesh axis "
+                f"{split.axis}; give each its own axis of the mesh"
+            )
+        used[split.axis] = dim
+        if split.extent != layout.shape[dim]:
+            raise LayoutError(
+                f"dimension {dim} of an array of shape {layout.shape} has length "
+                f"{layout.shape[dim]}, its split is of length {split.extent}"
+            )
+        if split.pieces.span > layout.mesh.shape[split.axis]:
+            raise LayoutError(
+                f"dimension {dim} has an owner at coordinate {split.pieces.span - 1} of mesh axis "
+                f"{split.axis}, whose length is {layout.mesh.shape[split.axis]}"
+            )
+
+
+def check_partial(layout: Layout) -> None:
+    """Pending reductions are of one name, along mesh axes that split nothing."""
+    names = {name for name in layout.partial if name is not None}
+    if len(layout.partial) != layout.mesh.ndim or not names <= set(REDUCTIONS) or len(names) > 1:
+        raise LayoutError(
+            f"pending reductions are one name of {', '.join(REDUCTIONS)} or None for each of the "
+            f"{layout.mesh.ndim} mesh axes, not {layout.partial}; reduce with one name first"
+        )
+    for split in layout.splits:
+        if split is not None and layout.partial[split.axis] is not None:
+            raise LayoutError(
+                f"mesh axis {split.axis} both splits a dimension and has a pending reduction"
+            )
+
+
+def check_boxes(layout: Layout) -> None:
+    """Boxes tile the array, on workers of the mesh, and say everything."""
+    assert layout.boxes is not None
+    if any(layout.splits) or layout.is_partial:
+        raise LayoutError("a layout of boxes has no splits and no pending reductions")
+    check_tiling(layout.shape, tuple([box for box, _ in layout.boxes]))
+    strangers = {worker for _, worker in layout.boxes} - set(layout.mesh.workers)
+    if strangers:
+        raise LayoutError(
+            f"Layout.blocks places boxes on workers {sorted(strangers)}, which are not in the "
+            f"pool; it has workers {layout.mesh.workers}"
+        )
