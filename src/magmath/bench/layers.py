@@ -46,7 +46,7 @@ def _cases(options: RunOptions) -> list[Case]:
 
 def _systems(options: RunOptions) -> list[System]:
     return [
-        System("magmath", "magmath.bench.own:mlp", settings={"workers": 0}),
+        System("magmath", "magmath.bench.own_mlp:mlp", settings={"workers": 0}),
         System("PyTorch eager", f"{PEERS}.torch:eager", peer="torch"),
         System("PyTorch compiled", f"{PEERS}.torch:compiled", peer="torch"),
         System("JAX", f"{PEERS}.jax:mlp", peer="jax"),

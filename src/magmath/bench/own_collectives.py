@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from magmath.bench.machine import version_of
+from magmath.bench.own import VERSIONS
 from magmath.bench.peers.collective import CollectiveContestant
 from magmath.bench.peers.service import Contestant
 from magmath.comm.mpi import world
@@ -15,7 +15,7 @@ def collectives() -> Contestant:
     torch.set_num_threads(1)
     ranks = world()
     return CollectiveContestant(
-        {"magmath": version_of("magmath") or "unknown"},
+        VERSIONS,
         ranks.rank,
         ranks.size,
         lambda count: ranks.window(4 * count)[ranks.rank].view(torch.float32),

@@ -6,8 +6,9 @@ import time
 from typing import Any, final
 
 import magmath as mm
-from magmath.bench.machine import version_of
-from magmath.bench.peers.elementwise import ElementwiseContestant, Work, repeated
+from magmath.bench.own import VERSIONS, use_workers
+from magmath.bench.peers.elementwise import ElementwiseContestant
+from magmath.bench.peers.repeated import Work, repeated
 from magmath.bench.peers.service import Contestant
 
 SETTLE_SECONDS = 10.0  # loops are also compiled to native code in the background
@@ -32,14 +33,10 @@ class Own(ElementwiseContestant):
     """What the three have in common."""
 
     def __init__(self) -> None:
-        super().__init__({"magmath": version_of("magmath") or "unknown"})
-        self._workers: int | None = None
+        super().__init__(VERSIONS)
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        if case["workers"] != self._workers:
-            mm.shutdown()
-            mm.init(case["workers"], device="cpu")
-            self._workers = case["workers"]
+        use_workers(case["workers"])
         return super().prepare(case)
 
     def settle(self) -> None:

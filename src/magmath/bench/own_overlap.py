@@ -12,7 +12,7 @@ import numpy as np
 
 import magmath as mm
 from magmath.array import session
-from magmath.bench.machine import version_of
+from magmath.bench.own import VERSIONS
 from magmath.bench.peers.service import Contestant
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.base import WorkerOptions
@@ -34,7 +34,7 @@ class Overlap(Contestant):
         self._work: Callable[[], float]
 
     def versions(self) -> dict[str, str]:
-        return {"magmath": version_of("magmath") or "unknown"}
+        return VERSIONS
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         mm.shutdown()

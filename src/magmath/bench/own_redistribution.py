@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import magmath as mm
-from magmath.bench.machine import version_of
+from magmath.bench.own import VERSIONS
 from magmath.bench.peers.redistribution import Change, RedistributionContestant
 from magmath.bench.peers.service import Contestant
 
@@ -18,7 +18,7 @@ LAYOUTS = {
 
 def redistribution() -> Contestant:
     """`redistribute` on the case's workers."""
-    return RedistributionContestant({"magmath": version_of("magmath") or "unknown"}, _prepare)
+    return RedistributionContestant(VERSIONS, _prepare)
 
 
 def _prepare(values: Any, case: dict[str, Any]) -> Change:

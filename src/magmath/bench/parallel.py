@@ -15,7 +15,7 @@ def _cases(options: RunOptions) -> list[Case]:
 
 def _systems(options: RunOptions) -> list[System]:
     return [
-        System("magmath", "magmath.bench.own:mlp", settings={"workers": options.workers}),
+        System("magmath", "magmath.bench.own_mlp:mlp", settings={"workers": options.workers}),
         System("DDP gloo", f"{PEERS}.ddp:mlp", peer="torch", processes=options.workers),
     ]
 

@@ -12,7 +12,7 @@ def _cases(options: RunOptions) -> list[Case]:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own = "magmath.bench.own:mlp"
+    own = "magmath.bench.own_mlp:mlp"
     return [
         System(_several(options), own, settings={"workers": options.workers}),
         System("1 worker", own, settings={"workers": 0}),

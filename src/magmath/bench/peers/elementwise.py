@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from magmath.bench.peers.repeated import Work, repeated
 from magmath.bench.peers.service import Contestant
-
-Work = Callable[[int], Any]
-"""Does a workload some times; what it leaves (small), or its last result (large)."""
 
 CHECKED = 5  # times that the results to be compared have been through
 
@@ -72,17 +70,6 @@ class ElementwiseContestant(Contestant):
     @abstractmethod
     def small(self, x: Any, y: Any) -> Work:
         """The update of a NumPy array, made ready."""
-
-
-def repeated(function: Callable[[], Any]) -> Work:
-    """A workload that is a call."""
-
-    def work(times: int) -> Any:
-        for _ in range(times):
-            result = function()
-        return result
-
-    return work
 
 
 def numpy() -> Contestant:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from magmath.bench.peers.repeated import RepeatedContestant, Work, repeated
 from magmath.bench.peers.service import Contestant
-
-Transform = Callable[[], Any]
-Prepare = Callable[[Any, tuple[int, ...]], Transform]
 
 
 def signal(case: dict[str, Any]) -> Any:
@@ -29,34 +25,9 @@ def axes_of(case: dict[str, Any]) -> tuple[int, ...]:
     return tuple(range(-case["axes"], 0))
 
 
-class FftContestant(Contestant):
-    """Repeats a transform that `prepare` makes ready."""
-
-    def __init__(self, versions: dict[str, str], prepare: Prepare) -> None:
-        self._versions = versions
-        self._prepare = prepare
-        self._transform: Transform
-        self._repeats = 0
-
-    def versions(self) -> dict[str, str]:
-        return self._versions
-
-    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        self._transform = self._prepare(signal(case), axes_of(case))
-        self._repeats = case["repeats"]
-        start = time.perf_counter()
-        self._transform()
-        return {"first_seconds": time.perf_counter() - start}
-
-    def round(self) -> float:
-        start = time.perf_counter()
-        for _ in range(self._repeats):
-            self._transform()
-        return time.perf_counter() - start
-
-    def finish(self) -> dict[str, Any]:
-        result = self._transform()
-        return {"check": abs(complex(result[(1,) * result.ndim]))}
+def check(case: dict[str, Any], result: Any) -> float:
+    """A number to compare between systems."""
+    return abs(complex(result[(1,) * result.ndim]))
 
 
 def torch_fft() -> Contestant:
@@ -65,13 +36,13 @@ def torch_fft() -> Contestant:
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
 
-    def prepare(values: Any, axes: tuple[int, ...]) -> Transform:
-        x = torch.from_numpy(values)
+    def prepare(case: dict[str, Any]) -> Work:
+        x, axes = torch.from_numpy(signal(case)), axes_of(case)
         function = torch.fft.fftn if x.is_complex() else torch.fft.rfftn
         out = function(x, dim=axes)
-        return lambda: function(x, dim=axes, out=out)
+        return repeated(lambda: function(x, dim=axes, out=out))
 
-    return FftContestant({"torch": torch.__version__}, prepare)
+    return RepeatedContestant({"torch": torch.__version__}, prepare, check)
 
 
 def scipy_fft() -> Contestant:
@@ -81,8 +52,9 @@ def scipy_fft() -> Contestant:
 
     workers = len(os.sched_getaffinity(0))
 
-    def prepare(values: Any, axes: tuple[int, ...]) -> Transform:
+    def prepare(case: dict[str, Any]) -> Work:
+        values, axes = signal(case), axes_of(case)
         function = scipy.fft.fftn if np.iscomplexobj(values) else scipy.fft.rfftn
-        return lambda: function(values, axes=axes, workers=workers)
+        return repeated(lambda: function(values, axes=axes, workers=workers))
 
-    return FftContestant({"scipy": scipy.__version__}, prepare)
+    return RepeatedContestant({"scipy": scipy.__version__}, prepare, check)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from magmath.bench.peers.repeated import RepeatedContestant, Work, repeated
 from magmath.bench.peers.service import Contestant
-
-Product = Callable[[], Any]
-Prepare = Callable[[Any, Any, list[str]], Product]
 
 
 def operands(case: dict[str, Any]) -> list[Any]:
@@ -23,39 +19,9 @@ def operands(case: dict[str, Any]) -> list[Any]:
     return [random.standard_normal(shape).astype(case["dtype"]) for shape in shapes]
 
 
-def check(product: Any) -> float:
+def check(case: dict[str, Any], product: Any) -> float:
     """A number to compare between systems."""
     return float(product[0, 0])
-
-
-class GemmContestant(Contestant):
-    """Repeats a product that `prepare` makes ready from the operands and their layouts."""
-
-    def __init__(self, versions: dict[str, str], prepare: Prepare) -> None:
-        self._versions = versions
-        self._prepare = prepare
-        self._product: Product
-        self._repeats = 0
-
-    def versions(self) -> dict[str, str]:
-        return self._versions
-
-    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        a, b = operands(case)
-        self._product = self._prepare(a, b, case["layouts"])
-        self._repeats = case["repeats"]
-        start = time.perf_counter()
-        self._product()
-        return {"first_seconds": time.perf_counter() - start}
-
-    def round(self) -> float:
-        start = time.perf_counter()
-        for _ in range(self._repeats):
-            self._product()
-        return time.perf_counter() - start
-
-    def finish(self) -> dict[str, Any]:
-        return {"check": check(self._product())}
 
 
 def torch_mm() -> Contestant:
@@ -64,22 +30,23 @@ def torch_mm() -> Contestant:
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
 
-    def prepare(a: Any, b: Any, layouts: list[str]) -> Product:
-        x, y = torch.from_numpy(a), torch.from_numpy(b)
+    def prepare(case: dict[str, Any]) -> Work:
+        x, y = map(torch.from_numpy, operands(case))
         out = torch.empty(x.shape[0], y.shape[1], dtype=x.dtype)
-        return lambda: torch.mm(x, y, out=out)
+        return repeated(lambda: torch.mm(x, y, out=out))
 
-    return GemmContestant({"torch": torch.__version__}, prepare)
+    return RepeatedContestant({"torch": torch.__version__}, prepare, check)
 
 
 def numpy_matmul() -> Contestant:
     """NumPy with all threads, into a result that is there already."""
 
-    def prepare(a: Any, b: Any, layouts: list[str]) -> Product:
+    def prepare(case: dict[str, Any]) -> Work:
+        a, b = operands(case)
         out = np.empty((a.shape[0], b.shape[1]), a.dtype)
-        return lambda: np.matmul(a, b, out=out)
+        return repeated(lambda: np.matmul(a, b, out=out))
 
-    return GemmContestant({"numpy": np.__version__}, prepare)
+    return RepeatedContestant({"numpy": np.__version__}, prepare, check)
 
 
 def heat_matmul() -> Contestant:
@@ -90,14 +57,14 @@ def heat_matmul() -> Contestant:
     torch.set_num_threads(1)
     splits = {"rows": 0, "columns": 1, "whole": None, "cyclic": 0}
 
-    def prepare(a: Any, b: Any, layouts: list[str]) -> Product:
+    def prepare(case: dict[str, Any]) -> Work:
         x, y = (
             heat.array(whole, split=splits[name])
-            for whole, name in zip((a, b), layouts, strict=True)
+            for whole, name in zip(operands(case), case["layouts"], strict=True)
         )
-        return lambda: heat.matmul(x, y)
+        return repeated(lambda: heat.matmul(x, y))
 
-    return GemmContestant({"heat": heat.__version__}, prepare)
+    return RepeatedContestant({"heat": heat.__version__}, prepare, check)
 
 
 def dask_matmul() -> Contestant:
@@ -110,14 +77,14 @@ def dask_matmul() -> Contestant:
     threadpool_limits(1)
     parts = {"rows": (threads, 1), "columns": (1, threads), "whole": (1, 1), "cyclic": (threads, 1)}
 
-    def prepare(a: Any, b: Any, layouts: list[str]) -> Product:
+    def prepare(case: dict[str, Any]) -> Work:
         x, y = (
             dask.array.from_array(
                 whole,
                 chunks=tuple(-(-n // p) for n, p in zip(whole.shape, parts[name], strict=True)),
             ).persist()
-            for whole, name in zip((a, b), layouts, strict=True)
+            for whole, name in zip(operands(case), case["layouts"], strict=True)
         )
-        return lambda: (x @ y).compute(scheduler="threads", num_workers=threads)
+        return repeated(lambda: (x @ y).compute(scheduler="threads", num_workers=threads))
 
-    return GemmContestant({"dask": dask.__version__}, prepare)
+    return RepeatedContestant({"dask": dask.__version__}, prepare, check)

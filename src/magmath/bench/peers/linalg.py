@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from magmath.bench.peers.repeated import RepeatedContestant, Work, repeated
 from magmath.bench.peers.service import Contestant
 
-Compute = Callable[[], Any]
 Functions = dict[str, Callable[[Any, Any], Any]]
 
 
@@ -28,46 +27,11 @@ def operands(case: dict[str, Any]) -> tuple[Any, Any]:
     return a.astype(case["dtype"]), random.standard_normal((m, n // 10)).astype(case["dtype"])
 
 
-def check(function: str, results: Any) -> float:
+def check(case: dict[str, Any], results: Any) -> float:
     """A number to compare between systems: of what does not depend on the choice of signs."""
     parts = results if isinstance(results, (tuple, list)) else (results,)
-    chosen = {"qr": -1, "svd": 1, "eigh": 0, "det": -1}.get(function, 0)
+    chosen = {"qr": -1, "svd": 1, "eigh": 0, "det": -1}.get(case["function"], 0)
     return float(abs(np.asarray(parts[chosen]).reshape(-1)[0]))
-
-
-class LinalgContestant(Contestant):
-    """Repeats one function of a table on the case's operands."""
-
-    def __init__(
-        self, versions: dict[str, str], functions: Functions, convert: Callable[[Any], Any]
-    ) -> None:
-        self._versions = versions
-        self._functions = functions
-        self._convert = convert
-        self._name = ""
-        self._compute: Compute
-        self._repeats = 0
-
-    def versions(self) -> dict[str, str]:
-        return self._versions
-
-    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        self._name, self._repeats = case["function"], case["repeats"]
-        a, b = map(self._convert, operands(case))
-        function = self._functions[self._name]
-        self._compute = lambda: function(a, b)
-        start = time.perf_counter()
-        self._compute()
-        return {"first_seconds": time.perf_counter() - start}
-
-    def round(self) -> float:
-        start = time.perf_counter()
-        for _ in range(self._repeats):
-            self._compute()
-        return time.perf_counter() - start
-
-    def finish(self) -> dict[str, Any]:
-        return {"check": check(self._name, self._compute())}
 
 
 def table(linalg: Any) -> Functions:
@@ -83,9 +47,22 @@ def table(linalg: Any) -> Functions:
     }
 
 
+def _contestant(
+    versions: dict[str, str], functions: Functions, convert: Callable[[Any], Any]
+) -> Contestant:
+    """Repeats one function of a table on the case's operands."""
+
+    def prepare(case: dict[str, Any]) -> Work:
+        function = functions[case["function"]]
+        a, b = map(convert, operands(case))
+        return repeated(lambda: function(a, b))
+
+    return RepeatedContestant(versions, prepare, check)
+
+
 def numpy_linalg() -> Contestant:
     """NumPy."""
-    return LinalgContestant({"numpy": np.__version__}, table(np.linalg), lambda x: x)
+    return _contestant({"numpy": np.__version__}, table(np.linalg), lambda x: x)
 
 
 def torch_linalg() -> Contestant:
@@ -93,7 +70,7 @@ def torch_linalg() -> Contestant:
     import torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    return LinalgContestant({"torch": torch.__version__}, table(torch.linalg), torch.from_numpy)
+    return _contestant({"torch": torch.__version__}, table(torch.linalg), torch.from_numpy)
 
 
 def heat_linalg() -> Contestant:
@@ -109,4 +86,4 @@ def heat_linalg() -> Contestant:
         "inv": lambda a, b: heat.linalg.inv(a),
         "det": lambda a, b: heat.linalg.det(a),
     }
-    return LinalgContestant({"heat": heat.__version__}, functions, lambda x: heat.array(x, split=0))
+    return _contestant({"heat": heat.__version__}, functions, lambda x: heat.array(x, split=0))

@@ -1,0 +1,59 @@
+"""The contestant of most benchmarks: some work, done again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from magmath.bench.peers.service import Contestant
+
+Work = Callable[[int], Any]
+"""Does the work of a case some times; its last result, or what it leaves."""
+
+
+class RepeatedContestant(Contestant):
+    """Does what `prepare` makes ready for a case, `repeats` times in a round.
+
+    `check` makes of the case and a result a number to compare between systems.
+    """
+
+    def __init__(
+        self,
+        versions: dict[str, str],
+        prepare: Callable[[dict[str, Any]], Work],
+        check: Callable[[dict[str, Any], Any], float],
+    ) -> None:
+        self._versions = versions
+        self._prepare = prepare
+        self._check = check
+        self._case: dict[str, Any]
+        self._work: Work
+
+    def versions(self) -> dict[str, str]:
+        return self._versions
+
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        self._case, self._work = case, self._prepare(case)
+        start = time.perf_counter()
+        self._work(1)
+        return {"first_seconds": time.perf_counter() - start}
+
+    def round(self) -> float:
+        start = time.perf_counter()
+        self._work(self._case["repeats"])
+        return time.perf_counter() - start
+
+    def finish(self) -> dict[str, Any]:
+        return {"check": self._check(self._case, self._work(1))}
+
+
+def repeated(function: Callable[[], Any]) -> Work:
+    """Work that is a call."""
+
+    def work(times: int) -> Any:
+        for _ in range(times):
+            result = function()
+        return result
+
+    return work
