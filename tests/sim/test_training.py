@@ -205,7 +205,7 @@ def test_minimize_follows_the_trajectory_of_torch(name: str, kind: str, workers:
         found.append(rule.minimize(loss, [v], steps=6))
         np.testing.assert_allclose(found, [*expected[:6], expected[-1]], rtol=1e-9)
         np.testing.assert_allclose(v.numpy(), w.detach().numpy(), rtol=1e-9)
-        assert v.layout.split_of(0) is not None
+        assert v.layout.splits[0] is not None
 
 
 def test_learning_rate_may_follow_a_schedule(inline: Pool) -> None:

@@ -169,8 +169,8 @@ def test_large_arrays_are_split_and_small_ones_replicated() -> None:
     with current("shared", 3):
         assert mm.asarray(np.zeros((3, 10))).layout.is_replicated
         large = mm.asarray(np.zeros((2, 100_000)))
-        assert large.layout.split_of(0) is None, "two rows cannot be split over three workers"
-        assert large.layout.split_of(1) is not None
+        assert large.layout.splits[0] is None, "two rows cannot be split over three workers"
+        assert large.layout.splits[1] is not None
 
 
 # types -------------------------------------------------------------------------------------------

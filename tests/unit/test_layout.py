@@ -38,20 +38,14 @@ def test_mesh_coordinates_are_row_major(mesh: Mesh) -> None:
         assert coordinate is not None
         assert grid[coordinate] == worker
         assert mesh.workers[mesh.position(worker) or 0] == worker
-        for axis in range(mesh.ndim):
-            line = [slice(None) if a == axis else c for a, c in enumerate(coordinate)]
-            assert mesh.axis_workers(worker, axis) == tuple(grid[tuple(line)].tolist())
 
 
 def test_mesh_axes_have_names() -> None:
     assert NAMED.axis("model") == NAMED.axis(-1) == NAMED.axis(1) == 1
-    assert NAMED.axis_workers(0, "data") == (0, 2)
     assert str(NAMED) == "Mesh(data=2 x model=2)"
     assert str(Mesh((3,), None, (4, 5, 6))) == "Mesh(3 on 4-6)"
     with pytest.raises(LayoutError, match=r"'pipeline'.*'data', 'model'"):
         NAMED.axis("pipeline")
-    with pytest.raises(LayoutError, match="worker 7"):
-        NAMED.axis_workers(7, 0)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +208,7 @@ def test_helpers_of_planners() -> None:
     assert reduced.without_partial() is reduced
     grid = reduced.replace_split(1, Split.even(1, 6, 2))
     assert grid == Layout.grid((2, 2)).bind((8, 6), NAMED)
-    assert grid.split_of(1) == Split.even(1, 6, 2)
+    assert grid.splits[1] == Split.even(1, 6, 2)
     assert grid.replace_split(0, None).replace_split(1, None) == Layout.whole((8, 6), NAMED)
     assert Layout.even((8, 6), Mesh.line(1), 0).is_replicated
 

@@ -23,7 +23,6 @@ from magmath.errors import LinAlgError
 from magmath.kernels.fortran import call
 
 Reals: TypeAlias = NDArray[np.float64]
-Integers: TypeAlias = NDArray[np.int32]
 
 LEAF = 32
 """Subproblems up to this size are solved by QR iterations."""

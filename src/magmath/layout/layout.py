@@ -168,10 +168,6 @@ class Layout:
         """True where workers see windows of a dimension, which may overlap."""
         return any(split is not None and isinstance(split.pieces, Windows) for split in self.splits)
 
-    def split_of(self, dim: int) -> Split | None:
-        """How dimension `dim` is divided; None where it is whole."""
-        return self.splits[dim]
-
     def axis_of(self, dim: int) -> int | None:
         """The mesh axis that divides dimension `dim`, or None."""
         split = self.splits[dim]

@@ -100,19 +100,6 @@ class Mesh:
             return None
         return tuple(place // s % n for s, n in zip(self.strides, self.shape, strict=True))
 
-    def axis_workers(self, worker: int, axis: int | str) -> tuple[int, ...]:
-        """The workers that differ from `worker` along this axis only, itself included, in order.
-
-        Raises LayoutError where the worker or the axis is not in the mesh.
-        """
-        number = self.axis(axis)
-        place = self._position.get(worker)
-        if place is None:
-            raise LayoutError(f"worker {worker} is not in {self}; it has {self.workers}")
-        stride, length = self.strides[number], self.shape[number]
-        first = place - place // stride % length * stride
-        return self.workers[first : first + length * stride : stride]
-
     def axis(self, axis: int | str) -> int:
         """The number of the axis with this name or (possibly negative) number."""
         if isinstance(axis, str):

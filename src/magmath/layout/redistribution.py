@@ -127,12 +127,6 @@ class Redistribution:
         """How many messages pass, where each worker sends each other one at most in each stage."""
         return sum(t.messages_in for stage in self.stages for t in stage.traffic.values())
 
-    def bytes_received(self, worker: int, itemsize: int) -> int:
-        """The bytes that reach a worker from others, for elements of `itemsize` bytes."""
-        return itemsize * sum(
-            stage.traffic[worker].received for stage in self.stages if worker in stage.traffic
-        )
-
     def total_bytes(self, itemsize: int) -> int:
         """The bytes that go from one worker to another, for elements of `itemsize` bytes."""
         return itemsize * sum(stage.elements for stage in self.stages)

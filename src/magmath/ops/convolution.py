@@ -14,7 +14,7 @@ that overlap by the length of the kernel (a halo). `correlation_input` has it th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, TypeAlias
 
@@ -30,7 +30,6 @@ from magmath.ops.slicing import SLICE, padded, slice_along
 from magmath.ops.spectral import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 
 Numbers: TypeAlias = tuple[int, ...]
-Stretch: TypeAlias = Callable[[int, int], tuple[int, int]]
 
 _N, _C, _K = tuple(LETTERS[:3])  # batch, channels, outputs; the letters after these are space
 _SPACE = LETTERS[3:]
