@@ -489,7 +489,7 @@ def test_messages_that_nothing_waits_for_are_dropped(
     from magmath.runtime.messages import Done
 
     with caplog.at_level(logging.WARNING):
-        assert threads._deliver(0, Done(10**6), None) is False
+        assert threads._dispatcher._deliver(0, Done(10**6), None) is False
     assert "nothing waits for it" in caplog.text
     gc.collect()
     assert torch.equal(threads.get(put_ones(threads)), torch.ones(6))
