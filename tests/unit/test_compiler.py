@@ -9,6 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,6 +252,31 @@ def run(x: float32[4, 1], out: bool[1, 3]) -> int64:
         out,
     )
     np.testing.assert_array_equal(out, x.T > 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_widened_and_rounded_to_even(dtype: torch.dtype) -> None:
+    x = torch.cat(
+        [torch.randn(300) * 100, torch.tensor([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-6])]
+    )
+    x, name = x.to(dtype), str(dtype).removeprefix("torch.")
+    out = torch.empty_like(x)
+    run(
+        f"""
+def run(at: int64, out: {name}[1], count: int64) -> int64:
+    x: {name}[1] = at
+    kept: float32[1] = stack(4096)
+    for i in range(count):
+        kept[i] = x[i] * np.float32(1.01)
+    for i in range(count):
+        out[i] = kept[i]
+    return 0
+""",
+        x.data_ptr(),
+        out.data_ptr(),
+        len(x),
+    )
+    torch.testing.assert_close(out, (x.float() * 1.01).to(dtype), rtol=0, atol=0, equal_nan=True)
 
 
 def test_functions_outside_are_called_by_symbol() -> None:

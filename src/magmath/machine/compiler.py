@@ -19,8 +19,9 @@ take half a minute for. A source holds functions with annotated arguments,
 where `float32[24, 1]` is memory whose element (i, j) lies at i·24 + j. There are assignments,
 `for … in range(…)`, `while`, `if`, `return`; expressions as NumPy computes them on scalars, except
 that `and`, `or` and `x if c else y` evaluate all their operands, and that integers divided by 0
-give 0. Names imported are functions outside, called by symbol. The last function is the one to
-call: `enter` of the object is given the address of one 64-bit word for each of its arguments.
+give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` that of n bytes that last as
+long as the function; numbers of half types are float32 once they are read. Names imported are
+functions outside, called by symbol. The last function is the one to call.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import ast
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -45,24 +47,26 @@ from magmath.machine.values import (
     Number,
     Value,
     convert,
+    held_type,
     llvm_type,
     memory_type,
-    stored_type,
 )
 
-ENTRY = "magmath_enter"
-"""The function of an object that takes the address of its arguments, and returns an int64."""
+_LAST, _ENTER = "magmath_last", "magmath_enter"
 
 Signatures = Mapping[str, tuple[str, Sequence[str], str]]
 """Functions outside by name: their symbol, and the types of their arguments and result."""
 
 
-def compile_source(source: str, outside: Signatures) -> bytes:
+def compile_source(
+    source: str, outside: Signatures = MappingProxyType({}), *, exact: bool = False
+) -> bytes:
     """The object code of a source, for this processor.
 
-    Raises SyntaxError where the source is not in the language.
+    `exact` keeps the order of floating-point operations. Raises SyntaxError where the source is not
+    in the language.
     """
-    module = _Module(outside)
+    module = _Module(outside, EXACT if exact else FAST)
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):
             module.define(node)
@@ -77,14 +81,19 @@ def imported(source: str) -> list[str]:
 
 
 class Loaded:
-    """The function `enter` of object code, ready to be called without Python's lock."""
+    """Object code, ready to be called without Python's lock.
+
+    `address`: where the source's last function is. `enter` calls it, if it returns an int64, given
+    the address of one 64-bit word for each of its arguments.
+    """
 
     def __init__(self, code: bytes) -> None:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-        self.enter: Callable[[int], int] = kind(self._engine.get_function_address(ENTRY))
+        self.enter: Callable[[int], int] = kind(self._engine.get_function_address(_ENTER))
+        self.address: int = self._engine.get_function_address(_LAST)
 
 
 @cache
@@ -117,7 +126,8 @@ def _object(text: str) -> bytes:
 class _Module:
     """The functions known so far."""
 
-    def __init__(self, outside: Signatures) -> None:
+    def __init__(self, outside: Signatures, flags: Sequence[str]) -> None:
+        self.flags = flags
         self.ir = ir.Module("program")
         self.ir.triple = llvm.get_default_triple()
         self.ir.data_layout = str(_machine().target_data)
@@ -125,7 +135,7 @@ class _Module:
         self.functions: dict[str, tuple[Any, list[Value | Memory], str]] = {}
         self.last = ""
 
-    def define(self, node: ast.FunctionDef, flags: Sequence[str] = FAST) -> None:
+    def define(self, node: ast.FunctionDef, flags: Sequence[str] = ()) -> None:
         """Compile one function, known to those that follow."""
         kinds = [_annotation(argument.annotation) for argument in node.args.args]
         result = node.returns.id if isinstance(node.returns, ast.Name) else ""
@@ -137,23 +147,26 @@ class _Module:
         if any(isinstance(n, (ast.For, ast.While)) for n in ast.walk(node)):
             function.attributes.add("noinline")  # one big function takes LLVM far longer
         names = [argument.arg for argument in node.args.args]
-        at = Builder(function.append_basic_block("entry"), flags)
+        at = Builder(function.append_basic_block("entry"), flags or self.flags)
         _Function(self, at, dict(zip(names, kinds, strict=True)), result).write(node)
         self.functions[node.name] = function, kinds, result
         self.last = node.name
 
     def enter(self) -> None:
-        """The function by which the last one is called with a table of its arguments."""
-        function, kinds, _ = self.functions[self.last]
+        """Name the last function, and add one that calls it with a table of its arguments."""
+        function, kinds, result = self.functions[self.last]
+        function.linkage = "external"
+        function.name = _LAST
         kind = ir.FunctionType(WORD, [WORD.as_pointer()])
-        at = ir.IRBuilder(ir.Function(self.ir, kind, ENTRY).append_basic_block())
+        at = ir.IRBuilder(ir.Function(self.ir, kind, _ENTER).append_basic_block())
         arguments = []
         for i, argument in enumerate(kinds):
             word = at.load(at.gep(at.function.args[0], [WORD(i)]))
             if isinstance(argument, Memory):
                 word = at.inttoptr(word, memory_type(argument))
             arguments.append(word)
-        at.ret(at.call(function, arguments))
+        returned = at.call(function, arguments)
+        at.ret(returned if result == "int64" else WORD(0))
 
     def callee(self, name: str) -> tuple[Any, list[Value | Memory], str]:
         """A function of this module, of the library beside it, or outside."""
@@ -201,7 +214,7 @@ class _Function:
         self.result = result
         self.at = at
         self.variables: dict[str, tuple[Any, str]] = {}
-        self.arguments = {
+        self.names = {
             name: kind.holding(argument)
             for (name, kind), argument in zip(kinds.items(), at.function.args, strict=True)
         }
@@ -224,6 +237,10 @@ class _Function:
         match node:
             case ast.Assign([target], value):
                 self._assign(target, self._expression(value))
+            case ast.AnnAssign(ast.Name(name), annotation, value) if value is not None:
+                memory = _annotation(annotation)
+                place = self._converted(self._expression(value), "int64")
+                self.names[name] = memory.holding(self.at.inttoptr(place, memory_type(memory)))
             case ast.AugAssign(target, operator, value):
                 load = ast.parse(ast.unparse(target), mode="eval").body
                 self._assign(target, self._expression(ast.BinOp(load, operator, value)))
@@ -256,10 +273,8 @@ class _Function:
                 self.at.store(self._converted(value, dtype), place)
             case ast.Subscript(ast.Name(name), index):
                 memory = self._memory(name)
-                content = self._converted(value, memory.dtype)
-                if memory.dtype == "bool":
-                    content = self.at.zext(content, stored_type("bool"))
-                self.at.store(content, self._place(memory, index))
+                content = self._converted(value, held_type(memory.dtype))
+                self.at.store(self.at.stored(content, memory.dtype), self._place(memory, index))
             case _:
                 raise SyntaxError(f"not a target: {ast.unparse(target)}")
 
@@ -344,7 +359,7 @@ class _Function:
         if name in self.variables:
             place, dtype = self.variables[name]
             return Value(self.at.load(place), dtype)
-        value = self.arguments[name]
+        value = self.names[name]
         assert isinstance(value, Value)
         return value
 
@@ -379,14 +394,16 @@ class _Function:
             (node,) = nodes
             assert isinstance(node, ast.Name)
             return Value(self.at.ptrtoint(self._memory(node.id).ir, WORD), "int64")
+        if name == "stack":
+            return Value(self.at.stack(ast.literal_eval(nodes[0])), "int64")
         values = [self._expression(node) for node in nodes]
         if name in functions.TYPES:
             return convert(self.at, values[0], name)
         return self._function(name, values)
 
     def _argument(self, node: ast.expr) -> Value | Number | Memory:
-        if isinstance(node, ast.Name) and isinstance(self.arguments.get(node.id), Memory):
-            return self.arguments[node.id]
+        if isinstance(node, ast.Name) and isinstance(self.names.get(node.id), Memory):
+            return self.names[node.id]
         return self._expression(node)
 
     def _called(
@@ -404,15 +421,13 @@ class _Function:
     # memory -------------------------------------------------------------------------------------
 
     def _memory(self, name: str) -> Memory:
-        memory = self.arguments[name]
+        memory = self.names[name]
         assert isinstance(memory, Memory), f"{name} is no array"
         return memory
 
     def _element(self, memory: Memory, index: ast.expr) -> Value:
         content = self.at.load(self._place(memory, index))
-        if memory.dtype == "bool":
-            content = self.at.trunc(content, llvm_type("bool"))
-        return Value(content, memory.dtype)
+        return Value(self.at.loaded(content, memory.dtype), held_type(memory.dtype))
 
     def _place(self, memory: Memory, index: ast.expr) -> Any:
         indices = index.elts if isinstance(index, ast.Tuple) else [index]

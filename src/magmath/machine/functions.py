@@ -305,6 +305,7 @@ _WAYS: Mapping[str, Callable[..., Value]] = {
     "abs": _abs,
     "maximum": _extremum("maximum", ">"),
     "minimum": _extremum("minimum", "<"),
+    "min": _extremum("minimum", "<"),
     "fmod": _fmod,
     "quotient": _quotient,
     "isnan": _isnan,

@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 WORD = ir.IntType(64)
-_BYTE = ir.IntType(8)
+_BYTE, _HALF, _BITS = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
 FAST = ("contract", "reassoc", "nsz", "arcp")
 """Floating-point arithmetic of programs: it may be reordered, as sums over several workers are."""
@@ -83,6 +83,38 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
             found.attributes.add("readnone")
         return self.call(found, operands, fastmath=self.flags)
 
+    def stack(self, nbytes: int) -> Any:
+        """The address of memory that lasts as long as the function, aligned to cache lines."""
+        with self.goto_entry_block():
+            memory = self.alloca(_BYTE, WORD(nbytes))
+        memory.align = 64
+        return self.ptrtoint(memory, WORD)
+
+    def loaded(self, x: Any, dtype: str) -> Any:
+        """What is held in a register of a number as it lies in memory."""
+        if dtype == "bool":
+            return self.trunc(x, llvm_type("bool"))
+        if dtype == "float16":
+            return self.fpext(self.bitcast(x, ir.HalfType()), _FLOATS["float32"])
+        if dtype == "bfloat16":
+            return self.bitcast(self.shl(self.zext(x, _BITS), _BITS(16)), _FLOATS["float32"])
+        return x
+
+    def stored(self, x: Any, dtype: str) -> Any:
+        """A number in a register as it lies in memory, half types rounded to even."""
+        if dtype == "bool":
+            return self.zext(x, _BYTE)
+        if dtype == "float16":
+            return self.bitcast(self.fptrunc(x, ir.HalfType()), _HALF)
+        if dtype == "bfloat16":
+            bits = self.bitcast(x, _BITS)
+            odd = self.and_(self.lshr(bits, _BITS(16)), _BITS(1))
+            nearest = self.add(self.add(bits, _BITS(0x7FFF)), odd)
+            nan = self.fcmp_unordered("uno", x, x)
+            kept = self.select(nan, _BITS(0x7FC00000), nearest)
+            return self.trunc(self.lshr(kept, _BITS(16)), _HALF)
+        return x
+
     @staticmethod
     def _kind(operands: Sequence[Any]) -> Any:
         return ir.FunctionType(operands[0].type, [x.type for x in operands])
@@ -95,13 +127,16 @@ def llvm_type(dtype: str) -> Any:
     return _FLOATS.get(dtype) or ir.IntType(int(dtype.removeprefix("u").removeprefix("int")))
 
 
-def stored_type(dtype: str) -> Any:
-    """The type of a number in memory."""
-    return _BYTE if dtype == "bool" else llvm_type(dtype)
+def held_type(dtype: str) -> str:
+    """The type that numbers of a type in memory have in registers."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
-def memory_type(memory: Memory) -> Any:
-    return stored_type(memory.dtype).as_pointer()
+def memory_type(memory: Value | Memory) -> Any:
+    """The type of an array's address."""
+    kinds = {"bool": _BYTE, "float16": _HALF, "bfloat16": _HALF}
+    kind = kinds.get(memory.dtype) or llvm_type(memory.dtype)
+    return kind.as_pointer()
 
 
 def is_float(dtype: str) -> bool:
