@@ -326,10 +326,20 @@ def unary(operation: str, x: Array) -> Array:
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:
     """Nodes of one element type for arrays and Python numbers (numbers take the arrays' type)."""
-    if len(values) == 2 and type(values[0]) is type(values[1]) is Array:  # nearly always
-        x, y = values[0]._node, values[1]._node
-        if x.dtype is y.dtype and x.dtype.kind == "float":
-            return x, y
+    if len(values) == 2:  # nearly always two arrays of floats, or one and a number
+        x, y = values
+        first, second = type(x), type(y)
+        if first is Array:
+            node = x._node
+            if node.dtype.kind == "float":
+                if second is Array and y._node.dtype is node.dtype:
+                    return node, y._node
+                if second is float or second is int:
+                    return node, leaves.parameter(y, node.dtype)
+        elif second is Array and (first is float or first is int):
+            node = y._node
+            if node.dtype.kind == "float":
+                return leaves.parameter(x, node.dtype), node
     given, kinds = [], []
     for value in values:
         kind: DType | type = type(value)

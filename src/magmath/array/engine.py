@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -256,9 +255,6 @@ class Engine:
             data.handle if data.pool is self.pool else self._checked(data).handle for data in given
         ]
 
-    def _handle(self, leaf: Node) -> int:
-        return self._checked(data_of(leaf)).handle
-
     def _checked(self, data: Data) -> Data:
         if data.pool is not self.pool:
             raise MagmathError(
@@ -280,17 +276,15 @@ class Engine:
     def _computed(self, wanted: tuple[Node, ...]) -> dict[Node, Node]:
         """Input leaves with the values of nodes."""
         order, results = topological(wanted, cut=True), wanted
-        for node in order:
-            if node.value is None and node.is_leaf:
-                raise untold()
         asked = len(wanted)
         if any(node.operation.expand for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
         elif len(order) <= MOST_KEEPING and self.pool.memory_limit is None:
             wanted = results = (*wanted, *held_results(order, wanted))
-        if self._fits_at_once(order, results):
-            outputs = self._compute(order, results)
+        given = self._small(order, results)
+        if given is not None:
+            outputs = self._compute(order, results, given)
         else:
             wanted, targets = reused(order, wanted) if results is wanted else (wanted, ())
             graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
@@ -364,29 +358,36 @@ class Engine:
             return False
         return is_private(topological(own[:1], cut=True), own)
 
-    def _fits_at_once(self, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
-        """True if nodes are computed as they come; a program pays for everything else.
+    def _small(self, order: Sequence[Node], wanted: Sequence[Node]) -> dict[Node, int] | None:
+        """The numbers of the arrays behind leaves and known nodes, if the nodes are computed as
+        they come, and not by a program, which pays for everything else.
 
-        That is so on the worker of this process, where all arrays are small and lie whole.
+        That is so on the worker of this process, where all arrays are small and lie whole. Raises
+        TracingError where an argument of a function that is being traced is among them.
         """
-        if not self.pool.direct or self.environment.deterministic or self.recorder is not None:
-            return False
+        pool, most = self.pool, self.at_once_bytes
+        small = pool.direct and not self.environment.deterministic and self.recorder is None
+        small &= not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
+        given: dict[Node, int] = {}
         for node in order:
-            if prod(node.shape) * node.dtype.itemsize > self.at_once_bytes:
-                return False
-            if node.value is not None:
-                if node.operation is not PARAMETER and not data_of(node).layout.is_alone:
-                    return False
-            elif node.operation is REDISTRIBUTE:
-                return False
-        return not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
+            operation, form = node.operation, node.form
+            if operation is PARAMETER and node.value is not None:
+                continue
+            if node.value is not None or operation.leaf:
+                data = data_of(node)
+                small = small and data.layout.is_alone and data.nbytes <= most
+                given[node] = data.handle if data.pool is pool else self._checked(data).handle
+            elif operation is REDISTRIBUTE or (form.nbytes if form else _nbytes(node)) > most:
+                small = False
+        return given if small else None
 
-    def _compute(self, order: Sequence[Node], wanted: Sequence[Node]) -> list[Data]:
-        outputs = self.pool.compute(order, wanted, self._handle)
-        whole = self.environment.whole
+    def _compute(
+        self, order: Sequence[Node], wanted: Sequence[Node], given: dict[Node, int]
+    ) -> list[Data]:
+        made = self.pool.compute(order, wanted, given)
         return [
-            Data(self.pool, handle, node.shape, node.dtype, whole(node.shape))
-            for handle, node in zip(outputs, wanted, strict=True)
+            Data(self.pool, handle, node.shape, node.dtype, layout)
+            for node, (handle, layout) in zip(wanted, made, strict=True)
         ]
 
     def cut(self, graph: Graph) -> Graph:

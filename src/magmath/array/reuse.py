@@ -7,7 +7,7 @@ what Python counts: the references to a node from outside of the expression.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,10 @@ def _references(items: Sequence[Any]) -> list[int]:
 
 def held_elsewhere(order: Sequence[Node]) -> set[Node]:
     """The nodes of an expression that are held by others than its nodes, and this list."""
-    uses = Counter(id(source) for node in order for source in node.inputs)
+    uses: dict[int, int] = defaultdict(int)
+    for node in order:
+        for source in node.inputs:
+            uses[id(source)] += 1
     counts = zip(order, _references(order), strict=True)
     return {node for node, count in counts if count > _OWN + uses[id(node)]}
 
@@ -96,17 +99,18 @@ def held_results(order: Sequence[Node], wanted: Sequence[Node]) -> list[Node]:
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once. What is larger than all that
     there is already (by broadcasting, say) is not among it.
     """
-    most = max([node.size for node in order if node.value is not None], default=0)
-    held = held_elsewhere(order)
-    return [
+    found = [
         node
-        for node in order
-        if node in held
-        and node.value is None
+        for node in held_elsewhere(order)
+        if node.value is None
         and not (node.variables or node.is_leaf or node.name == "constant")
-        and node.size <= most
         and node not in wanted
     ]
+    if not found:
+        return found
+    most = max([node.size for node in order if node.value is not None], default=0)
+    held = {node for node in found if node.size <= most}
+    return [node for node in order if node in held]
 
 
 def reused(

@@ -18,6 +18,9 @@ def size_of(shape: Iterable[int]) -> int:
 
 def broadcast(operation: str, *shapes: Shape) -> Shape:
     """The common shape of operands; ShapeError naming the dimension that disagrees."""
+    common = {shape for shape in shapes if shape}
+    if len(common) < 2:
+        return common.pop() if common else ()
     result: list[int] = []
     for from_right in range(1, max(map(len, shapes), default=0) + 1):
         extents = {s[-from_right] for s in shapes if len(s) >= from_right}

@@ -30,11 +30,12 @@ class Form:
     shapes and types have in common: the result's shape and type, and under `ready` what computes
     such a node at once, once that is known."""
 
-    __slots__ = ("dtype", "ready", "shape")
+    __slots__ = ("dtype", "nbytes", "ready", "shape")
 
     def __init__(self, shape: Shape, dtype: DType) -> None:
         self.shape = shape
         self.dtype = dtype
+        self.nbytes = prod(shape) * dtype.itemsize
         self.ready: Any = None
 
 

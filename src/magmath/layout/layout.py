@@ -246,6 +246,8 @@ class Layout:
         return {}
 
     def _local_shape_of(self, worker: int) -> tuple[int, ...]:
+        if self._is_plain and self.mesh.position(worker) is not None:
+            return self.shape
         tiles = self.tiles(worker)
         if self.boxes is not None:
             return (sum(math.prod(tile_shape(tile)) for tile in tiles),)

@@ -86,11 +86,24 @@ class Block(NamedTuple):
     nbytes: int
 
 
-class View(NamedTuple):
-    """A piece of the heap as a tensor, and as NumPy's array where NumPy can have it."""
+@final
+class View:
+    """A piece of memory as NumPy's array, where NumPy can have it, and as a tensor, which is made
+    of that array when it is first wanted."""
 
-    tensor: Tensor
-    array: np.ndarray[Any, Any] | None
+    __slots__ = ("_tensor", "array")
+
+    def __init__(self, array: np.ndarray[Any, Any] | None, tensor: Tensor | None = None) -> None:
+        self.array = array
+        self._tensor = tensor
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor."""
+        if self._tensor is None:
+            assert self.array is not None
+            self._tensor = torch.from_numpy(self.array)
+        return self._tensor
 
 
 _Hole = tuple[int, int, int]  # bytes, chunk, offset: sorted, the best fit comes first
@@ -236,9 +249,9 @@ class Heap:
                 whole = self.peer(Block(block.chunk, 0, self._lengths[block.chunk]), self.rank)
                 memory = self._bytes[block.chunk] = whole.numpy()
             array: np.ndarray[Any, Any] = np.ndarray(shape, NUMPY[dtype], memory, block.offset)
-            return View(torch.from_numpy(array), array)
+            return View(array)
         nbytes = math.prod(shape) * dtype.itemsize
-        return View(self.local(block)[:nbytes].view(to_torch(dtype)).view(shape), None)
+        return View(None, self.local(block)[:nbytes].view(to_torch(dtype)).view(shape))
 
     def leader(self, block: Block) -> Tensor:
         """Rank 0's memory of a block. Raises as `peer`."""

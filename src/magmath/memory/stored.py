@@ -65,7 +65,7 @@ class Piece(NamedTuple):
         block = heap.allocate(self.nbytes, self)
         if self.layout.shared:
             tensor = tile_tensor(heap, block, self.layout, self.dtype, self.rank)
-            return Stored(block, View(tensor, None), self.layout, self.dtype)
+            return Stored(block, View(None, tensor), self.layout, self.dtype)
         view = heap.view(block, self.dtype, self.shape)
         return Stored(block, view, self.layout, self.dtype)
 

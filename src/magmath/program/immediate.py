@@ -8,10 +8,8 @@ in common is found out once.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import NamedTuple, final
 
 import torch
@@ -21,13 +19,14 @@ from magmath.core.index import Tile
 from magmath.graph import LocalCall, Node, Shape
 from magmath.layout import Layout, Mesh
 from magmath.memory.heap import View
-from magmath.memory.stored import Stored
+from magmath.memory.stored import Stored, piece
 from magmath.memory.tensors import NUMPY, to_torch
 from magmath.ops.leaves import CONSTANT, PARAMETER
 from magmath.program.bind import blame
-from magmath.program.brief import quietly, takes
+from magmath.program.brief import silent, takes
 from magmath.program.execute import Context
 
+_NUMBERS = frozenset({PARAMETER, CONSTANT})
 _Made = tuple["_Place", Stored]
 
 
@@ -35,22 +34,23 @@ def compute(
     context: Context,
     order: Sequence[Node],
     wanted: Sequence[Node],
-    stored: Callable[[Node], Stored],
+    views: dict[Node, View],
 ) -> list[Stored]:
     """The values of `wanted`, in new memory, by the nodes in `order`, each after its inputs.
 
-    `stored` gives the arrays behind the leaves and the nodes that are known. What goes wrong
-    carries the user's line that built the failing node, and leaves nothing allocated.
+    `views` has the arrays behind the leaves and the nodes that are known, and gets all others. What
+    goes wrong carries the user's line that built the failing node, and leaves nothing allocated.
     """
     made: dict[Node, _Made] = {}
-    spare: dict[_Place, list[Stored]] = defaultdict(list)
+    spare: dict[_Place, list[Stored]] = {}
     try:
-        quietly(_compute, context, order, wanted, stored, made, spare)
+        silent().run(_compute, context, order, wanted, views, made, spare)
     except BaseException:
         _free([array for _, array in made.values()], context)
         raise
     finally:
-        _free(chain.from_iterable(spare.values()), context)
+        for waiting in spare.values():
+            _free(waiting, context)
     return [made[node][1] for node in wanted]
 
 
@@ -63,24 +63,30 @@ def _compute(
     context: Context,
     order: Sequence[Node],
     wanted: Sequence[Node],
-    stored: Callable[[Node], Stored],
+    views: dict[Node, View],
     made: dict[Node, _Made],
     spare: dict[_Place, list[Stored]],
 ) -> None:
     """Compute all nodes. `made` has what will be read yet, `spare` the memory of what has been."""
-    pending = [node.inputs for node in order if node.value is None]
-    readers: dict[Node, int] = Counter(chain(wanted, chain.from_iterable(pending)))
-    views: dict[Node, View] = {}
+    last: dict[Node, int] = {}  # the position of the last reader
+    for position, node in enumerate(order):
+        if node not in views:
+            for source in node.inputs:
+                last[source] = position
+    last.update(dict.fromkeys(wanted, -1))
     on_cpu = context.device.type == "cpu"
-    for node in order:
+    for position, node in enumerate(order):
+        if node in views:
+            continue
         inputs = node.inputs
         try:
-            if node.value is not None or node.operation is CONSTANT:
-                views[node] = _given(node, stored)
+            if not inputs and node.operation in _NUMBERS:
+                views[node] = _number(node)
                 continue
-            place, brief = (node.form and node.form.ready) or _prepared(node)
-            waiting = spare[place]
-            out = waiting.pop() if waiting else place.allocate(context)
+            form = node.form
+            place, brief = (form.ready if form is not None else None) or _prepared(node)
+            waiting = spare.get(place)
+            out = waiting.pop() if waiting else place.piece.allocate(context.heap)
             made[node] = place, out
             views[node] = view = out.view
             if brief is None or not on_cpu:
@@ -94,20 +100,15 @@ def _compute(
             blame(error, node)
             raise
         for source in inputs:
-            if source in made:
-                readers[source] -= 1
-                if not readers[source]:
-                    place, done = made.pop(source)
-                    spare[place].append(done)
+            if last[source] == position and source in made:
+                place, done = made.pop(source)
+                spare.setdefault(place, []).append(done)
 
 
-def _given(node: Node, stored: Callable[[Node], Stored]) -> View:
-    """What need not be computed: an array that is there, or a number."""
-    if node.operation is PARAMETER:
-        return scalar(node.value, node.dtype)
-    if node.operation is CONSTANT:
-        return scalar(node.attributes["value"], node.dtype)
-    return stored(node).view
+def _number(node: Node) -> View:
+    """A number as an array."""
+    value = node.value if node.operation is PARAMETER else node.attributes["value"]
+    return scalar(value, node.dtype)
 
 
 def _call(node: Node, place: _Place, views: Mapping[Node, View], context: Context) -> None:
@@ -133,16 +134,16 @@ class _Place:
     """Where arrays of a shape and a type lie on a single worker, and which elements are in its
     tile: all of them."""
 
-    __slots__ = ("dtype", "layout", "tile")
+    __slots__ = ("layout", "piece")
 
     def __init__(self, shape: Shape, dtype: DType) -> None:
-        self.dtype = dtype
         self.layout = Layout.whole(shape, Mesh.line(1))
-        self.tile: Tile = self.layout.tiles(0)[0]
+        self.piece = piece(self.layout, dtype, 0)
 
-    def allocate(self, context: Context) -> Stored:
-        """Memory for such an array."""
-        return Stored.allocate(context.heap, self.layout, self.dtype, 0)
+    @property
+    def tile(self) -> Tile:
+        """The tile."""
+        return self.layout.tiles(0)[0]
 
 
 _place = lru_cache(maxsize=4096)(_Place)
@@ -176,7 +177,7 @@ def scalar(value: bool | int | float | complex, dtype: DType) -> View:
 
 def _new_scalar(value: bool | int | float | complex, dtype: DType) -> View:
     tensor = torch.zeros((), dtype=to_torch(dtype)).fill_(value)
-    return View(tensor, tensor.numpy() if dtype in NUMPY else None)
+    return View(tensor.numpy() if dtype in NUMPY else None, tensor)
 
 
 _kept_scalar = lru_cache(maxsize=1024, typed=True)(_new_scalar)

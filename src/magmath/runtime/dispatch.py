@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import count
 from typing import Final, NoReturn
@@ -169,14 +169,14 @@ class Dispatcher:
         self,
         order: Sequence[Node],
         wanted: Sequence[Node],
-        array_of: Callable[[Node], int],
+        given: Mapping[Node, int],
         outputs: Sequence[int],
     ) -> list[Stored]:
         """Compute nodes on the worker of this process; see `Pool.compute`."""
         with self.lock:
             self.check_open()
             released = self._take_released() if self._released else ()
-            return self._transport.compute(order, wanted, array_of, outputs, released)
+            return self._transport.compute(order, wanted, given, outputs, released)
 
     def wait(self, pending: Pending) -> None:
         """Wait until this command and every earlier one has been answered by all of its workers.

@@ -7,7 +7,7 @@ way of a `Dispatcher`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, NamedTuple
@@ -330,18 +330,18 @@ class Pool:
         self._dispatcher.submit(command, run=run)
 
     def compute(
-        self, order: Sequence[Node], wanted: Sequence[Node], array_of: Callable[[Node], int]
-    ) -> list[int]:
+        self, order: Sequence[Node], wanted: Sequence[Node], given: Mapping[Node, int]
+    ) -> list[tuple[int, Layout]]:
         """Compute `wanted` at once, without a program, on the worker of this process.
 
-        `order` has everything they need, each after its inputs; `array_of` gives the number of
-        the array behind a leaf or a known node. Returns the numbers of the new arrays.
+        `order` has everything they need, each after its inputs; `given` the number of the array
+        behind each leaf and known node. Returns the numbers of the new arrays, and how they lie.
         """
         outputs = [next(self._numbers) for _ in wanted]
-        stored = self._dispatcher.compute(order, wanted, array_of, outputs)
+        stored = self._dispatcher.compute(order, wanted, given, outputs)
         for output, data in zip(outputs, stored, strict=True):
             self._arrays[output] = data.layout, data.dtype
-        return outputs
+        return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
 
     def stats(self) -> list[dict[str, int | float | str]]:
         """Each worker's counters: its arrays, programs and memory."""

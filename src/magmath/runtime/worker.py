@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -24,7 +24,7 @@ from magmath.core.dtypes import as_dtype
 from magmath.errors import WorkerError
 from magmath.graph import Node
 from magmath.layout import Layout
-from magmath.memory.heap import Heap, PrivateSource, WindowSource
+from magmath.memory.heap import Heap, PrivateSource, View, WindowSource
 from magmath.memory.stored import Piece, Stored, piece
 from magmath.program.instructions import Program, decode
 from magmath.runtime import messages
@@ -40,7 +40,7 @@ from magmath.runtime.tiles import Frame, fill
 from magmath.runtime.transport.base import Payload, WorkerOptions
 
 Answer = tuple[Reply, Frame | None]
-Compute = Callable[[Sequence[Node], Sequence[Node], Callable[[Node], Stored]], list[Stored]]
+Compute = Callable[[Sequence[Node], Sequence[Node], dict[Node, View]], list[Stored]]
 
 
 @dataclass(slots=True)
@@ -135,17 +135,15 @@ class Worker:
         self,
         order: Sequence[Node],
         wanted: Sequence[Node],
-        array_of: Callable[[Node], int],
+        given: Mapping[Node, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[Stored]:
         """Compute `wanted` without a program; only for a controller in the same process."""
-
-        def stored(leaf: Node) -> Stored:
-            return self.holdings.get(array_of(leaf))
-
-        self.drop(released)
-        made = self._compute(order, wanted, stored)
+        if released:
+            self.drop(released)
+        views = {node: self.holdings.get(array).view for node, array in given.items()}
+        made = self._compute(order, wanted, views)
         for output, array in zip(outputs, made, strict=True):
             self.holdings.add(output, array)
         return made

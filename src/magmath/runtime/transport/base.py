@@ -6,7 +6,7 @@ A `Transport` starts workers, sends commands to them, and delivers their replies
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -81,7 +81,7 @@ class Transport(ABC):
         self,
         order: Sequence[Node],
         wanted: Sequence[Node],
-        array_of: Callable[[Node], int],
+        given: Mapping[Node, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[Stored]:

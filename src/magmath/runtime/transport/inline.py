@@ -6,7 +6,7 @@ user's line as it was raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -59,14 +59,14 @@ class InlineTransport(Transport):
         self,
         order: Sequence[Node],
         wanted: Sequence[Node],
-        array_of: Callable[[Node], int],
+        given: Mapping[Node, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[Stored]:
         self.traffic.messages += 1
         assert self._worker is not None
         try:
-            return self._worker.compute(order, wanted, array_of, outputs, released)
+            return self._worker.compute(order, wanted, given, outputs, released)
         except Exception as error:
             note_line(error)
             raise
