@@ -40,6 +40,7 @@ def _no_flops(node: Node) -> float:
 
 
 def check_indices(name: str, *indices: Node) -> None:
+    """DTypeError unless the indices are integers."""
     for index in indices:
         if not index.dtype.is_integer:
             raise DTypeError(

@@ -161,6 +161,7 @@ def _part_of(x: torch.Tensor, held: Tile, part: Tile, bounds: Bounds) -> Part:
 
 
 def selector(held: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tensor:
+    """Where the elements of a part of a slice are among those that are held."""
     import torch
 
     start, _, step = bound

@@ -141,5 +141,7 @@ class Holdings:
             self._arrays[inputs[donor]] = self._arrays.pop(outputs[position])
 
     def close(self) -> None:
-        """Forget all arrays; the heap goes with their memory."""
+        """End what the courier does, and forget all arrays: their memory goes with the heap."""
+        if self.beside is not None:
+            self.beside.courier.close()
         self._arrays.clear()

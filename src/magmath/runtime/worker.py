@@ -158,20 +158,16 @@ class Worker:
 
     def close(self) -> None:
         """Give back programs, arrays and the connection to the other workers. Collective."""
-        if self.holdings.beside is not None:
-            self.holdings.beside.courier.close()
+        self.holdings.close()
         for bound in self._programs.values():
             bound.executable.close()
         self._programs.clear()
-        self.holdings.close()
         self.heap.close()
         self.comm.close()
 
     def _put(self, command: messages.Put, payload: Frame | None) -> Answer:
-        layout = command.layout
-        if not isinstance(layout, Layout):
-            layout = Layout.decode(layout)
-        stored = Stored.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
+        stored = self._allocated(command)
+        layout = stored.layout
         if layout.shared:  # its memory may be what a slower worker still computes in
             self.comm.barrier()
         try:
@@ -185,14 +181,18 @@ class Worker:
             self.comm.barrier()
         return messages.Done(command.ticket), None
 
+    def _allocated(self, command: messages.Put | messages.Read) -> Stored:
+        """Memory for the array that a command makes."""
+        layout = command.layout
+        if not isinstance(layout, Layout):
+            layout = Layout.decode(layout)
+        return Stored.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
+
     def _get(self, command: messages.Get, payload: Payload) -> Answer:
         return messages.Tile(command.ticket), self.holdings.get(command.array).tensor
 
     def _read(self, command: messages.Read, payload: Payload) -> Answer:
-        layout = command.layout
-        if not isinstance(layout, Layout):
-            layout = Layout.decode(layout)
-        stored = Stored.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
+        stored = self._allocated(command)
         self.holdings.add(command.array, stored)  # also where reading fails: heaps stay equal
         self._transfer(command, stored, writing=False)
         return messages.Done(command.ticket), None

@@ -67,6 +67,7 @@ class Service:
 
 
 def failure(error: BaseException) -> Record:
+    """The reply that says what went wrong."""
     return {
         "error": f"{type(error).__name__}: {error}",
         "traceback": "".join(traceback.format_exception(error)),
@@ -96,6 +97,8 @@ def main(arguments: list[str]) -> None:
 
 
 def converse(factory: str, channel: Any) -> None:
+    """Says who answers, then answers each line with one."""
+
     def send(reply: Record) -> None:
         channel.write(json.dumps(reply) + "\n")
         channel.flush()
