@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, topological
-from magmath.graph.node import LET_GO
 from magmath.ops.creation import full
 from magmath.ops.elementwise import add
 from magmath.ops.leaves import constant
@@ -21,8 +20,10 @@ from magmath.ops.reductions import sum_to
 def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     """The gradient of a 0-d real node with respect to each source, of the source's shape.
 
-    A source on which the output does not depend has gradient zero. Raises ShapeError if the output
-    is not 0-d, DTypeError if it or a source is not real floating point.
+    A source on which the output does not depend has gradient zero. A node whose value is known
+    counts as the leaf that holds it. Raises ShapeError if the output is not 0-d, DTypeError if it
+    or a source is not real floating point, MagmathError where the output depends on a source
+    through an array whose expression has been let go.
     """
     if output.shape != ():
         raise ShapeError(f"grad: needs a 0-d result, was given shape {output.shape}; sum it first")
@@ -30,13 +31,11 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
         if not node.dtype.is_floating:
             raise DTypeError(f"grad: needs real floating point, was given {node.dtype}")
     order = topological([output])
-    if any(x.name != "variable" for x in sources) and any(x.depth == LET_GO for x in order):
-        raise MagmathError(
-            "grad: the expression is so long that its beginning was computed and let go, so it "
-            "cannot be told how it depends on arrays; make them variables (mm.variable), whose "
-            "expressions are always kept, or compile the function (mm.compile)"
-        )
-    useful = _depending_on(order, sources)
+    known = {node.known for node in sources}
+    wanted = [node for node in order if node.known in known]
+    alike = known.union(sources, wanted)
+    ends = [x for x in order if x.past is not None and x.past.holds(alike)]
+    useful = _depending_on(order, [*wanted, *ends])
     cotangents: dict[Node, Node] = {output: constant(1, output.dtype)}
     for node in reversed(order):
         cotangent = cotangents.get(node)
@@ -44,10 +43,33 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
             continue
         for source, part in zip(node.inputs, node.operation.vjp(node, cotangent), strict=True):
             if part is not None and source in useful:
-                part = sum_to(part, source.shape)
-                known = cotangents.get(source)
-                cotangents[source] = part if known is None else add(known, part)
-    return [_of_shape(cotangents.get(source), source) for source in sources]
+                _add(cotangents, source, sum_to(part, source.shape))
+    for node in ends:
+        if node in cotangents:
+            raise _let_go(node)
+    slopes: dict[Node, Node] = {}
+    for node in wanted:
+        if node in cotangents:
+            _add(slopes, node.known, cotangents[node])
+    return [_of_shape(slopes.get(source.known), source) for source in sources]
+
+
+def _add(table: dict[Node, Node], node: Node, part: Node) -> None:
+    table[node] = add(table[node], part) if node in table else part
+
+
+def _let_go(node: Node) -> MagmathError:
+    """The error of asking for a gradient through an array whose expression is not kept."""
+    assert node.past is not None
+    line = node.past.line
+    where = f" built at {line[0]}:{line[1]}" if line else ""
+    return MagmathError(
+        f"grad: the result depends on the array through an expression{where} that was computed "
+        f"and let go (by print, float, mm.evaluate, a loop, a compiled function, or because it was "
+        f"very long), so the gradient is not known; ask for it before the value, or make the array "
+        f"a variable (mm.variable), whose expressions are always kept, or compile the whole "
+        f"(mm.compile); what counts as a constant is mm.stop_gradient(x)"
+    )
 
 
 def _depending_on(order: Sequence[Node], sources: Sequence[Node]) -> set[Node]:

@@ -887,6 +887,92 @@ def test_gradient_stops_where_it_is_told_to() -> None:
     check(mm.grad(mm.sum(x * mm.stop_gradient(x)), x), np.array([2, 3], np.float32))
 
 
+LOOKS: dict[str, Callable[[mm.Array], object]] = {
+    "print": str,
+    "evaluate": mm.evaluate,
+    "numpy": np.asarray,
+    "layout": lambda y: y.layout,
+    "float": lambda y: float(mm.sum(y)) and str(y),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_gradients_through_what_was_computed_are_refused(every_pool: Pool, look: str) -> None:
+    x, w = mm.asarray(np.array([1.0, 2.0, 3.0])), mm.asarray(np.array([2.0, 0.5, 1.0]))
+    y = x * x * 2
+    LOOKS[look](y)
+    result = mm.sum(y * w)
+    with pytest.raises(MagmathError, match=r"grad: .*test_array\.py.*let go.*mm\.variable"):
+        mm.grad(result, x)
+    check(mm.grad(result, w), np.array([2.0, 8.0, 18.0]))
+    check(mm.grad(result, y), w.numpy())
+    check(mm.grad(mm.sum(x * mm.stop_gradient(y)), x), y.numpy())
+
+
+def test_copies_in_other_layouts_are_values(every_pool: Pool) -> None:
+    x = mm.asarray(np.array([1.0, 2.0, 3.0]))
+    copy, moved = x.replicate(), x.redistribute(mm.Layout.split(0))
+    check(mm.grad(mm.sum(moved), x), np.ones(3))
+    mm.evaluate(moved)
+    for y in (copy, moved):
+        with pytest.raises(MagmathError, match=r"grad: .*let go"):
+            mm.grad(mm.sum(y), x)
+
+
+@pytest.mark.parametrize("through", ["loop", "loop's body", "compiled", "read by compiled"])
+def test_gradients_through_loops_and_compiled_functions_are_refused(through: str) -> None:
+    x, w = mm.asarray([1.0, 2.0, 3.0]), mm.variable("w", [2.0, 0.5, 1.0])
+    if "loop" in through:
+        y = mm.fori_loop(0, 3, lambda i, z: z * w, x)
+    else:
+        function = mm.compile(lambda z: z * w)
+        y = [function(x) for _ in range(3)][-1]
+    with pytest.raises(MagmathError, match=r"grad: .*let go.*mm\.compile"):
+        mm.grad(mm.sum(y * y), x if through in ("loop", "compiled") else w)
+    check(mm.grad(mm.sum(y * x), y), x.numpy())
+
+
+def test_gradient_with_respect_to_what_was_computed_later(every_pool: Pool) -> None:
+    """An expression of an array that had no value yet, and one of the value."""
+    w = mm.asarray(np.array([1.0, 2.0]))
+    x = w * 3
+    y = mm.sum(x * x)
+    mm.evaluate(x)
+    check(mm.grad(y, x), np.array([6.0, 12.0]))
+    check(mm.grad(y, w), np.array([18.0, 36.0]))
+    check(mm.grad(y + mm.sum(x), x), np.array([7.0, 13.0]))
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_gradients_are_right_or_refused(data: st.DataObject) -> None:
+    """Whenever values are asked for: an expression that was kept has its gradient, and only what
+    depends on an array through one that was let go is refused."""
+    with current("inline"):
+        values = [np.array([0.3, -0.7]), np.array([1.1, 0.2])]
+        arrays, kept = [mm.asarray(v) for v in values], [mm.asarray(v) for v in values]
+        reached = [{0}, {1}]  # the arrays that each was made of, itself included
+        lost: list[set[int]] = [set(), set()]  # those from which only values came
+        for _ in range(data.draw(st.integers(1, 12))):
+            i, j = (data.draw(st.integers(0, len(arrays) - 1)) for _ in range(2))
+            if data.draw(st.integers(0, 2)) == 0:
+                LOOKS[data.draw(st.sampled_from(["print", "evaluate", "layout"]))](arrays[i])
+                lost[i] = reached[i] - {i}
+            else:
+                for found in (arrays, kept):
+                    found.append(mm.sin(found[i]) * found[j] + 1)
+                reached.append(reached[i] | reached[j] | {len(reached)})
+                lost.append(lost[i] | lost[j])
+        result = mm.sum(arrays[-1])
+        for x, (array, twin) in enumerate(zip(arrays, kept, strict=True)):
+            if x in lost[-1]:
+                with pytest.raises(MagmathError, match="let go"):
+                    mm.grad(result, array)
+            else:
+                expected = mm.grad(mm.sum(kept[-1]), twin).numpy()
+                np.testing.assert_allclose(mm.grad(result, array).numpy(), expected, atol=1e-12)
+
+
 def test_what_has_no_gradient_is_refused() -> None:
     x = mm.asarray([1.0, 2.0])
     with pytest.raises(ShapeError, match=r"grad: needs a 0-d result.*\(2,\); sum it first"):

@@ -41,7 +41,8 @@ class _Results:
 
 @final
 class Repeated:
-    """A program that is run again and again, without targets; `last`: a run of it, or None."""
+    """A program that is run again and again, without targets; `last`: a run of it, or None;
+    `keeps`: whether its results may be made again into the same memory."""
 
     def __init__(self, engine: Engine, compiled: Compiled) -> None:
         self._engine = engine
@@ -50,13 +51,13 @@ class Repeated:
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
         small = bool(sizes) and max(sizes) <= AT_ONCE_BYTES
-        self._keeps = small and pool.direct and pool.memory_limit is None
+        self.keeps = small and pool.direct and pool.memory_limit is None
         self.last: Run | None = None
 
     def run(self, given: Sequence[Data], numbers: Sequence[Number]) -> list[Node]:
         """Leaves with the results for these operands. Raises as `Engine.start`."""
         engine = self._engine
-        results = self._free() if self._keeps and engine.recorder is None else None
+        results = self._free() if self.keeps and engine.recorder is None else None
         if results is None:
             data, self.last = engine.start(self._compiled, given, numbers)
             results = _Results(data)
@@ -64,7 +65,7 @@ class Repeated:
             operands = tuple(map(_handle, given))
             call = results.calls.get(operands) or self._ready(results, given)
             engine.pool.again(call, operands, numbers)
-        if self._keeps:
+        if self.keeps:
             self._results.append(results)
         return results.leaves
 

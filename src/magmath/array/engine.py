@@ -8,7 +8,7 @@ handles of its inputs and the values of its parameters.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,10 +18,10 @@ from weakref import ref
 import msgspec
 
 from magmath.array.copies import Copies
-from magmath.array.reuse import held_results, is_private, reused
+from magmath.array.reuse import held_elsewhere, held_results, is_private, reused
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError, TracingError
-from magmath.graph import Graph, Node, Shape, topological, users_of
+from magmath.graph import Graph, Node, Past, Shape, topological, users_of
 from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
 from magmath.ops.leaves import CONSTANT, PARAMETER, input_leaf
@@ -276,12 +276,12 @@ class Engine:
     def _computed(self, wanted: tuple[Node, ...]) -> dict[Node, Node]:
         """Input leaves with the values of nodes."""
         order, results = topological(wanted, cut=True), wanted
-        asked = len(wanted)
+        asked, expression, held = len(wanted), order, held_elsewhere(order)
         if any(node.operation.expand for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
         elif len(order) <= MOST_KEEPING and self.pool.memory_limit is None:
-            wanted = results = (*wanted, *held_results(order, wanted))
+            wanted = results = (*wanted, *held_results(order, wanted, held))
         given = self._small(order, results)
         if given is not None:
             outputs = self._compute(order, results, given)
@@ -290,6 +290,9 @@ class Engine:
             graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
             outputs, _ = self.run(self.compile(graph), graph.leaves)
         known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
+        for node, leaf in known.items():
+            own = expression if len(wanted) == 1 else topological((node,), cut=True)
+            leaf.past = _past(node, own, held, known)
         for node in wanted[asked:]:
             node.value = known[node]
             if not node.operation.updates:  # which cannot be computed again
@@ -349,7 +352,9 @@ class Engine:
             (copy,), _ = self.run(self.compile(graph), graph.leaves, beside=beside)
             if self.environment.workers > 1:
                 self.copies.keep(source, layout, copy, self.pool.held_bytes)
-        return leaf_of(copy)
+        leaf = leaf_of(copy)
+        leaf.past = Past(node.inputs, node.line)
+        return leaf
 
     def settles(self, own: Sequence[Node]) -> bool:
         """True if a written array, the first of `own`, is better computed at once: only `own`
@@ -407,6 +412,25 @@ class Engine:
 def leaf_of(data: Data) -> Node:
     """The leaf of an array that the workers hold."""
     return input_leaf(data.shape, data.dtype, data.layout, data)
+
+
+def _past(
+    node: Node, order: Sequence[Node], held: Container[Node], known: Mapping[Node, Node]
+) -> Past | None:
+    """What is remembered of the expression of a node that has been computed, as all `known` were:
+    they go on as leaves."""
+    if node.dtype.kind not in ("float", "complex") or node.variables:
+        return None  # it has no gradient, or its expression is kept
+    made_of = [x for x in order if x is not node and _may_be_asked_for(x, held)]
+    made_of += [known[x] for x in made_of if x in known]
+    return Past(made_of, node.line) if made_of else None
+
+
+def _may_be_asked_for(node: Node, held: Container[Node]) -> bool:
+    """True if a gradient may be asked for with respect to a node, or to what it was made from."""
+    if node.operation is PARAMETER or node.operation is CONSTANT:
+        return False
+    return node in held or node.value is not None
 
 
 def _is_copy(node: Node) -> bool:

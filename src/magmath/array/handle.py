@@ -10,7 +10,6 @@ from magmath.array import session
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.graph import Node, Shape
-from magmath.graph.node import LET_GO
 from magmath.ops import leaves
 
 MOST_PENDING = 2000
@@ -33,7 +32,7 @@ class Handle:
         """Compute what has become a long expression, so that a loop that asks for no value takes
         no more and more memory. `grad` knows that what lies behind it has been let go."""
         if not self._node.variables and not session.engine().tracing:
-            self.evaluated().depth = LET_GO
+            self.evaluated()
 
     @property
     def node(self) -> Node:

@@ -8,12 +8,13 @@ from typing import Any
 from magmath.array import session
 from magmath.array.array import Array, as_array, copy_of
 from magmath.array.creation import asarray
-from magmath.array.engine import Data, data_of
+from magmath.array.engine import Data, data_of, leaf_of
+from magmath.array.lines import user_line
 from magmath.array.trees import flatten, unflatten
 from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import int64
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Graph
+from magmath.graph import Graph, Node, Past
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
 
@@ -38,14 +39,19 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
     if upper <= lower:
         return unflatten(tree, arrays)
     copies = [copy_of(array) for array in (*arrays, asarray(lower, dtype=int64))]
-    states = _run(body, tree, [data_of(copy.evaluated()) for copy in copies], upper - lower)
-    return unflatten(tree, [Array(input_leaf(d.shape, d.dtype, d.layout, d)) for d in states[:-1]])
+    given = [data_of(copy.evaluated()) for copy in copies]
+    states, read = _run(body, tree, given, upper - lower)
+    results = [leaf_of(data) for data in states]
+    for leaf in results:
+        leaf.past = Past([*[array.node for array in arrays], *read], user_line())
+    return unflatten(tree, [Array(leaf) for leaf in results])
 
 
 def _run(
     body: Callable[[Any, Any], Any], tree: Hashable, states: Sequence[Data], steps: int
-) -> list[Data]:
-    """The states after some steps; the last of them is the index. Their memory is taken over."""
+) -> tuple[list[Data], list[Node]]:
+    """The states after some steps, without the last, which is the index; and the arrays that the
+    body reads besides. The states' memory is taken over."""
     engine = session.engine()
     places = [input_leaf(d.shape, d.dtype, d.layout, None) for d in states]
     *values, index = places
@@ -53,13 +59,15 @@ def _run(
         returned = body(WeakNumber(index, 0), unflatten(tree, [Array(place) for place in values]))
     results = _checked(returned, tree, states[:-1])
     following = e.add(index, constant(1, int64))
-    graph = engine.cut(Graph((*[array.node for array in results], following), tuple(places)))
+    traced = Graph((*[array.node for array in results], following), tuple(places))
+    graph = engine.cut(traced)
     compiled = engine.compile(graph)
     for place, data in zip(places, states, strict=True):
         place.value = data
     outputs, run = engine.run(compiled, graph.leaves, steps=steps)
     run.values()
-    return outputs
+    read = [node for node in traced.nodes if node.value is not None and node not in places]
+    return outputs[:-1], read
 
 
 def _checked(returned: Any, tree: Hashable, states: Sequence[Data]) -> list[Array]:

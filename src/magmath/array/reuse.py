@@ -8,7 +8,7 @@ what Python counts: the references to a node from outside of the expression.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,7 @@ def is_private(order: Sequence[Node], own: Sequence[Node]) -> bool:
     return not any(node.dtype.is_floating for node in held.difference(own))
 
 
-def held_results(order: Sequence[Node], wanted: Sequence[Node]) -> list[Node]:
+def held_results(order: Sequence[Node], wanted: Sequence[Node], held: Iterable[Node]) -> list[Node]:
     """What is computed with what is wanted because somebody holds it, and would compute it again.
 
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once. What is larger than all that
@@ -101,7 +101,7 @@ def held_results(order: Sequence[Node], wanted: Sequence[Node]) -> list[Node]:
     """
     found = [
         node
-        for node in held_elsewhere(order)
+        for node in held
         if node.value is None
         and not (node.variables or node.is_leaf or node.name == "constant")
         and node not in wanted
@@ -109,8 +109,8 @@ def held_results(order: Sequence[Node], wanted: Sequence[Node]) -> list[Node]:
     if not found:
         return found
     most = max([node.size for node in order if node.value is not None], default=0)
-    held = {node for node in found if node.size <= most}
-    return [node for node in order if node in held]
+    fitting = {node for node in found if node.size <= most}
+    return [node for node in order if node in fitting]
 
 
 def reused(

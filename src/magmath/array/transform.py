@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
+from weakref import ref
 
 import numpy as np
 
@@ -12,12 +13,13 @@ from magmath.array import session
 from magmath.array.again import Repeated
 from magmath.array.array import Array, as_array
 from magmath.array.engine import Data, Engine, data_of
+from magmath.array.lines import user_line
 from magmath.array.trees import flatten, unflatten
 from magmath.array.weak import WeakNumber
 from magmath.autodiff import gradients
 from magmath.core.dtypes import WIDEST, DType
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node
+from magmath.graph import Graph, Node, Past
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf, parameter
 
@@ -33,8 +35,9 @@ def grad(y: Array, xs: Array | Sequence[Array]) -> Array | list[Array]:
     """The gradient of a 0-d array with respect to an array, or to each of several.
 
     The result is an expression like any other: it can be combined, compiled and differentiated
-    again. Only what was built from `xs` before they were evaluated counts as depending on them,
-    variables always do. Raises ShapeError if y is not 0-d, DTypeError for other than real floats.
+    again. What y does not depend on has gradient zero. Where it does through an array that was
+    computed, whose expression has been let go, MagmathError is raised; of variables every
+    expression is kept. Raises ShapeError if y is not 0-d, DTypeError for other than real floats.
     """
     sources = [xs] if isinstance(xs, Array) else list(xs)
     for array in (y, *sources):
@@ -74,11 +77,11 @@ class _Function:
         if last is not None and last.engine is engine and not kwargs:
             known = last.accepted(args)
             if known is not None:
-                return last.run(known)
+                return last.run(known, args)
         leaves, tree = flatten((args, kwargs))
         values = [_value(leaf) for leaf in leaves]
         self._last = self._trace((engine, tree, [_signature(value) for value in values]), values)
-        return self._last.run(values)
+        return self._last.run(values, leaves)
 
     def _trace(self, key: _Key, values: Sequence[Any]) -> _Trace:
         """The trace for this engine and arguments of this structure; made if there is none."""
@@ -119,7 +122,10 @@ class _Trace:
                     f"compile: {function!r} must return arrays, it returned a "
                     f"{type(output).__name__}"
                 )
-        graph = self.engine.cut(Graph(tuple(output.node for output in outputs)))
+        traced = Graph(tuple(output.node for output in outputs))
+        self._read = [ref(node) for node in traced.nodes if _is_read(node, places)]
+        self._line = user_line()
+        graph = self.engine.cut(traced)
         compiled = self.engine.compile(graph)
         leaves, position = graph.leaves, {place: i for i, place in enumerate(places) if place}
         self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
@@ -151,17 +157,36 @@ class _Trace:
             values.append(value)
         return values
 
-    def run(self, values: Sequence[Any]) -> Any:
-        """Replay with other values."""
+    def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Replay with other values, those of the arguments."""
         given, numbers = values, self._fixed
         if not self._in_order:
             given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
         if len(numbers) < len(self._numbers):
             numbers = [values[x] if isinstance(x, int) else x.value for x in self._numbers]
         leaves = self.repeated.run(given, numbers)
+        self._remember(leaves, arguments)
         if self.tree is None:
             return Array(leaves[0])
         return unflatten(self.tree, [Array(leaf) for leaf in leaves])
+
+    def _remember(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> None:
+        """Note what the results were made from: the arguments, and what the function reads besides.
+
+        Results that are made again into the same memory are the same leaves, so earlier pasts are
+        not kept: they would grow with every call.
+        """
+        nodes = [x._node for x in arguments if isinstance(x, Array)]
+        if leaves and not (leaves[0].past and leaves[0].past.begins_with(nodes)):
+            read = [node for known in self._read if (node := known()) is not None]
+            past = Past([*nodes, *read], self._line, chained=not self.repeated.keeps)
+            for leaf in leaves:
+                leaf.past = past
+
+
+def _is_read(node: Node, places: Sequence[Node | None]) -> bool:
+    """True for arrays that a function does not get as arguments."""
+    return node.value is not None and node.name != "parameter" and node not in places
 
 
 def _is_known(value: Any) -> bool:

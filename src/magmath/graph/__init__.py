@@ -4,6 +4,7 @@ from magmath.graph.collective import Collective, CollectiveCall, Workspace
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.node import Node, Shape
 from magmath.graph.operation import LocalCall, Operation, apply
+from magmath.graph.past import Past
 
 __all__ = [
     "Collective",
@@ -12,6 +13,7 @@ __all__ = [
     "LocalCall",
     "Node",
     "Operation",
+    "Past",
     "Shape",
     "Workspace",
     "apply",

@@ -17,11 +17,11 @@ from magmath.layout import Layout
 
 if TYPE_CHECKING:
     from magmath.graph.operation import Operation
+    from magmath.graph.past import Past
 
 Shape = tuple[int, ...]
 Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = {}
-LET_GO = -1  # the depth of a leaf whose expression was too long to be kept
 NO_VARIABLES: frozenset[Node] = frozenset()
 
 
@@ -45,7 +45,8 @@ class Node:
     `value` is the data behind an `input`, the cell of a `variable`, the number of a `parameter`;
     of any other node the leaf that holds its value, once that is known. `variables` are the
     variable leaves that the node depends on, `depth` the most operations between it and a leaf.
-    `form` is what it has in common with other nodes; None where nobody knows of any.
+    `form` is what it has in common with other nodes; None where nobody knows of any. `past` is what
+    a leaf was computed from.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class Node:
         "layout",
         "line",
         "operation",
+        "past",
         "shape",
         "value",
         "variables",
@@ -84,6 +86,7 @@ class Node:
         self.line = line
         self.value = value
         self.form = form
+        self.past: Past | None = None
         depth: int = 0
         variables: frozenset[Node] = NO_VARIABLES
         for node in inputs:
@@ -100,6 +103,11 @@ class Node:
     def name(self) -> str:
         """The operation's name."""
         return self.operation.name
+
+    @property
+    def known(self) -> Node:
+        """The leaf that holds the node's value, once that is known; until then the node itself."""
+        return self.value if isinstance(self.value, Node) else self
 
     @property
     def is_leaf(self) -> bool:

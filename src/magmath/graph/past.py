@@ -1,0 +1,76 @@
+"""What a computed array was made from, as far as somebody still holds it.
+
+The expression of an array is let go when the array is computed, so nothing can be differentiated
+through it any more. But it is remembered which arrays it was made from, for as long as they exist,
+so that a gradient with respect to one of them is refused instead of being zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+from weakref import ref
+
+if TYPE_CHECKING:
+    from magmath.graph.node import Line, Node
+
+
+class Past:
+    """The nodes from which an array was made; `line` is the user's that built it.
+
+    Nodes are referred to weakly. Of earlier pasts those are kept of which a node is still there, so
+    a loop that replaces its array in each step does not grow a chain. Without `chained` none are
+    kept: they are found through the nodes while these are there.
+    """
+
+    __slots__ = ("_before", "_nodes", "line")
+
+    def __init__(self, nodes: Iterable[Node], line: Line, *, chained: bool = True) -> None:
+        self.line = line
+        found: dict[Node, None] = {}
+        before: dict[Past, None] = {}
+        for node in nodes:
+            leaf = node.known
+            found[node] = found[leaf] = None
+            if chained and leaf.past is not None:
+                before[leaf.past] = None
+        self._nodes = [ref(node) for node in found]
+        self._before = tuple(_living(before))
+
+    def holds(self, nodes: Collection[Node]) -> bool:
+        """True if the array was made from one of these nodes."""
+        seen, stack = {self}, [self]
+        while stack:
+            past = stack.pop()
+            made_of = [node for known in past._nodes if (node := known()) is not None]
+            if any(node in nodes for node in made_of):
+                return True
+            earlier = [*past._before, *[x.past for x in made_of if x.past is not None]]
+            stack += [before for before in earlier if before not in seen]
+            seen.update(earlier)
+        return False
+
+    def begins_with(self, nodes: Sequence[Node]) -> bool:
+        """True if these are the first of the nodes."""
+        known = self._nodes
+        if len(known) < len(nodes):
+            return False
+        return all(known[i]() is node for i, node in enumerate(nodes))
+
+    @property
+    def is_gone(self) -> bool:
+        """True if nobody holds any of the nodes."""
+        return all(node() is None for node in self._nodes)
+
+
+def _living(pasts: Iterable[Past]) -> Iterator[Past]:
+    """Those of which a node is still there, and for the others the same of what came before."""
+    stack = list(pasts)
+    seen = set(stack)
+    while stack:
+        past = stack.pop()
+        if past.is_gone:
+            stack += [before for before in past._before if before not in seen]
+            seen.update(past._before)
+        else:
+            yield past
