@@ -943,7 +943,7 @@ def test_gradient_with_respect_to_what_was_computed_later(every_pool: Pool) -> N
     check(mm.grad(y + mm.sum(x), x), np.array([7.0, 13.0]))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_gradients_are_right_or_refused(data: st.DataObject) -> None:
     """Whenever values are asked for: an expression that was kept has its gradient, and only what
@@ -984,6 +984,27 @@ def test_what_has_no_gradient_is_refused() -> None:
 
 
 # variables ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("worker", [0, -1])
+def test_variables_stay_where_they_are(every_pool: Pool, worker: int) -> None:
+    """Whatever they are given, and wherever that lies."""
+    place = mm.Layout.on(worker % every_pool.workers)
+    start, other = np.arange(300.0), mm.asarray(np.ones(300), layout=mm.Layout.split(0))
+    v = mm.variable("v", mm.asarray(start, layout=mm.Layout.split(0)), layout=place)
+    y = v * 2
+    updates: list[Callable[[], object]] = [
+        lambda: operator.iadd(v, other),
+        lambda: operator.imul(v, mm.sin(other) + other),
+        lambda: v.set(other * 3),
+        lambda: mm.optim.GradientDescent(0.5).minimize(mm.sum(v * other), [v]),
+    ]
+    expected = [start + 1, (start + 1) * (np.sin(1) + 1), np.full(300, 3.0), np.full(300, 2.5)]
+    for update, value in zip(updates, expected, strict=True):
+        update()
+        assert v.layout == v.node.layout == place.bind((300,), every_pool.mesh)
+        check(v, value)
+        check(y, value * 2)
 
 
 def test_expressions_follow_their_variables(every_pool: Pool) -> None:

@@ -304,7 +304,7 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
 
 def laid(array: Array, layout: Layout | None) -> Array:
     """An expression in a layout, if one is given and there is a choice."""
-    if layout is None or layout.is_alone:
+    if layout is None or (layout.is_alone and session.engine().environment.workers == 1):
         return array
     return Array(redistribute(array.node, layout))
 

@@ -18,7 +18,7 @@ from weakref import ref
 import msgspec
 
 from magmath.array.copies import Copies
-from magmath.array.reuse import held_elsewhere, held_results, is_private, reused
+from magmath.array.reuse import held_elsewhere, held_results, holds_alone, is_private, reused
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError, TracingError
 from magmath.graph import Graph, Node, Past, Shape, topological, users_of
@@ -300,9 +300,11 @@ class Engine:
         return known
 
     def _keep(self, node: Node) -> None:
-        """Note that a value is there for whoever holds the node; let go of the oldest such one."""
+        """Note that a value is there for whoever holds the node; let go of the oldest such one, if
+        it is no array's by now."""
         self._kept.append(ref(node))
-        if len(self._kept) > KEPT_VALUES and (oldest := self._kept.popleft()()) is not None:
+        oldest = self._kept.popleft()() if len(self._kept) > KEPT_VALUES else None
+        if oldest is not None and holds_alone(oldest):
             oldest.value = None
 
     def forget_failed(self) -> None:

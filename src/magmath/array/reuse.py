@@ -63,8 +63,13 @@ def is_own(array: Array) -> bool:
 
 def _owns_value(node: Node) -> bool:
     """True if nobody but this known node holds its value."""
+    return holds_alone(node) and (not isinstance(node.value, Node) or _owns_value(node.value))
+
+
+def holds_alone(node: Node) -> bool:
+    """True if nobody but this known node holds the leaf, or the data, behind it."""
     (count,) = _references([node.value])
-    return count == _OWN + 1 and (not isinstance(node.value, Node) or _owns_value(node.value))
+    return count == _OWN + 1
 
 
 class _Probe:
