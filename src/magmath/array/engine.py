@@ -269,7 +269,7 @@ class Engine:
         Raises TracingError where they depend on arguments of a function that is being traced.
         """
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
-        wanted = tuple(dict.fromkeys(node for node in nodes if node not in known))
+        wanted = tuple(dict.fromkeys([node for node in nodes if node not in known]))
         known |= self._computed(wanted) if wanted else {}
         return [known[node] for node in nodes]
 
@@ -437,7 +437,7 @@ def _may_be_asked_for(node: Node, held: Container[Node]) -> bool:
 
 def _is_copy(node: Node) -> bool:
     """True for an array that is there, in another layout."""
-    if node.name != "redistribute" or node.value is not None:
+    if node.operation is not REDISTRIBUTE or node.value is not None:
         return False
     source = node.inputs[0]
     return source.name == "input" or (not source.is_leaf and source.value is not None)

@@ -92,13 +92,14 @@ def evaluate(*arrays: Handle) -> None:
         if not isinstance(given, Handle):
             raise TypeError(f"evaluate: needs magmath arrays, was given {type(given).__name__}")
     missing = [a for a in arrays if not a.is_known()]
-    if missing:
-        session.engine().forget_failed()
+    if not missing:
+        return
+    engine = session.engine()
+    engine.forget_failed()
     for array in missing:  # another array's node may be the same, and known by now
         if array.node.value is not None and not array.node.is_leaf:
             array.set_known(array.node.value)
-    missing = [a for a in missing if not a.is_known()]
-    if missing:
-        known = session.engine().evaluate([array.node for array in missing])
+    if missing := [a for a in missing if not a.is_known()]:
+        known = engine.evaluate([array.node for array in missing])
         for array, leaf in zip(missing, known, strict=True):
             array.set_known(leaf)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 
 from magmath.graph.node import Line
 
 _OWN_FILES: set[str] = set()
+_MOST_LINES = 4096
+_lines: dict[tuple[int, int], tuple[CodeType, Line]] = {}  # by code, which is kept, and position
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -17,10 +19,23 @@ def user_line(inside: int = 1) -> Line:
     `inside` frames are magmath's, itself included."""
     frame: FrameType | None = sys._getframe(inside)
     while frame is not None:
-        file = frame.f_code.co_filename
+        code = frame.f_code
+        known = _lines.get((id(code), frame.f_lasti))
+        if known is not None:
+            return known[1]
+        file = code.co_filename
         if file not in _OWN_FILES:
             if not file.startswith(_HERE):
-                return file, frame.f_lineno
+                return _noted(code, frame)
             _OWN_FILES.add(file)
         frame = frame.f_back
     return None
+
+
+def _noted(code: CodeType, frame: FrameType) -> Line:
+    """The line of a frame, known from now on: to find it in the code takes long where that is."""
+    if len(_lines) >= _MOST_LINES:
+        _lines.clear()
+    line = code.co_filename, frame.f_lineno
+    _lines[id(code), frame.f_lasti] = code, line
+    return line

@@ -7,7 +7,6 @@ what Python counts: the references to a node from outside of the expression.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -27,12 +26,14 @@ def _references(items: Sequence[Any]) -> list[int]:
 
 def held_elsewhere(order: Sequence[Node]) -> set[Node]:
     """The nodes of an expression that are held by others than its nodes, and this list."""
-    uses: dict[int, int] = defaultdict(int)
+    counts = zip(order, _references(order), strict=True)  # nearly all have one reader, or a caller
+    several = {id(node): (node, count) for node, count in counts if count > _OWN + 1}
+    uses = dict.fromkeys(several, 0)
     for node in order:
         for source in node.inputs:
-            uses[id(source)] += 1
-    counts = zip(order, _references(order), strict=True)
-    return {node for node, count in counts if count > _OWN + uses[id(node)]}
+            if id(source) in uses:
+                uses[id(source)] += 1
+    return {node for key, (node, count) in several.items() if count > _OWN + uses[key]}
 
 
 def _listed(items: Sequence[Any]) -> int:
