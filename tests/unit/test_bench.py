@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from magmath.bench import BENCHES
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
 from magmath.bench.layers import training_case
 from magmath.bench.peers.problem import Problem
-from magmath.bench.processes import SystemFailed, SystemProcesses
+from magmath.bench.processes import SystemProcesses
 from magmath.bench.report import plot_result, print_result, save_result
 from magmath.bench.result import BenchResult, SystemResult, figures_of
 from magmath.bench.runner import choose, run_bench
@@ -109,9 +110,31 @@ def test_one_failing_process_ends_the_system(told: Any) -> None:
     assert "was stopped after an error" in reasons[1]
 
 
-def test_a_system_that_cannot_start(told: Any) -> None:
-    with pytest.raises(SystemFailed, match="broken from the start"):
-        run(System("broken", "bench_contestants:broken"))
+def test_a_system_that_cannot_start_fails_in_every_case(told: Any) -> None:
+    result = run(System("broken", "bench_contestants:broken"), told("A own"), cases=2)
+    for case in result.cases:
+        assert case.systems["A own"].state == "measured"
+        assert case.systems["broken"].state == "failed"
+        assert "broken from the start" in case.systems["broken"].reason
+    assert result.absent == {}
+    with pytest.raises(MagmathError, match="broken failed in 'case'"):
+        result.raise_if_incomplete()
+
+
+def test_an_interrupted_run_keeps_what_it_has(told: Any, tmp_path: Path) -> None:
+    def cases(options: RunOptions) -> Iterator[Case]:
+        yield CASE
+        raise KeyboardInterrupt
+
+    bench = Bench("test", "a test", "number", cases, lambda _: [told("A own")], lambda _: [])  # type: ignore[arg-type]
+    result = run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
+    assert result.cases[0].systems["A own"].seconds == [1.0] * 3
+    save_result(result, tmp_path / "result.json")
+    data = json.loads((tmp_path / "result.json").read_text())
+    assert data["interrupted"]
+    assert len(data["cases"]) == 1
+    with pytest.raises(KeyboardInterrupt):
+        result.raise_if_incomplete()
 
 
 def test_stopping_ends_the_processes_and_leaves_nothing(told: Any) -> None:

@@ -92,6 +92,7 @@ class BenchResult:
     environment: dict[str, str]
     versions: dict[str, str]
     absent: dict[str, str]
+    interrupted: bool
     cases: list[CaseResult]
 
     def as_data(self) -> dict[str, Any]:
@@ -106,7 +107,8 @@ class BenchResult:
         return data
 
     def raise_if_incomplete(self) -> None:
-        """Raises MagmathError where magmath failed, or computed something else than the peers."""
+        """Raises MagmathError where a system failed, or computed something else than the others;
+        KeyboardInterrupt where the run was ended by it."""
         failed = [
             f"{name} failed in {case.case.name!r}: {result.reason}"
             for case in self.cases
@@ -120,6 +122,8 @@ class BenchResult:
         ]
         if failed or differing:
             raise MagmathError(f"bench {self.bench}: " + "\n".join(failed + differing))
+        if self.interrupted:
+            raise KeyboardInterrupt
 
 
 def figures_of(

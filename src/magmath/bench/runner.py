@@ -30,22 +30,28 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
     """Measures every case of `bench`; progress goes to `console`.
 
     Systems that are not installed are named in the result. A system that fails in a case is marked
-    so and takes no further part in it.
+    so and takes no further part in it; one that cannot start fails in every case. Ctrl-C ends the
+    run: the result has the cases that were whole, and says so.
     """
     chosen = choose(bench.systems(options), options.peers)
     comparisons = bench.comparisons(options)
     absent: dict[str, str] = {}
+    broken: dict[str, str] = {}
     versions: dict[str, str] = {}
+    cases: list[CaseResult] = []
+    interrupted = False
     with ExitStack() as stack:
         running: dict[str, SystemProcesses] = {}
-        for system, processes in _start(chosen, options, console, absent):
-            stack.callback(processes.stop)
-            running[system.name] = processes
-            versions |= processes.versions
-        cases = [
-            _run_case(case, running, comparisons, options.rounds, console)
-            for case in bench.cases(options)
-        ]
+        try:
+            for system, processes in _start(chosen, options, console, absent, broken):
+                stack.callback(processes.stop)
+                running[system.name] = processes
+                versions |= processes.versions
+            for case in bench.cases(options):
+                result = _run_case(case, running, broken, comparisons, options.rounds, console)
+                cases.append(result)
+        except KeyboardInterrupt:
+            interrupted = True
     return BenchResult(
         bench=bench.name,
         title=bench.title,
@@ -59,6 +65,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
         environment=machine.tuning_variables(),
         versions=versions,
         absent=absent,
+        interrupted=interrupted,
         cases=cases,
     )
 
@@ -75,8 +82,13 @@ def choose(systems: list[System], peers: tuple[str, ...]) -> list[System]:
 
 
 def _start(
-    systems: list[System], options: RunOptions, console: Console, absent: dict[str, str]
+    systems: list[System],
+    options: RunOptions,
+    console: Console,
+    absent: dict[str, str],
+    broken: dict[str, str],
 ) -> Iterator[tuple[System, SystemProcesses]]:
+    """The systems that start; why the others do not, because they are absent or broken."""
     for system in systems:
         console.print(f"starting {system.name} …", markup=False)
         for python in options.pythons if system.peer else (sys.executable,):
@@ -84,23 +96,32 @@ def _start(
                 processes = SystemProcesses(system, python)
             except Absent as error:
                 absent.setdefault(system.name, str(error))
+            except SystemFailed as error:
+                broken.setdefault(system.name, str(error))
             else:
                 absent.pop(system.name, None)
+                broken.pop(system.name, None)
                 yield system, processes
                 break
         else:
-            console.print(f"  absent: {absent[system.name]}", markup=False)
+            if system.name in broken:
+                absent.pop(system.name, None)
+                console.print(f"  failed: {broken[system.name]}", markup=False)
+            else:
+                console.print(f"  absent: {absent[system.name]}", markup=False)
 
 
 def _run_case(
     case: Case,
     running: dict[str, SystemProcesses],
+    broken: dict[str, str],
     comparisons: list[Comparison],
     rounds: int,
     console: Console,
 ) -> CaseResult:
     console.print(f"[bold]{case.name}[/]")
     results = {name: _prepare(case, processes, console) for name, processes in running.items()}
+    results |= {name: SystemResult("failed", reason=reason) for name, reason in broken.items()}
     for turn in range(rounds + 1):
         for name, result in results.items():
             if result.state == "measured":
