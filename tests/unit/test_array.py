@@ -1037,6 +1037,10 @@ def test_variables_and_constants_have_names_types_and_layouts() -> None:
 # errors ------------------------------------------------------------------------------------------
 
 
+def _minimized_by_array(x: mm.Array) -> object:
+    return mm.optim.GradientDescent(0.1).minimize(mm.sum(x), [x])  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(
     ("make", "kind", "words"),
     [
@@ -1074,6 +1078,29 @@ def test_variables_and_constants_have_names_types_and_layouts() -> None:
         (lambda x: mm.zeros((10**7, 10**7)).numpy(), MemoryLimitError, "no 400,000,000 MB left"),
         (lambda x: mm.linspace(0, 1, -2), ShapeError, "extents must be at least 0"),
         (lambda x: mm.grad(mm.sum(x), "a"), TypeError, "grad: needs arrays, was given str"),
+        (lambda x: mm.clip(x, "a", 3), TypeError, "clip: the minimum must be a number.*str"),
+        (lambda x: mm.clip(x, 0, [1]), TypeError, "clip: the maximum must be a number.*list"),
+        (lambda x: mm.reshape(x, "ab"), TypeError, "reshape: a shape must be .* was given 'ab'"),
+        (lambda x: mm.reshape(x, (-1, 5)), ShapeError, "reshape: .*give extents whose product is"),
+        (lambda x: mm.squeeze(x, axis=0), ShapeError, r"squeeze: .*name such.*x\[0\]"),
+        (lambda x: mm.roll(x, "a"), TypeError, "roll: shifts must be .* was given 'a'"),
+        (lambda x: mm.tile(x, "a"), TypeError, "tile: repetitions must be .* was given 'a'"),
+        (lambda x: mm.repeat(x, "a"), TypeError, "repeat: needs magmath or NumPy.*given str"),
+        (lambda x: mm.full(3, "a"), TypeError, "full: needs a number or a 0-d array, .*'a'"),
+        (lambda x: mm.arange("a"), TypeError, "arange: start, stop and step are numbers, .*'a'"),
+        (lambda x: mm.einsum(3, x), TypeError, "einsum: the subscripts come first.*int"),
+        (lambda x: mm.linalg.norm(x), AttributeError, "mm.linalg.vector_norm and mm.linalg.matrix"),
+        (lambda x: mm.linalg.vector_norm(x, ord="a"), TypeError, "vector_norm: ord must be .*'a'"),
+        (lambda x: mm.linalg.matrix_power(mm.eye(2), "a"), TypeError, "matrix_power: .*integer"),
+        (lambda x: mm.fori_loop("a", 3, max, x), TypeError, "fori_loop: the bounds .* given 'a'"),
+        (lambda x: mm.fori_loop(0, 2.5, max, x), TypeError, "fori_loop: the bounds .* given 2.5"),
+        (lambda x: mm.fori_loop(0, 3, 3, x), TypeError, "fori_loop: the body is a function"),
+        (lambda x: mm.Layout.split("a"), LayoutError, "axis of a layout must be .* given 'a'"),
+        (lambda x: mm.Layout.cyclic(0, "b"), LayoutError, "blocks of Layout.cyclic .* given 'b'"),
+        (lambda x: mm.Layout.grid(3), LayoutError, "grid of a layout must be a sequence.*given 3"),
+        (lambda x: mm.Layout.on("a"), LayoutError, "worker of Layout.on must be .* given 'a'"),
+        (lambda x: mm.Layout.blocks("ab"), LayoutError, "Layout.blocks needs pairs.*given 'ab'"),
+        (_minimized_by_array, TypeError, "minimize: needs a sequence of variables, was given Array"),
         (lambda x: mm.compile(3), TypeError, "compile: needs a function of arrays, was given 3"),
         (lambda x: mm.evaluate(3), TypeError, "evaluate: needs magmath arrays, was given int"),
         (lambda x: mm.from_dlpack(3), TypeError, "from_dlpack: needs an array with __dlpack__"),

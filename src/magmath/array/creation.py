@@ -198,6 +198,8 @@ def full(
         value = e.astype(fill_value.node, element)
     else:
         element = default_dtype(fill_value) if dtype is None else as_dtype(dtype)
+        if not isinstance(fill_value, (bool, int, float, complex, np.generic)):
+            raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
         value = parameter(fill_value, element)
     return _made(creation.full(normal_shape(shape), value), layout, device)
 
@@ -281,6 +283,9 @@ def arange(
 ) -> Array:
     """start, start + step, … up to but not including stop (or 0 … start)."""
     _check_told("arange", "start + step * mm.arange(n)", start, stop, step)
+    for number in (start, step) if stop is None else (start, stop, step):
+        if not hasattr(number, "__float__"):
+            raise TypeError(f"arange: start, stop and step are numbers, was given {number!r}")
     if step == 0:
         raise ShapeError("arange: step must not be 0")
     first, last = (0, start) if stop is None else (start, stop)

@@ -70,6 +70,11 @@ def einsum(subscripts: str, /, *operands: Array) -> Array:
 def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]:
     """Letters for each operand and for the result: the ellipsis written out, and all of them those
     of index structures."""
+    if not isinstance(subscripts, str):
+        raise TypeError(
+            f'einsum: the subscripts come first, as a text such as "ij,jk->ik", was given '
+            f"{type(subscripts).__name__}"
+        )
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     parts = left.split(",")

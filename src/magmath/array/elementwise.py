@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from magmath.array.array import Array, as_array, binary, unary
+from magmath.array.array import OPERANDS, Array, as_array, binary, unary
 
 
 def _unary(name: str, operation: str | None = None, text: str = "") -> Callable[[Array], Array]:
@@ -102,6 +102,12 @@ def positive(x: Array, /) -> Array:
 def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     """x limited to [min, max]; None leaves a side open."""
     result = Array(as_array("clip", x).node)
+    for name, limit in (("minimum", min), ("maximum", max)):
+        if limit is not None and not isinstance(limit, OPERANDS):
+            raise TypeError(
+                f"clip: the {name} must be a number, a magmath or a NumPy array, was given "
+                f"{type(limit).__name__}; None leaves a side open"
+            )
     if min is not None:
         result = maximum(result, min)
     return result if max is None else minimum(result, max)

@@ -7,7 +7,7 @@ and complex128 are computed as they are. A matrix that cannot be factorised rais
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from magmath.array.lines import user_line
 from magmath.array.norms import matrix_norm, vector_norm
 from magmath.array.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.core.dtypes import DType, as_dtype, int64, promote, real_dtype
+from magmath.core.numpy_names import hint
 from magmath.core.shapes import broadcast, normal_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node, Operation, apply
@@ -33,6 +34,13 @@ from magmath.ops.qr import qr as packed_qr
 from magmath.ops.reductions import sum_
 from magmath.ops.slicing import slice_along
 from magmath.ops.triangular import SOLVE_TRIANGULAR
+
+if not TYPE_CHECKING:  # to type checkers any name would pass
+
+    def __getattr__(name: str) -> Any:
+        """Say what a name of NumPy's is called here."""
+        raise AttributeError(f"module 'magmath.linalg' has no attribute {name!r}{hint(name)}")
+
 
 __all__ = [
     "cholesky",
@@ -373,6 +381,8 @@ def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
 def matrix_power(x: Array, n: int, /) -> Array:
     """x multiplied by itself n times; of a negative n, the inverse."""
     a = as_array("matrix_power", x).node
+    if not hasattr(n, "__index__"):
+        raise TypeError(f"matrix_power: the power is an integer, was given {n!r}")
     check_matrix("matrix_power", a, square=True)
     if n < 0:
         a, n = _applied(solvers.INV, a), -n

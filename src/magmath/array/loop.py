@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from operator import index
 from typing import Any
 
 from magmath.array import session
@@ -30,6 +31,12 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
     Raises ShapeError, DTypeError or MagmathError where the body returns something else. The name
     and the meaning are JAX's.
     """
+    if not callable(body):
+        raise TypeError(f"fori_loop: the body is a function of (i, value), was given {body!r}")
+    for bound in (lower, upper):
+        if not hasattr(bound, "__index__"):
+            raise TypeError(f"fori_loop: the bounds are integers, was given {bound!r}")
+    lower, upper = index(lower), index(upper)
     if session.engine().tracing:
         for i in range(lower, upper):
             value = body(i, value)

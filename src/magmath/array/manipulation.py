@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
+from typing import Any
 
 from magmath.array.array import Array, as_array
 from magmath.array.creation import normal_shape
@@ -23,14 +25,19 @@ from magmath.ops.slicing import SLICE, slice_along
 
 
 def _resolved(shape: Sequence[int], size: int) -> Shape:
-    extents = tuple(int(n) for n in shape)
+    extents = _integers("reshape: a shape", shape)
     if extents.count(-1) > 1 or [n for n in extents if n < -1]:
-        raise ShapeError(f"reshape: at most one extent may be -1, was given {extents}")
+        raise ShapeError(
+            f"reshape: at most one extent may be -1, which is computed; was given {extents}"
+        )
     if -1 not in extents:
         return extents
     known = math.prod(n for n in extents if n != -1)
     if known == 0 or size % known:
-        raise ShapeError(f"reshape: {size} elements cannot be reshaped to {extents}")
+        raise ShapeError(
+            f"reshape: {size} elements cannot be reshaped to {extents}: {known} does not divide "
+            f"them; give extents whose product is {size}"
+        )
     return tuple(size // known if n == -1 else n for n in extents)
 
 
@@ -86,7 +93,10 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
     """Without the axes named, whose extent must be 1."""
     axes = normal_axes("squeeze", axis, x.ndim)
     if [d for d in axes if x.shape[d] != 1]:
-        raise ShapeError(f"squeeze: axes {axes} of shape {x.shape} are not all of extent 1")
+        raise ShapeError(
+            f"squeeze: axes {axes} of shape {x.shape} are not all of extent 1; name such, or "
+            f"take one position of an axis with x[0]"
+        )
     return reshape(x, tuple(n for d, n in enumerate(x.shape) if d not in axes))
 
 
@@ -161,7 +171,7 @@ def roll(
     if axis is None:
         return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
     axes = (axis,) if isinstance(axis, int) else axis
-    shifts = (shift,) * len(axes) if isinstance(shift, int) else shift
+    shifts = (shift,) * len(axes) if isinstance(shift, int) else _integers("roll: shifts", shift)
     if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}")
     for one, by in zip(axes, shifts, strict=True):
@@ -173,7 +183,7 @@ def roll(
 
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
     """x repeated as a whole, so many times along each axis; missing axes or counts are 1."""
-    x = as_array("tile", x)
+    x, repetitions = as_array("tile", x), _integers("tile: repetitions", repetitions)
     ndim = max(x.ndim, len(repetitions))
     shape = (1,) * (ndim - x.ndim) + x.shape
     counts = _counts("tile", (1,) * (ndim - len(repetitions)) + tuple(repetitions))
@@ -181,6 +191,14 @@ def tile(x: Array, repetitions: Sequence[int], /) -> Array:
     parted = reshape(x, [n for extent in shape for n in (1, extent)])
     whole = broadcast_to(parted, [n for pair in pairs for n in pair])
     return reshape(whole, [count * extent for count, extent in pairs])
+
+
+def _integers(what: str, values: Sequence[Any]) -> tuple[int, ...]:
+    """Integers as a tuple; TypeError for what is none."""
+    try:
+        return tuple([index(value) for value in values])
+    except TypeError:
+        raise TypeError(f"{what} must be a sequence of integers, was given {values!r}") from None
 
 
 def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
@@ -195,6 +213,8 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     An array of counts, one for each position of the axis, is evaluated: their sum is the extent.
     """
     x = as_array("repeat", x)
+    if not isinstance(repeats, int):
+        repeats = as_array("repeat", repeats)
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     d = normal_axis("repeat", axis, x.ndim)

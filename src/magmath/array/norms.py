@@ -39,6 +39,8 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
         return Array(reduce("sum", size, axes, keepdims))
     if ord == 2:
         return Array(e.call("sqrt", reduce("sum", e.call("square", size), axes, keepdims)))
+    if not isinstance(ord, (int, float)):
+        raise TypeError(f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}")
     total = reduce("sum", e.call("power", size, parameter(float(ord), dtype)), axes, keepdims)
     return Array(e.call("power", total, parameter(1.0 / ord, dtype)))
 

@@ -37,10 +37,10 @@ STANDARD = {
     "unique": "unique_values",
     "vstack": "concat",
 }
+LINALG = {"norm": "linalg.vector_norm and mm.linalg.matrix_norm"}
 
 
 def hint(name: str) -> str:
     """The end of a message about a name that is missing: what it is called here, if anything."""
-    if name not in STANDARD:
-        return ""
-    return f"; the array API standard, whose names these are, has mm.{STANDARD[name]}"
+    here = STANDARD.get(name) or LINALG.get(name)
+    return f"; the array API standard, whose names these are, has mm.{here}" if here else ""

@@ -20,7 +20,7 @@ from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
 from magmath.layout.checks import check_boxes, check_extents, check_partial, check_splits
 from magmath.layout.mesh import Mesh
-from magmath.layout.rule import BoxLike, Rule
+from magmath.layout.rule import BoxLike, Rule, worker_number
 from magmath.layout.split import Split, Windows
 
 
@@ -94,7 +94,7 @@ class Layout:
     @staticmethod
     def on(worker: int) -> Rule:
         """The whole array on one worker."""
-        return Rule(worker=index(worker))
+        return Rule(worker=worker_number(worker))
 
     @staticmethod
     def blocks(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:

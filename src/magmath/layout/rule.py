@@ -7,7 +7,7 @@ to the workers of the pool gives the `Layout`. What does not fit is reported her
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, TypeAlias
@@ -60,13 +60,13 @@ class Rule:
         block: int | None = None,
     ) -> Rule:
         """One dimension split; see `Layout.split` and `Layout.cyclic`."""
-        numbers = None if cuts is None else tuple([index(cut) for cut in cuts])
-        return Rule((Term(index(dim), mesh_axis, numbers, _checked_block(block)),))
+        numbers = None if cuts is None else _indices("cuts of a layout", cuts)
+        return Rule((Term(_index("the axis of a layout", dim), mesh_axis, numbers, _block(block)),))
 
     @staticmethod
     def on_grid(grid: Sequence[int], blocks: Sequence[int] | None = None) -> Rule:
         """Dimension i split along axis i of a grid; see `Layout.grid`, `Layout.block_cyclic`."""
-        shape = tuple([index(length) for length in grid])
+        shape = _indices("the grid of a layout", grid)
         if not shape or min(shape) < 1:
             raise LayoutError(f"Layout.grid needs lengths of at least 1, not {shape}")
         if blocks is None:
@@ -76,13 +76,22 @@ class Rule:
                 f"Layout.block_cyclic needs one block length for each axis of the grid, not "
                 f"blocks {tuple(blocks)} for grid {shape}"
             )
-        sizes = [_checked_block(block) for block in blocks]
+        sizes = [_block(block) for block in blocks]
         return Rule(tuple([Term(dim, dim, block=b) for dim, b in enumerate(sizes)]), shape)
 
     @staticmethod
     def of_boxes(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
         """Rectangles on workers; see `Layout.blocks`."""
-        return Rule(boxes=tuple([(_open_box(box), index(worker)) for box, worker in boxes]))
+        try:
+            pairs = [(box, index(worker)) for box, worker in boxes]
+            return Rule(boxes=tuple([(_open_box(box), worker) for box, worker in pairs]))
+        except (TypeError, ValueError) as error:
+            if isinstance(error, LayoutError):
+                raise
+            raise LayoutError(
+                f"Layout.blocks needs pairs of a box and a worker, as [([slice(0, 2)], 0), …], "
+                f"was given {boxes!r}"
+            ) from None
 
     def over(self, mesh: Mesh) -> Rule:
         """This rule on the workers of `mesh` instead of the whole pool."""
@@ -171,10 +180,30 @@ class Rule:
     __repr__ = __str__
 
 
-def _checked_block(block: int | None) -> int | None:
-    if block is not None and index(block) < 1:
+def _index(what: str, value: object) -> int:
+    """`value` as an int; LayoutError for what is no whole number."""
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise LayoutError(f"{what} must be a whole number, was given {value!r}") from None
+
+
+def _indices(what: str, values: Sequence[object]) -> tuple[int, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise LayoutError(f"{what} must be a sequence of whole numbers, was given {values!r}")
+    return tuple([_index(what, value) for value in values])
+
+
+def _block(block: int | None) -> int | None:
+    length = None if block is None else _index("the blocks of Layout.cyclic", block)
+    if length is not None and length < 1:
         raise LayoutError(f"Layout.cyclic needs blocks of at least 1 index, not {block}")
-    return None if block is None else index(block)
+    return length
+
+
+def worker_number(worker: object) -> int:
+    """The worker that `Layout.on` names."""
+    return _index("the worker of Layout.on", worker)
 
 
 def _open_box(box: BoxLike) -> _OpenBox:

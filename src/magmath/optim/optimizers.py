@@ -73,6 +73,7 @@ class Optimizer(ABC):
         The variables change in place, on the workers; a further call with the same expression
         sends one message. Raises ShapeError if the expression is not 0-d.
         """
+        _check_variables(variables)
         known = self._minimizing
         if known is None or not known.fits(expression, variables):
             known = self._minimizing = _Minimizing(self, expression, variables)
@@ -119,6 +120,18 @@ class _Minimizing:
         """Run the update; the last value of the expression."""
         self.rate.value = rate
         return run_updates(self.engine, self.compiled, self.graph, steps)[-1]
+
+
+def _check_variables(variables: Sequence[Variable]) -> None:
+    """TypeError for what an optimizer cannot change."""
+    single = isinstance(variables, Array) or not isinstance(variables, Sequence)
+    given: Sequence[object] = [variables] if single else variables
+    if single or not all(isinstance(v, Variable) for v in given):
+        kinds = ", ".join([type(v).__name__ for v in given])
+        raise TypeError(
+            f"minimize: needs a sequence of variables, was given {kinds}"
+            f"{' alone' if single else ''}; make them with mm.variable(name, value)"
+        )
 
 
 def run_updates(
