@@ -423,16 +423,14 @@ def _past(
     they go on as leaves."""
     if node.dtype.kind not in ("float", "complex") or node.variables:
         return None  # it has no gradient, or its expression is kept
-    made_of = [x for x in order if x is not node and _may_be_asked_for(x, held)]
+    numbers = (PARAMETER, CONSTANT)
+    made_of = [  # with respect to which, or to what they were made from, gradients may be wanted
+        x
+        for x in order
+        if (x.value is not None or x in held) and x.operation not in numbers and x is not node
+    ]
     made_of += [known[x] for x in made_of if x in known]
     return Past(made_of, node.line) if made_of else None
-
-
-def _may_be_asked_for(node: Node, held: Container[Node]) -> bool:
-    """True if a gradient may be asked for with respect to a node, or to what it was made from."""
-    if node.operation is PARAMETER or node.operation is CONSTANT:
-        return False
-    return node in held or node.value is not None
 
 
 def _is_copy(node: Node) -> bool:

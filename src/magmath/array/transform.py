@@ -77,11 +77,11 @@ class _Function:
         if last is not None and last.engine is engine and not kwargs:
             known = last.accepted(args)
             if known is not None:
-                return last.run(known, args)
+                return last.run(*known)
         leaves, tree = flatten((args, kwargs))
         values = [_value(leaf) for leaf in leaves]
         self._last = self._trace((engine, tree, [_signature(value) for value in values]), values)
-        return self._last.run(values, leaves)
+        return self._last.run(values, [x._node for x in leaves if isinstance(x, Array)])
 
     def _trace(self, key: _Key, values: Sequence[Any]) -> _Trace:
         """The trace for this engine and arguments of this structure; made if there is none."""
@@ -136,13 +136,14 @@ class _Trace:
         self._likes = [_like(value) for value in values] if plain else None
         self.repeated = Repeated(self.engine, compiled)
 
-    def accepted(self, args: tuple[Any, ...]) -> list[Any] | None:
+    def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], list[Node]] | None:
         """What `run` takes for arrays that are known and numbers, if they are like those that were
         traced: the common case, in which nothing is taken apart."""
         likes = self._likes
         if likes is None or len(args) != len(likes):
             return None
         values: list[Any] = []
+        nodes: list[Node] = []
         for argument, (kind, dtype, layout) in zip(args, likes):  # noqa: B905  they are as many
             if type(argument) is not kind:
                 return None
@@ -154,34 +155,34 @@ class _Trace:
                     return None
                 if value.layout is not layout and value.layout != layout:
                     return None
+                nodes.append(leaf)
             values.append(value)
-        return values
+        return values, nodes
 
-    def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
-        """Replay with other values, those of the arguments."""
+    def run(self, values: Sequence[Any], nodes: Sequence[Node]) -> Any:
+        """Replay with other values, those of the arguments; `nodes` are the arrays among these."""
         given, numbers = values, self._fixed
         if not self._in_order:
             given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
         if len(numbers) < len(self._numbers):
             numbers = [values[x] if isinstance(x, int) else x.value for x in self._numbers]
         leaves = self.repeated.run(given, numbers)
-        self._remember(leaves, arguments)
+        if leaves and not ((past := leaves[0].past) and past.begins_with(nodes)):
+            self._remember(leaves, nodes)
         if self.tree is None:
             return Array(leaves[0])
         return unflatten(self.tree, [Array(leaf) for leaf in leaves])
 
-    def _remember(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> None:
+    def _remember(self, leaves: Sequence[Node], nodes: Sequence[Node]) -> None:
         """Note what the results were made from: the arguments, and what the function reads besides.
 
         Results that are made again into the same memory are the same leaves, so earlier pasts are
         not kept: they would grow with every call.
         """
-        nodes = [x._node for x in arguments if isinstance(x, Array)]
-        if leaves and not (leaves[0].past and leaves[0].past.begins_with(nodes)):
-            read = [node for known in self._read if (node := known()) is not None]
-            past = Past([*nodes, *read], self._line, chained=not self.repeated.keeps)
-            for leaf in leaves:
-                leaf.past = past
+        read = [node for known in self._read if (node := known()) is not None]
+        past = Past([*nodes, *read], self._line, chained=not self.repeated.keeps)
+        for leaf in leaves:
+            leaf.past = past
 
 
 def _is_read(node: Node, places: Sequence[Node | None]) -> bool:

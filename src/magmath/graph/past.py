@@ -52,10 +52,12 @@ class Past:
 
     def begins_with(self, nodes: Sequence[Node]) -> bool:
         """True if these are the first of the nodes."""
-        known = self._nodes
-        if len(known) < len(nodes):
+        if len(self._nodes) < len(nodes):
             return False
-        return all(known[i]() is node for i, node in enumerate(nodes))
+        for known, node in zip(self._nodes, nodes):  # noqa: B905, SIM110  in each compiled call
+            if known() is not node:
+                return False
+        return True
 
     @property
     def is_gone(self) -> bool:
