@@ -57,6 +57,12 @@ def structured(dice: Dice) -> list[tuple[str, Case]]:
         ("reshape", Case((x,), {"shape": (5, 3)})),
         ("permute_dims", Case((x,), {"axes": (1, 0)})),
         ("broadcast_to", Case((x[1],), {"shape": SHAPE})),
+        ("slice", Case((x,), {"bounds": ((0, 3, 1), (1, 4, 1))})),
+        ("slice", Case((x,), {"bounds": ((2, -1, -2), (0, 5, 3))})),
+        ("set_slice", Case((x, y[:2, :3]), {"bounds": ((1, 3, 1), (4, -1, -2))})),
+        ("set_slice", Case((x, y[0, :1]), {"bounds": ((0, 3, 2), (1, 4, 1))})),
+        ("concat", Case((x, y, x), {"axis": 0})),
+        ("concat", Case((x, y[:, :2]), {"axis": 1})),
         ("take", Case((x, rows), {"axes": (0,), "at": 0})),
         ("take", Case((x, rows - 3), {"axes": (1,), "at": 1})),
         (

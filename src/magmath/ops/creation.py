@@ -76,7 +76,7 @@ def _iota_kernel(call: LocalCall) -> Callable[[], object]:
 def _emit_iota(w: Writer, call: NativeCall) -> None:
     axis = call.attributes["axis"]
     with w.loops(call.out.shape) as indices:
-        value = f"{indices[axis]} + {call.offset[axis]}"
+        value = f"{indices[axis]} + {call.number(call.tile[axis].start)}"
         w.line(f"{call.out.at(indices)} = {value}")
 
 
@@ -144,8 +144,8 @@ def _emit_uniform(w: Writer, call: NativeCall) -> bool:
     seed, stream = call.inputs
     with w.loops(call.out.shape) as indices:
         linear = "0"
-        for index, offset, extent in zip(indices, call.offset, call.shape, strict=True):
-            linear = f"({linear}) * {extent} + {index} + {offset}"
+        for index, held, extent in zip(indices, call.tile, call.shape, strict=True):
+            linear = f"({linear}) * {extent} + {index} + {call.number(held.start)}"
         w.line(f"{call.out.at(indices)} = uniform32({seed.at([])}, {stream.at([])}, {linear})")
     return True
 

@@ -12,7 +12,7 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
-from magmath.ops.native_emit import emit_copy, emit_permute, emit_reshape
+from magmath.ops.native_emit import NativeCall, Reading, Writer, emit_reshape
 from magmath.ops.pieces import letters_of
 from magmath.ops.rules import LETTERS, pointwise_axes
 from magmath.ops.slicing import slice_along
@@ -116,6 +116,11 @@ def _permute_kernel(call: LocalCall) -> Callable[[], object]:
     return lambda: out.copy_(view)
 
 
+def _permute_places(call: NativeCall, indices: Sequence[str]) -> Sequence[str]:
+    axes = call.attributes["axes"]
+    return [indices[axes.index(d)] for d in range(len(axes))]
+
+
 def _permute_vjp(node: Node, g: Node) -> Gradients:
     axes = node.attributes["axes"]
     return (permute(g, tuple(axes.index(d) for d in range(len(axes)))),)
@@ -128,7 +133,7 @@ PERMUTE = Operation(
     reduction=None,
     vjp=_permute_vjp,
     kernel=_permute_kernel,
-    native=emit_permute,
+    native=Reading(_permute_places),
     reference=lambda x, *, axes: np.transpose(x, axes),
     flops=_no_flops,
 )
@@ -171,7 +176,7 @@ BROADCAST = Operation(
     reduction=None,
     vjp=_broadcast_vjp,
     kernel=_broadcast_kernel,
-    native=emit_copy,
+    native=Reading(lambda call, indices: indices),
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
     flops=_no_flops,
 )
@@ -228,6 +233,15 @@ def _concat_kernel(call: LocalCall) -> Callable[[], object]:
     return run
 
 
+def _emit_concat(w: Writer, call: NativeCall) -> None:
+    axis, start = call.attributes["axis"], 0
+    for x in call.inputs:
+        with w.loops(x.shape) as indices:
+            places = [f"{i} + {start}" if d == axis else i for d, i in enumerate(indices)]
+            w.line(f"{call.out.at(places)} = {x.at(indices)}")
+        start += x.shape[axis]
+
+
 def _concat_vjp(node: Node, g: Node) -> Gradients:
     axis, start, parts = node.attributes["axis"], 0, []
     for x in node.inputs:
@@ -244,7 +258,7 @@ CONCAT = Operation(
     reduction=None,
     vjp=_concat_vjp,
     kernel=_concat_kernel,
-    native=None,
+    native=_emit_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
     flops=_no_flops,
     follow=_concat_follow,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.index import Tile
 
 Shape = tuple[int, ...]
 
@@ -42,8 +43,11 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """One instruction to be written: its result, operands, attributes, the result's global place,
-    and the shapes of the whole arrays.
+    """One instruction to be written: its result, operands and attributes, which parts of the whole
+    arrays these are (by global index), and the shapes of the whole arrays.
+
+    `number` gives an expression for an integer that may differ between workers, such as one that
+    follows from a tile: the source is the same for all.
 
     `fault` gives the name of an array of two integers: code that meets bad data sets the first to
     1 and the second to what is wrong, and goes on. The error is what the given function makes of
@@ -54,7 +58,9 @@ class NativeCall:
     inputs: list[Operand]
     attributes: Mapping[str, Any]
     fault: Callable[[Callable[[int], Exception]], str]
-    offset: tuple[str, ...] = ()  # expressions: global index of the local result's first element
+    number: Callable[[int], str]
+    tile: Tile
+    tiles: tuple[Tile, ...]  # the operands'
     shape: Shape = ()  # the result's global shape
     shapes: tuple[Shape, ...] = ()  # the operands'
 
@@ -85,6 +91,17 @@ class Writer:
             self.depth += 1
         yield indices
         self.depth -= len(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The native form of an operation whose every element is one element of its only operand.
+
+    `places` gives the indices of that element from those of the result's. It joins the loop of its
+    neighbours, as element-wise operations do.
+    """
+
+    places: Callable[[NativeCall, Sequence[str]], Sequence[str]]
 
 
 def emit_fault(
@@ -166,14 +183,6 @@ def _result_indices(call: NativeCall, indices: Sequence[str]) -> list[str]:
     return [index for d, index in enumerate(indices) if d not in axis]
 
 
-def emit_permute(w: Writer, call: NativeCall) -> None:
-    """Copy an operand with its axes in another order."""
-    (x,), axes = call.inputs, call.attributes["axes"]
-    with w.loops(call.out.shape) as indices:
-        source = [indices[axes.index(d)] for d in range(len(axes))]
-        w.line(f"{call.out.at(indices)} = {x.at(source)}")
-
-
 def emit_reshape(w: Writer, call: NativeCall) -> None:
     """Copy an operand in C order: loops over the result, the operand's position counted along."""
     (x,) = call.inputs
@@ -196,7 +205,8 @@ def _advance(w: Writer, counters: Sequence[str], shape: Shape) -> None:
     w.depth = depth
 
 
-def emit_copy(w: Writer, call: NativeCall) -> None:
-    """Copy an operand, stretched to the result's shape."""
-    with w.loops(call.out.shape) as indices:
-        w.line(f"{call.out.at(indices)} = {call.inputs[0].at(indices)}")
+def emit_copy(w: Writer, out: Operand, x: Operand) -> None:
+    """Copy an operand, unless it is the result's memory."""
+    if x.name != out.name:
+        with w.loops(out.shape) as indices:
+            w.line(f"{out.at(indices)} = {x.at(indices)}")

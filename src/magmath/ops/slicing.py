@@ -21,6 +21,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Split
 from magmath.ops.creation import full
 from magmath.ops.leaves import constant
+from magmath.ops.native_emit import NativeCall, Reading, Writer, emit_copy
 from magmath.ops.rules import LETTERS, as_signed
 
 if TYPE_CHECKING:
@@ -177,6 +178,21 @@ def _slice_kernel(call: LocalCall) -> Callable[[], object]:
     return lambda: out.copy_(part.get())
 
 
+def _slice_places(call: NativeCall, indices: Sequence[str]) -> Sequence[str]:
+    return places_along(call, indices, call.tiles[0], call.tile)
+
+
+def places_along(call: NativeCall, indices: Sequence[str], held: Tile, part: Tile) -> Sequence[str]:
+    """Where in the tile `held` the elements lie that are the tile `part` of the slice."""
+    places = []
+    for i, have, want, (start, _, step) in zip(
+        indices, held, part, call.attributes["bounds"], strict=True
+    ):
+        first = call.number(start + step * want.start - have.start)
+        places.append(f"{first} + {i}" if step == 1 else f"{first} + {step} * {i}")
+    return places
+
+
 def _grid_of(bounds: Bounds) -> Any:
     return np.ix_(*[np.arange(*bound) for bound in bounds])
 
@@ -192,7 +208,7 @@ SLICE = Operation(
     reduction=None,
     vjp=_slice_vjp,
     kernel=_slice_kernel,
-    native=None,
+    native=Reading(_slice_places),
     reference=lambda x, *, bounds: x[_grid_of(bounds)],
     flops=_no_flops,
     follow=_slice_follow,
@@ -230,6 +246,19 @@ def _set_slice_kernel(call: LocalCall) -> Callable[[], object]:
     return run
 
 
+def _emit_set_slice(w: Writer, call: NativeCall) -> bool:
+    x, values = call.inputs
+    bounds = call.attributes["bounds"]
+    part = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))
+    if not all(elements.is_range for elements in part):
+        return False
+    emit_copy(w, call.out, x)
+    with w.loops(tuple(elements.size for elements in part)) as indices:
+        places = places_along(call, indices, call.tile, part)
+        w.line(f"{call.out.at(places)} = {values.at(indices)}")
+    return True
+
+
 def keep(out: torch.Tensor, x: torch.Tensor) -> None:
     """Copy the operand that is to be overwritten in part, unless it is overwritten in place."""
     if out.data_ptr() != x.data_ptr():
@@ -262,7 +291,7 @@ SET_SLICE = Operation(
     reduction=None,
     vjp=_set_slice_vjp,
     kernel=_set_slice_kernel,
-    native=None,
+    native=_emit_set_slice,
     reference=_set_slice_reference,
     flops=_no_flops,
     follow=_slice_follow,

@@ -209,7 +209,7 @@ def _emit_window(w: Writer, call: NativeCall) -> bool:
         w.line(f"{first} = np.int64({start.at([])})")
         _emit_bounds(w, call, first, axis, 1 if extent is None else extent, step)
     with w.loops(call.out.shape) as indices:
-        own = iter(zip(indices, call.offset, strict=True))
+        own = iter(zip(indices, call.tile, strict=True))
         source = []
         for axis in range(len(x.shape)):
             if axis not in axes:
@@ -219,8 +219,9 @@ def _emit_window(w: Writer, call: NativeCall) -> bool:
             if extents[place] is None:
                 source.append(firsts[place])
             else:
-                index, offset = next(own)
-                source.append(f"{firsts[place]} + {steps[place]} * ({index} + {offset})")
+                index, held = next(own)
+                first = call.number(held.start)
+                source.append(f"{firsts[place]} + {steps[place]} * ({index} + {first})")
         w.line(f"{call.out.at(indices)} = {x.at(source)}")
     return True
 

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from magmath.core.index import IndexSet, Tile
 from magmath.kernels import library
 from magmath.layout import plan
 from magmath.memory.tensors import from_torch
 from magmath.ops import OPERATIONS
-from magmath.ops.native_emit import NativeCall, Operand, Writer, combine, literal
+from magmath.ops.native_emit import NativeCall, Operand, Reading, Writer, combine, literal
 from magmath.program.bind import blame
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
@@ -159,7 +160,8 @@ class _Lowering:
         if isinstance(instruction, Call):
             if not self._works(instruction):
                 return
-            if OPERATIONS[instruction.operation].elementwise:
+            operation = OPERATIONS[instruction.operation]
+            if operation.elementwise or isinstance(operation.native, Reading):
                 self._elementwise(position, instruction)
                 return
         self._flush()
@@ -183,25 +185,35 @@ class _Lowering:
 
     def _call(self, call: Call) -> None:
         emitter = OPERATIONS[call.operation].native
-        if emitter is None or isinstance(emitter, str):
+        if emitter is None or isinstance(emitter, (str, Mapping, Reading)):
             raise Unwritable(call.operation)
-        slot = self.program.slots[call.out]
-        tile = slot.layout.tiles(self.tensors.rank)[0]
-        if not all(index.is_range for index in tile):
-            raise Unwritable("a tile in several pieces")
-        native = NativeCall(
+        writer = Writer()
+        if emitter(writer, self._native_call(call)) is False:
+            raise Unwritable(call.operation)
+        self._part(writer)
+
+    def _native_call(self, call: Call) -> NativeCall:
+        slots = self.program.slots
+        return NativeCall(
             self._operand(call.out),
             [self._operand(i) for i in call.inputs],
             call.attributes,
             partial(self._fault, call),
-            tuple(self._offset(index.start) for index in tile),
-            slot.shape,
-            tuple(self.program.slots[i].shape for i in call.inputs),
+            self._offset,
+            self._tile(call.out),
+            tuple(self._tile(i) for i in call.inputs),
+            slots[call.out].shape,
+            tuple(slots[i].shape for i in call.inputs),
         )
-        writer = Writer()
-        if emitter(writer, native) is False:
-            raise Unwritable(call.operation)
-        self._part(writer)
+
+    def _tile(self, slot: int) -> Tile:
+        """This worker's part of an array."""
+        held = self.program.slots[slot]
+        tiles = held.layout.tiles(self.tensors.rank)
+        tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in held.shape)
+        if not all(index.is_range for index in tile):
+            raise Unwritable("a tile in several pieces")
+        return tile
 
     def _fault(self, call: Call, error: Callable[[int], Exception]) -> str:
         noted = torch.zeros(2, dtype=torch.int64)
@@ -240,13 +252,30 @@ class _Lowering:
     # element-wise groups ------------------------------------------------------------------------
 
     def _elementwise(self, position: int, call: Call) -> None:
-        if not isinstance(OPERATIONS[call.operation].native, (str, Mapping)):
+        if not isinstance(OPERATIONS[call.operation].native, (str, Mapping, Reading)):
             raise Unwritable(call.operation)
         shape = tuple(self.tensors.own(call.out).shape)
-        if self.group.calls and shape != self.group.shape:
+        if shape != self.group.shape or self._disturbs(call):
             self._flush()
         self.group.shape = shape
         self.group.calls.append((position, call))
+
+    def _disturbs(self, call: Call) -> bool:
+        """True if a call reads elsewhere what the group writes, or writes what that reads so."""
+        members = [member for _, member in self.group.calls]
+        read = [i for member in members if _reads_elsewhere(member) for i in member.inputs]
+        pairs = [(call.out, i) for i in read]
+        if _reads_elsewhere(call):
+            pairs += [(member.out, i) for member in members for i in call.inputs]
+        return any(self._overlap(written, i) for written, i in pairs)
+
+    def _overlap(self, one: int, other: int) -> bool:
+        """True if the memory of two slots has bytes in common."""
+        if "constant" in (self.program.slots[one].kind, self.program.slots[other].kind):
+            return False
+        first, last = _extent(self.tensors.own(one))
+        begin, end = _extent(self.tensors.own(other))
+        return first < end and begin < last
 
     def _flush(self) -> None:
         """Write the group as one loop; results that only the group reads stay in registers."""
@@ -267,6 +296,10 @@ class _Lowering:
 
     def _expression(self, call: Call, indices: Sequence[str], values: dict[int, str]) -> str:
         native = OPERATIONS[call.operation].native
+        if isinstance(native, Reading):
+            made = self._native_call(call)
+            (x,) = made.inputs
+            return x.at(native.places(made, indices))
         template = (
             native if isinstance(native, str) else native[self.program.slots[call.out].dtype.kind]
         )
@@ -313,6 +346,16 @@ class _Lowering:
         if tensor.ndim == 0:
             return Operand(f"{name}[0]", (), dtype, scalar=True)
         return Operand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
+
+
+def _reads_elsewhere(call: Call) -> bool:
+    return isinstance(OPERATIONS[call.operation].native, Reading)
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses between which a tensor's elements lie."""
+    spans = [(n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
+    return tensor.data_ptr(), tensor.data_ptr() + (sum(spans) + 1) * tensor.element_size()
 
 
 def _imports(text: str) -> str:
