@@ -12,7 +12,7 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
-from magmath.ops.native_emit import NativeCall, Reading, Writer, emit_reshape
+from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_reshape
 from magmath.ops.pieces import letters_of
 from magmath.ops.rules import LETTERS, pointwise_axes
 from magmath.ops.slicing import slice_along
@@ -116,9 +116,9 @@ def _permute_kernel(call: LocalCall) -> Callable[[], object]:
     return lambda: out.copy_(view)
 
 
-def _permute_places(call: NativeCall, indices: Sequence[str]) -> Sequence[str]:
+def _permuted_places(w: Writer, call: NativeCall) -> Places:
     axes = call.attributes["axes"]
-    return [indices[axes.index(d)] for d in range(len(axes))]
+    return lambda indices: [indices[axes.index(d)] for d in range(len(axes))]
 
 
 def _permute_vjp(node: Node, g: Node) -> Gradients:
@@ -133,7 +133,7 @@ PERMUTE = Operation(
     reduction=None,
     vjp=_permute_vjp,
     kernel=_permute_kernel,
-    native=Reading(_permute_places),
+    native=Reading(_permuted_places),
     reference=lambda x, *, axes: np.transpose(x, axes),
     flops=_no_flops,
 )
@@ -176,7 +176,7 @@ BROADCAST = Operation(
     reduction=None,
     vjp=_broadcast_vjp,
     kernel=_broadcast_kernel,
-    native=Reading(lambda call, indices: indices),
+    native=Reading(lambda w, call: lambda indices: indices),
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
     flops=_no_flops,
 )

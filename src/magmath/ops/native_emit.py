@@ -93,15 +93,19 @@ class Writer:
         self.depth -= len(shape)
 
 
+Places = Callable[[Sequence[str]], Sequence[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The native form of an operation whose every element is one element of its only operand.
+    """The native form of an operation whose every element is one element of its first operand.
 
-    `places` gives the indices of that element from those of the result's. It joins the loop of its
-    neighbours, as element-wise operations do.
+    `prepare` writes what comes before the loop, and returns the function that gives the indices of
+    that element from those of the result's; None where there is no native form. The operation joins
+    the loop of its neighbours, as element-wise ones do.
     """
 
-    places: Callable[[NativeCall, Sequence[str]], Sequence[str]]
+    prepare: Callable[[Writer, NativeCall], Places | None]
 
 
 def emit_fault(

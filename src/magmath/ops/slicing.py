@@ -21,7 +21,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Split
 from magmath.ops.creation import full
 from magmath.ops.leaves import constant
-from magmath.ops.native_emit import NativeCall, Reading, Writer, emit_copy
+from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_copy
 from magmath.ops.rules import LETTERS, as_signed
 
 if TYPE_CHECKING:
@@ -178,19 +178,22 @@ def _slice_kernel(call: LocalCall) -> Callable[[], object]:
     return lambda: out.copy_(part.get())
 
 
-def _slice_places(call: NativeCall, indices: Sequence[str]) -> Sequence[str]:
-    return places_along(call, indices, call.tiles[0], call.tile)
+def _slice_places(w: Writer, call: NativeCall) -> Places:
+    return _places(call, call.tiles[0], call.tile)
 
 
-def places_along(call: NativeCall, indices: Sequence[str], held: Tile, part: Tile) -> Sequence[str]:
+def _places(call: NativeCall, held: Tile, part: Tile) -> Places:
     """Where in the tile `held` the elements lie that are the tile `part` of the slice."""
-    places = []
-    for i, have, want, (start, _, step) in zip(
-        indices, held, part, call.attributes["bounds"], strict=True
-    ):
-        first = call.number(start + step * want.start - have.start)
-        places.append(f"{first} + {i}" if step == 1 else f"{first} + {step} * {i}")
-    return places
+    bounds = call.attributes["bounds"]
+    firsts = [
+        call.number(start + step * want.start - have.start)
+        for have, want, (start, _, step) in zip(held, part, bounds, strict=True)
+    ]
+    lines = [
+        f"{first} + {{}}" if step == 1 else f"{first} + {step} * {{}}"
+        for first, (_, _, step) in zip(firsts, bounds, strict=True)
+    ]
+    return lambda indices: [line.format(i) for line, i in zip(lines, indices, strict=True)]
 
 
 def _grid_of(bounds: Bounds) -> Any:
@@ -253,9 +256,9 @@ def _emit_set_slice(w: Writer, call: NativeCall) -> bool:
     if not all(elements.is_range for elements in part):
         return False
     emit_copy(w, call.out, x)
+    places = _places(call, call.tile, part)
     with w.loops(tuple(elements.size for elements in part)) as indices:
-        places = places_along(call, indices, call.tile, part)
-        w.line(f"{call.out.at(places)} = {values.at(indices)}")
+        w.line(f"{call.out.at(places(indices))} = {values.at(indices)}")
     return True
 
 

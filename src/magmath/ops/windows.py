@@ -22,7 +22,7 @@ from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.leaves import constant
-from magmath.ops.native_emit import NativeCall, Writer, emit_fault
+from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_fault
 from magmath.ops.places import neutral, out_of_range
 from magmath.ops.rules import LETTERS, as_signed
 from magmath.ops.slicing import (
@@ -196,34 +196,31 @@ def _window_vjp(node: Node, g: Node) -> Gradients:
     return apply(SET_WINDOW, zeros_like(x), g, *starts, **node.attributes), *(None for _ in starts)
 
 
-def _emit_window(w: Writer, call: NativeCall) -> bool:
-    """Copy elements at regular positions from a first one known only now."""
+def _window_places(w: Writer, call: NativeCall) -> Places | None:
+    """Elements at regular positions from a first one known only now."""
     x, *starts = call.inputs
     axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
-    if x.shape != call.shapes[0]:
-        return False
-    if 0 in (*x.shape, *call.out.shape):
-        return False
+    if x.shape != call.shapes[0] or 0 in (*x.shape, *call.out.shape):
+        return None
     firsts = [w.name("p") for _ in starts]
     for first, start, axis, extent, step in zip(firsts, starts, axes, extents, steps, strict=True):
         w.line(f"{first} = np.int64({start.at([])})")
         _emit_bounds(w, call, first, axis, 1 if extent is None else extent, step)
-    with w.loops(call.out.shape) as indices:
-        own = iter(zip(indices, call.tile, strict=True))
-        source = []
+    own = [d for d in range(len(x.shape)) if d not in axes or extents[axes.index(d)] is not None]
+    held = dict(zip(own, (call.number(part.start) for part in call.tile), strict=True))
+
+    def places(indices: Sequence[str]) -> Sequence[str]:
+        index, found = dict(zip(own, indices, strict=True)), []
         for axis in range(len(x.shape)):
             if axis not in axes:
-                source.append(next(own)[0])
+                found.append(index[axis])
                 continue
-            place = axes.index(axis)
-            if extents[place] is None:
-                source.append(firsts[place])
-            else:
-                index, held = next(own)
-                first = call.number(held.start)
-                source.append(f"{firsts[place]} + {steps[place]} * ({index} + {first})")
-        w.line(f"{call.out.at(indices)} = {x.at(source)}")
-    return True
+            first, step = firsts[axes.index(axis)], steps[axes.index(axis)]
+            moved = f"{first} + {step} * ({index[axis]} + {held[axis]})" if axis in index else first
+            found.append(moved)
+        return found
+
+    return places
 
 
 def _emit_bounds(
@@ -248,7 +245,7 @@ WINDOW = Operation(
     reduction="sum",
     vjp=_window_vjp,
     kernel=_window_kernel,
-    native=_emit_window,
+    native=Reading(_window_places),
     reference=_window_reference,
     flops=_no_flops,
     selects=True,

@@ -25,7 +25,7 @@ from magmath.kernels import library
 from magmath.layout import plan
 from magmath.memory.tensors import from_torch
 from magmath.ops import OPERATIONS
-from magmath.ops.native_emit import NativeCall, Operand, Reading, Writer, combine, literal
+from magmath.ops.native_emit import NativeCall, Operand, Places, Reading, Writer, combine, literal
 from magmath.program.bind import blame
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
@@ -263,8 +263,7 @@ class _Lowering:
     def _disturbs(self, call: Call) -> bool:
         """True if a call reads elsewhere what the group writes, or writes what that reads so."""
         members = [member for _, member in self.group.calls]
-        read = [i for member in members if _reads_elsewhere(member) for i in member.inputs]
-        pairs = [(call.out, i) for i in read]
+        pairs = [(call.out, i) for m in members if _reads_elsewhere(m) for i in m.inputs]
         if _reads_elsewhere(call):
             pairs += [(member.out, i) for member in members for i in call.inputs]
         return any(self._overlap(written, i) for written, i in pairs)
@@ -285,21 +284,31 @@ class _Lowering:
         members = {position for position, _ in group.calls}
         values: dict[int, str] = {}
         writer = Writer()
+        places = {call.out: self._places(writer, call) for _, call in group.calls}
         with writer.loops(group.shape) as indices:
             for position, call in group.calls:
                 name = writer.name("v")
-                writer.line(f"{name} = {self._expression(call, indices, values)}")
+                own = places[call.out](indices)
+                writer.line(f"{name} = {self._expression(call, own, values)}")
                 values[call.out] = name
                 if self._is_read_elsewhere(call.out, position, members):
                     writer.line(f"{self._operand(call.out).at(indices)} = {name}")
         self._part(writer)
 
+    def _places(self, writer: Writer, call: Call) -> Places:
+        """Where a member of a group reads its operands; what that takes comes before the loop."""
+        native = OPERATIONS[call.operation].native
+        if not isinstance(native, Reading):
+            return lambda indices: indices
+        places = native.prepare(writer, self._native_call(call))
+        if places is None:
+            raise Unwritable(call.operation)
+        return places
+
     def _expression(self, call: Call, indices: Sequence[str], values: dict[int, str]) -> str:
         native = OPERATIONS[call.operation].native
         if isinstance(native, Reading):
-            made = self._native_call(call)
-            (x,) = made.inputs
-            return x.at(native.places(made, indices))
+            return self._operand(call.inputs[0]).at(indices)
         template = (
             native if isinstance(native, str) else native[self.program.slots[call.out].dtype.kind]
         )
