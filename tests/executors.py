@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from magmath.kernels import library
+from magmath.machine.compiler import Loaded, compile_source, imported
 
 
 def only(position: int) -> Any:
@@ -41,3 +45,50 @@ def only(position: int) -> Any:
                 executor.close()
 
     return Only
+
+
+class Compiled:
+    """In the place of `build.Build`: a native program compiled by this process, kept nowhere."""
+
+    _compiling = threading.Lock()
+
+    def __init__(self, source: str) -> None:
+        with self._compiling:
+            for name in imported(source):
+                library.use(name)
+            outside = {
+                n: (library.symbol(n), e.arguments, e.result) for n, e in library.EXPORTS.items()
+            }
+            self._loaded = Loaded(compile_source(source, outside))
+
+    def function(self) -> Callable[[int], int]:
+        return self._loaded.enter
+
+    def error(self) -> str:
+        return ""
+
+    def close(self) -> None: ...
+
+
+class NativeWherePossible:
+    """In the place of `execute.Chooser`: the native form, or replay where there is none."""
+
+    used: list[str] = []  # noqa: RUF012  shared by all
+
+    def __init__(self, context: Any, replay: Any, others: Callable[[], list[Any]], *_: Any) -> None:
+        self._executors = [*others()[:1], replay]
+        self.executor = self._executors[0].name
+
+    def start(self) -> None:
+        self._executors[0].start()
+        self.used.append(self.executor)
+
+    def replay(self, steps: int) -> list[float]:
+        values: list[float] = self._executors[0].replay(steps)
+        return values
+
+    def note(self, seconds: float, steps: int) -> None: ...
+
+    def close(self) -> None:
+        for executor in self._executors:
+            executor.close()

@@ -52,7 +52,8 @@ class Builder:
     def grow(self, steps: int) -> None:
         """Add some nodes."""
         makers = [self.unary, self.binary, self.binary, self.reduced, self.product, self.moved,
-                  self.relu, self.scaled, self.chosen, self.again]  # fmt: skip
+                  self.relu, self.scaled, self.chosen, self.again, self.sliced,
+                  self.overwritten, self.joined]  # fmt: skip
         for _ in range(steps):
             made = makers[self.random.integers(len(makers))]()
             if made is not None and made.size <= 400:
@@ -115,6 +116,45 @@ class Builder:
         x = self.any()
         positive = apply(OPERATIONS["greater"], x, constant(0, float64))
         return apply(OPERATIONS["where"], positive, x, constant(0.25, float64))
+
+    def sliced(self) -> Node | None:
+        x = self.any()
+        if 0 in x.shape or not x.ndim:
+            return None
+        return apply(OPERATIONS["slice"], x, bounds=self._bounds(x.shape))
+
+    def overwritten(self) -> Node | None:
+        """An array with the elements of a slice replaced, by those of another slice or of itself."""
+        x = self.any()
+        if 0 in x.shape or not x.ndim:
+            return None
+        bounds = self._bounds(x.shape)
+        extents = tuple(len(range(*bound)) for bound in bounds)
+        moved = tuple(
+            (first := int(self.random.integers(n - e + 1)), first + e, 1)
+            for n, e in zip(x.shape, extents, strict=True)
+        )
+        values = apply(OPERATIONS["slice"], x, bounds=moved)
+        return apply(OPERATIONS["set_slice"], x, values, bounds=bounds)
+
+    def _bounds(self, shape: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+        """At least one element along every axis, forwards or backwards."""
+        bounds = []
+        for n in shape:
+            first, last = sorted(int(i) for i in self.random.integers(n, size=2))
+            step = int(self.random.choice([1, 1, 2]))
+            backwards = self.random.random() < 0.2
+            bounds.append((last, first - 1, -step) if backwards else (first, last + 1, step))
+        return tuple(bounds)
+
+    def joined(self) -> Node | None:
+        x = self.any()
+        fitting = [n for n in self.nodes if n.shape == x.shape]
+        if not x.ndim:
+            return None
+        other = fitting[self.random.integers(len(fitting))]
+        axis = int(self.random.integers(x.ndim))
+        return apply(OPERATIONS["concat"], x, other, axis=axis)
 
     def again(self) -> Node:
         """The same value as one there is, built anew."""

@@ -6,16 +6,19 @@ All operations on one element type make up one program, so that each type compil
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from engines import start
-from executors import only
+import magmath as mm
+from engines import current, start
+from executors import Compiled, NativeWherePossible, only
 from magmath.array.engine import Engine
 from magmath.core.dtypes import DTYPES
 from magmath.graph import Graph
+from magmath.kernels import build
 from magmath.ops import OPERATIONS
 from magmath.program import execute
 from operation_bodies import applied, check_close, check_signs, reference, values
@@ -75,6 +78,17 @@ def structured(dice: Dice) -> list[tuple[str, Case]]:
                 (x, torch.tensor(1), torch.tensor(4)),
                 {"axes": (0, 1), "extents": (None, 3), "steps": (1, -2)},
             ),
+        ),
+        (
+            "set_window",
+            Case(
+                (x, y[0, :3], torch.tensor(-1), torch.tensor(4)),
+                {"axes": (0, 1), "extents": (None, 3), "steps": (1, -2)},
+            ),
+        ),
+        (
+            "set_window",
+            Case((x, y[:, :2], torch.tensor(3)), {"axes": (1,), "extents": (2,), "steps": (1,)}),
         ),
         ("full", Case((x[0, 0],), {"shape": SHAPE, "dtype": element})),
         ("iota", Case((), {"shape": SHAPE, "dtype": element, "axis": 1})),
@@ -147,3 +161,39 @@ def test_special_numbers_are_treated_alike(
         check_close(result, known, (name, case))
         if OPERATIONS[name].elementwise:
             check_signs(result, known, (name, case))
+
+
+BODIES = {
+    "transposed into itself": lambda i, u: 0.5 * u.T + u,
+    "turned into itself": lambda i, u: u[::-1] * 0.5 + u[:, ::-1],
+    "computed and turned": lambda i, u: (u * 0.5)[::-1].T,
+    "shifted": lambda i, u: mm.concat([u[1:], u[:1]], axis=0) * 0.5,
+    "part overwritten": lambda i, u: _overwritten(u),
+}
+
+
+def _overwritten(u: Any) -> Any:
+    """The inner part becomes the mean of two neighbours."""
+    u = u.copy() if isinstance(u, np.ndarray) else mm.asarray(u, copy=True)
+    u[1:-1, 1:-1] = (u[2:, 1:-1] + u[1:-1, :-2]) * 0.5
+    return u
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_loops_that_are_joined_read_what_they_should(
+    workers: int, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads at other places than it writes is not joined with what writes there."""
+    monkeypatch.setattr(execute, "Chooser", NativeWherePossible)
+    monkeypatch.setattr(build, "Build", Compiled)
+    start = np.random.default_rng(1).random((6, 6))
+    expected = start
+    for i in range(3):
+        numpy_body = {"shifted": lambda i, u: np.concatenate([u[1:], u[:1]]) * 0.5}
+        expected = numpy_body.get(body, BODIES[body])(i, expected)
+    NativeWherePossible.used.clear()
+    with current("planned" if workers == 1 else "shared", workers):
+        found = mm.fori_loop(0, 3, BODIES[body], mm.asarray(start))
+        np.testing.assert_allclose(np.asarray(found), expected)
+    assert workers > 1 or set(NativeWherePossible.used) == {"native"}

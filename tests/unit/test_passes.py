@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current, engine_of
+from executors import Compiled, NativeWherePossible
 from graphs import expressions, leaf_of, numpy_values, stepping
 from magmath.array.engine import Engine, data_of
 from magmath.core.dtypes import DType, float32, float64
 from magmath.errors import ProtocolError
 from magmath.graph import Graph, Node, apply
 from magmath.graph.structure import structure_of
+from magmath.kernels import build
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
@@ -33,6 +35,7 @@ from magmath.passes import pipeline
 from magmath.passes.fuse import fuse
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
+from magmath.program import execute
 from magmath.program.arena import arrange
 from magmath.program.instructions import Barrier, Call, Move, Program, decode, encode
 from operation_bodies import values
@@ -71,7 +74,11 @@ def test_planned_steps_compute_what_numpy_does(
     kind: str, workers: int, data: st.DataObject
 ) -> None:
     """Several steps in one run, twice: storage that is overwritten, read by others, and kept."""
-    engine = engine_of(kind, workers)
+    check_steps(engine_of(kind, workers), data)
+
+
+def check_steps(engine: Engine, data: st.DataObject) -> None:
+    """Assert that runs of a random program leave what NumPy says."""
     steps = data.draw(stepping(engine))
     graph = engine.cut(steps.graph)
     compiled = engine.compile(graph)
@@ -85,6 +92,17 @@ def test_planned_steps_compute_what_numpy_does(
         for leaf, value in steps.values.items():
             held = engine.pool.get(data_of(leaf).handle).numpy()
             np.testing.assert_allclose(held, value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@given(data=st.data())
+@settings(random_graphs, max_examples=25)
+def test_native_steps_compute_what_numpy_does(kind: str, workers: int, data: st.DataObject) -> None:
+    """The same, by compiled programs: loops that are joined read what they should."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "Chooser", NativeWherePossible)
+        patch.setattr(build, "Build", Compiled)
+        check_steps(engine_of(kind, workers), data)
 
 
 # what holds of every planned graph and program ------------------------------------------------------------

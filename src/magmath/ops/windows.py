@@ -22,7 +22,15 @@ from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.leaves import constant
-from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_fault
+from magmath.ops.native_emit import (
+    NativeCall,
+    Operand,
+    Places,
+    Reading,
+    Writer,
+    emit_copy,
+    emit_fault,
+)
 from magmath.ops.places import neutral, out_of_range
 from magmath.ops.rules import LETTERS, as_signed
 from magmath.ops.slicing import (
@@ -199,24 +207,46 @@ def _window_vjp(node: Node, g: Node) -> Gradients:
 def _window_places(w: Writer, call: NativeCall) -> Places | None:
     """Elements at regular positions from a first one known only now."""
     x, *starts = call.inputs
-    axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
     if x.shape != call.shapes[0] or 0 in (*x.shape, *call.out.shape):
         return None
+    return _places_from(w, call, starts, [call.number(part.start) for part in call.tile])
+
+
+def _emit_set_window(w: Writer, call: NativeCall) -> bool:
+    x, values, *starts = call.inputs
+    shape = window_shape(x.shape, call.attributes["axes"], call.attributes["extents"])
+    if x.shape != call.shapes[0] or 0 in (*x.shape, *shape):
+        return False
+    emit_copy(w, call.out, x)
+    places = _places_from(w, call, starts, ["0"] * len(shape))
+    with w.loops(shape) as indices:
+        w.line(f"{call.out.at(places(indices))} = {values.at(indices)}")
+    return True
+
+
+def _places_from(
+    w: Writer, call: NativeCall, starts: Sequence[Operand], offsets: Sequence[str]
+) -> Places:
+    """Where in the whole array an element of the window lies; offsets are added to its indices."""
+    axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
     firsts = [w.name("p") for _ in starts]
     for first, start, axis, extent, step in zip(firsts, starts, axes, extents, steps, strict=True):
         w.line(f"{first} = np.int64({start.at([])})")
         _emit_bounds(w, call, first, axis, 1 if extent is None else extent, step)
-    own = [d for d in range(len(x.shape)) if d not in axes or extents[axes.index(d)] is not None]
-    held = dict(zip(own, (call.number(part.start) for part in call.tile), strict=True))
+    dimensions = range(len(call.shapes[0]))
+    kept = [d for d in dimensions if d not in axes or extents[axes.index(d)] is not None]
+    added = dict(zip(kept, offsets, strict=True))
 
     def places(indices: Sequence[str]) -> Sequence[str]:
-        index, found = dict(zip(own, indices, strict=True)), []
-        for axis in range(len(x.shape)):
+        index, found = dict(zip(kept, indices, strict=True)), []
+        for axis in dimensions:
             if axis not in axes:
                 found.append(index[axis])
                 continue
             first, step = firsts[axes.index(axis)], steps[axes.index(axis)]
-            moved = f"{first} + {step} * ({index[axis]} + {held[axis]})" if axis in index else first
+            moved = (
+                f"{first} + {step} * ({index[axis]} + {added[axis]})" if axis in index else first
+            )
             found.append(moved)
         return found
 
@@ -318,7 +348,7 @@ SET_WINDOW = Operation(
     reduction=None,
     vjp=_set_window_vjp,
     kernel=_set_window_kernel,
-    native=None,
+    native=_emit_set_window,
     reference=_set_window_reference,
     flops=_no_flops,
     updates=True,
