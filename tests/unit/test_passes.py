@@ -125,14 +125,22 @@ def check_placed(graph: Graph) -> None:
             continue
         structure = structure_of(node)
         splits: dict[str, Any] = {}
-        for letters, layout in zip(
-            (*structure.inputs, structure.output), (*_read_as(node), node.layout), strict=True
-        ):
+        following = []
+        numbered = enumerate((*structure.inputs, structure.output))
+        for (number, letters), layout in zip(numbered, (*_read_as(node), node.layout), strict=True):
+            operand = number if number < len(node.inputs) else None
             for letter, split in zip(letters, layout.splits, strict=True):
                 if letter == ".":
                     assert split is None, f"{node}: a dimension that must be whole is split"
+                elif letter.isupper():
+                    following.append((letter.lower(), operand, split))
                 elif node.layout.mesh.size > 1:
                     assert splits.setdefault(letter, split) == split, f"{node}: {structure}"
+        for letter, operand, split in following:
+            known = splits.get(letter)
+            assert node.operation.follow is not None
+            expected = known and node.operation.follow(node, letter, known, operand)
+            assert split == expected, f"{node}: {structure}, {letter} of {operand}"
     for output in graph.outputs:
         assert output.layout is not None
         assert not output.layout.is_partial
