@@ -986,6 +986,28 @@ def test_what_has_no_gradient_is_refused() -> None:
 # variables ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("look", [np.asarray, str, mm.Array.tolist])
+def test_an_update_that_fails_is_told_once(every_pool: Pool, look: Callable[[Any], Any]) -> None:
+    """The array is what it was before, whatever was done to it after; other arrays are updated."""
+    a, b = mm.asarray([1.0, 2.0]), mm.asarray([5.0, 5.0])
+    bad = mm.linalg.solve(mm.zeros((2, 2)), b)
+    a += 1
+    a *= 2
+    a += bad
+    a -= 7
+    b += 1
+    c = a + b
+    with pytest.raises(np.linalg.LinAlgError, match="solve: the matrix is singular"):
+        look(a)
+    for _ in range(2):
+        with pytest.raises(np.linalg.LinAlgError):
+            np.asarray(c)
+    check(a, np.float32([4, 6]))
+    check(b, np.float32([6, 6]))
+    a += b
+    check(a, np.float32([10, 12]))
+
+
 @pytest.mark.parametrize("worker", [0, -1])
 def test_variables_stay_where_they_are(every_pool: Pool, worker: int) -> None:
     """Whatever they are given, and wherever that lies."""

@@ -22,7 +22,7 @@ from magmath.array.operators import Operators
 from magmath.array.reuse import UNNAMED
 from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32
 from magmath.core.numpy_names import hint
-from magmath.errors import DTypeError, LayoutError, ShapeError
+from magmath.errors import DTypeError, LayoutError, ShapeError, WorkerLost
 from magmath.graph import Node, Shape, apply
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
@@ -72,9 +72,19 @@ class Array(Handle, Operators):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A NumPy copy of the whole array (bfloat16 becomes float32)."""
+        asked = self._node
         leaf = self.evaluated()
         data = data_of(leaf)
-        tensor = data.pool.get(data.handle)
+        try:
+            tensor = data.pool.get(data.handle)
+        except WorkerLost:
+            raise
+        except Exception:
+            if asked is not leaf and getattr(self, "_former", None):  # an update until now
+                asked.value = None
+                self._node = asked
+                self.undo()
+            raise
         return (tensor.float() if data.dtype.name == "bfloat16" else tensor).numpy()
 
     def __array__(
@@ -240,6 +250,7 @@ class Array(Handle, Operators):
 
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= UNNAMED
         written = self._updated(setitem(self, key, value))
+        self._former = ()  # what is written may take its memory
         if session.engine().settles([written.node, *([value.node] if unnamed else [])]):
             try:
                 written.evaluated()
@@ -290,6 +301,7 @@ class Array(Handle, Operators):
                 f"update in place: the array is {self.shape} {self.dtype}, its new value would be "
                 f"{result.shape} {result.dtype}; write a = a + b for an array of another kind"
             )
+        self._replaced(old)
         self._node, self._leaf, self._stamp = new, result._leaf, result._stamp
         return self
 

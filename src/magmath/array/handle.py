@@ -6,9 +6,12 @@ where variables are among its leaves, until one of them changes.
 
 from __future__ import annotations
 
+from weakref import ref
+
 from magmath.array import session
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
+from magmath.errors import TracingError, WorkerLost
 from magmath.graph import Node, Shape
 from magmath.ops import leaves
 
@@ -19,7 +22,7 @@ MOST_PENDING = 2000
 class Handle:
     """A node and what is known of its value; `Array` is the class that users meet."""
 
-    __slots__ = ("_leaf", "_node", "_stamp")
+    __slots__ = ("_former", "_leaf", "_node", "_stamp")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -85,6 +88,33 @@ class Handle:
                 self._node.value = leaf  # pending expressions that read this node find it
             self._node = leaf
 
+    def _replaced(self, node: Node) -> None:
+        """Note that an update in place replaces a node. The update's expression holds it while it
+        is pending; if the update fails, it is the array's value again."""
+        pending = getattr(self, "_former", ()) if self._leaf is not self._node else ()
+        self._former: tuple[ref[Node], ...] = (ref(node), *pending)
+
+    def undo(self) -> None:
+        """After a failure: the value before the update in place that failed, if it was one."""
+        formers = getattr(self, "_former", ())
+        nodes = [node for former in formers if (node := former()) is not None]
+        self._former = ()
+        for node in [self._node, *nodes] if nodes else ():
+            if node.operation is leaves.INPUT or _can_be_computed(node):
+                self._node, self._stamp = node, ()
+                self._leaf = node if node.operation is leaves.INPUT else None
+                return
+
+
+def _can_be_computed(node: Node) -> bool:
+    engine = session.engine()
+    try:
+        engine.evaluate([node])
+        engine.wait()
+    except Exception:
+        return False
+    return True
+
 
 def evaluate(*arrays: Handle) -> None:
     """Compute the values of arrays together, in one program."""
@@ -100,6 +130,13 @@ def evaluate(*arrays: Handle) -> None:
         if array.node.value is not None and not array.node.is_leaf:
             array.set_known(array.node.value)
     if missing := [a for a in missing if not a.is_known()]:
-        known = engine.evaluate([array.node for array in missing])
+        try:
+            known = engine.evaluate([array.node for array in missing])
+        except (TracingError, WorkerLost):
+            raise
+        except Exception:
+            for array in missing:
+                array.undo()
+            raise
         for array, leaf in zip(missing, known, strict=True):
             array.set_known(leaf)

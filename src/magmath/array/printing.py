@@ -41,11 +41,11 @@ def html(array: Array) -> str:
 @contextmanager
 def _as_numpy_would(array: Array) -> Iterator[np.ndarray[Any, Any]]:
     """The values, or the edges of many, while NumPy's options are such that it prints them so."""
-    array.evaluated()
     options: Any = np.get_printoptions()
     if array.size <= options["threshold"]:
         yield array.numpy()
         return
+    array.evaluated()
     edge = max(1, int(options["edgeitems"]))
     with np.printoptions(threshold=0, edgeitems=edge):
         yield _edges(array, edge).numpy()
