@@ -110,6 +110,22 @@ def test_all_holders_count(held_by: Callable[[mm.Array], mm.Array]) -> None:
     assert [h.tolist() for h in held] == [[i + 1.0] * 3 for i in range(6)]
 
 
+def test_what_was_made_of_a_former_result_is_not_made_of_the_next() -> None:
+    f = mm.compile(lambda x: x + 1)
+    x = mm.zeros(3)
+    for _ in range(3):
+        f(x)
+    held = f(x) * 2
+    mm.evaluate(held)
+    for _ in range(8):
+        result = f(x)
+        assert mm.grad(mm.sum(held * result), result).tolist() == [2.0] * 3
+        made_of = result * 3
+        mm.evaluate(made_of)
+        with pytest.raises(MagmathError, match="grad"):
+            mm.grad(mm.sum(made_of), result)
+
+
 def test_a_loop_asks_for_no_memory(pool: Pool) -> None:
     f = mm.compile(lambda x, y, k: {"x": x + k * y, "s": mm.sum(x)})
     x, y = mm.zeros(100), mm.ones(100)

@@ -167,13 +167,15 @@ class _Trace:
         if len(numbers) < len(self._numbers):
             numbers = [values[x] if isinstance(x, int) else x.value for x in self._numbers]
         leaves = self.repeated.run(given, numbers)
-        if leaves and not ((past := leaves[0].past) and past.begins_with(nodes)):
-            self._remember(leaves, nodes)
+        past = leaves[0].past if leaves else None
+        if past is None or not past.begins_with(nodes):
+            past = self._remember(leaves, nodes)
+        past.again()
         if self.tree is None:
             return Array(leaves[0])
         return unflatten(self.tree, [Array(leaf) for leaf in leaves])
 
-    def _remember(self, leaves: Sequence[Node], nodes: Sequence[Node]) -> None:
+    def _remember(self, leaves: Sequence[Node], nodes: Sequence[Node]) -> Past:
         """Note what the results were made from: the arguments, and what the function reads besides.
 
         Results that are made again into the same memory are the same leaves, so earlier pasts are
@@ -183,6 +185,7 @@ class _Trace:
         past = Past([*nodes, *read], self._line, chained=not self.repeated.keeps)
         for leaf in leaves:
             leaf.past = past
+        return past
 
 
 def _is_read(node: Node, places: Sequence[Node | None]) -> bool:

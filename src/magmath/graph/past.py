@@ -23,10 +23,12 @@ class Past:
     kept: they are found through the nodes while these are there.
     """
 
-    __slots__ = ("_before", "_nodes", "line")
+    __slots__ = ("_before", "_made", "_nodes", "_remade", "line")
+    _clock = 0  # how often arrays have been made again
 
     def __init__(self, nodes: Iterable[Node], line: Line, *, chained: bool = True) -> None:
         self.line = line
+        self._made, self._remade = Past._clock, 0
         found: dict[Node, None] = {}
         before: dict[Past, None] = {}
         for node in nodes:
@@ -42,13 +44,23 @@ class Past:
         seen, stack = {self}, [self]
         while stack:
             past = stack.pop()
-            made_of = [node for known in past._nodes if (node := known()) is not None]
+            made_of = [node for known in past._nodes if (node := known()) and past._precedes(node)]
             if any(node in nodes for node in made_of):
                 return True
             earlier = [*past._before, *[x.past for x in made_of if x.past is not None]]
             stack += [before for before in earlier if before not in seen]
             seen.update(earlier)
         return False
+
+    def again(self) -> None:
+        """Note that the array was made again, in its own memory: what was made from it before was
+        made from another array."""
+        Past._clock += 1
+        self._made = self._remade = Past._clock
+
+    def _precedes(self, node: Node) -> bool:
+        """True unless a node's array was made again after it was used here."""
+        return node.past is None or node.past._remade <= self._made
 
     def begins_with(self, nodes: Sequence[Node]) -> bool:
         """True if these are the first of the nodes."""
