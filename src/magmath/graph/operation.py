@@ -79,8 +79,8 @@ Kernel = Callable[[LocalCall], Callable[[], object]]
 Ways = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 Follow = Callable[[Node, str, Split, "int | None"], "Split | None"]
 Native = Any
-"""A scalar expression such as "({0} + {1})", one for each kind of the result's type, an emitter, or
-None."""
+"""A scalar expression such as "({0} + {1})", one for each kind of the result's type, a `Reading` of
+other places, an emitter (`ops/native_emit.py`), or None."""
 
 
 def one_way(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
