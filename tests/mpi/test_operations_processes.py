@@ -1,0 +1,49 @@
+"""Every operation of the table on worker processes.
+
+Threads run the same programs (tests/sim), in one process and one interpreter. Only here do the
+operations cross MPI, windows of shared memory that every process maps at another address, and
+messages that are encoded. One example of a row is enough for that: what the layouts can do is tried
+at length on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import operation_bodies as bodies
+from engines import engine_of
+from operation_table import FOLDED, ROWS, cases
+
+TABLE = {**ROWS, **FOLDED}
+
+# A failure may cost a pool, so a failing example is shown as it was found.
+two = settings(
+    max_examples=2, suppress_health_check=list(HealthCheck), phases=[Phase.generate], database=None
+)
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, 4])
+def workers(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The number of worker processes, which end with the last test of this number."""
+    yield request.param
+    engine_of("processes", request.param).pool.close()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_any_layout_gives_the_same(workers: int, name: str) -> None:
+    examples = count()
+
+    @given(data=st.data())
+    @two
+    def check(data: st.DataObject) -> None:
+        case = data.draw(cases(TABLE[name]))
+        if next(examples):  # the first is always the simplest, mostly empty or of one element
+            bodies.check_any_layout(engine_of("processes", workers), name, case, data)
+
+    check()
+    assert next(examples) >= 2, "an example was run"
