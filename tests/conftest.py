@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
@@ -27,6 +28,9 @@ settings.load_profile("magmath")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests of native code compile it themselves; the others must not keep a compiler busy.
 os.environ["MAGMATH_COMPILE_AFTER"] = "inf"
+
+# torch gives most of its warnings once a process, so which test fails would depend on their order.
+torch.set_warn_always(True)
 
 build.NICENESS = 0  # who waits for a compiler beside other tests would wait for long
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath.array import indexing, session
+from magmath.core.index import IndexSet
 from magmath.errors import DTypeError, ShapeError, TracingError
+from magmath.ops.places import Locator
 from operation_bodies import leaf, placements
 
 KINDS = [("inline", 1), ("shared", 3), ("messages", 2)]
@@ -114,6 +116,24 @@ def test_reading_is_numpys(data: st.DataObject, shape: Any, kind: tuple[str, int
         x = placed(data, values)
         if numpy_takes(values, key):
             check(x[given_to(data, key)], values[key])
+
+
+def test_read_only_arrays_serve_as_well() -> None:
+    """Those that the user gives, and those of index sets in pieces of different lengths: torch
+    warns of sharing either's memory, and a warning fails a test."""
+    values, rows = np.arange(12.0).reshape(6, 2), np.array([4, 0, 3, 5])
+    values.flags.writeable = rows.flags.writeable = False
+    uneven = IndexSet.segments_of([0, 2, 5], [1, 4, 6])
+    assert not any(ends.flags.writeable for ends in uneven.segments())
+    local, here = Locator(0, 6, uneven, torch.device("cpu"))(torch.from_numpy(rows.copy()))
+    assert here is not None
+    np.testing.assert_array_equal(here, [False, True, True, True])
+    np.testing.assert_array_equal(uneven.indices()[local[here]], rows[1:])
+    with current("shared", 3):
+        x = mm.asarray(values)
+        check(x[rows], values[rows])
+        x[rows] = np.broadcast_to(7.0, (4, 2))
+        assert (float(values[0, 0]), float(x[0, 0])) == (0.0, 7.0)
 
 
 @given(data=st.data(), shape=st.sampled_from(SHAPES), kind=st.sampled_from(KINDS))

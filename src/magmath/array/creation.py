@@ -31,7 +31,7 @@ from magmath.core.dtypes import (
 from magmath.errors import DTypeError, ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
 from magmath.layout import Layout, Rule, Split
-from magmath.memory.tensors import from_torch, to_torch
+from magmath.memory.tensors import as_tensor, from_torch, to_torch
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant as constant_leaf
@@ -113,7 +113,7 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
         values = np.ascontiguousarray(values).reshape(values.shape)
         if min(values.strides, default=0) < 0:  # of an extent of 1, or 0
             values = values.copy()
-        tensor = torch.from_numpy(values)
+        tensor = as_tensor(values)
     if dtype is not None:
         tensor = tensor.to(to_torch(dtype))
     return tensor.contiguous()
@@ -135,8 +135,7 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
             f"asarray: NumPy type {values.dtype} has no counterpart; convert it to one of the "
             f"array API's types first"
         )
-    values = np.asarray(values, dtype=values.dtype.name)  # in native byte order
-    return values if values.flags.writeable else values.copy()
+    return np.asarray(values, dtype=values.dtype.name)  # in native byte order
 
 
 def variable(

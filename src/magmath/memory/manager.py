@@ -22,7 +22,7 @@ from magmath.core.dtypes import DType, as_dtype
 from magmath.errors import DeviceError, MagmathError, ShapeError
 from magmath.memory.heap import Block, ChunkSource, Heap, PrivateSource
 from magmath.memory.managed import ManagedSource, cuda_runtime, host_view
-from magmath.memory.tensors import to_torch
+from magmath.memory.tensors import as_tensor, to_torch
 
 _CHUNK_BYTES = 16 << 20
 
@@ -146,7 +146,7 @@ class MemoryManager:
         The element types are converted; of MANAGED memory the host's copy is read and written.
         Raises ShapeError where `source` has another number of elements.
         """
-        values = source._main() if isinstance(source, MemoryManager) else torch.as_tensor(source)
+        values = source._main() if isinstance(source, MemoryManager) else as_tensor(source)
         self._check_count("copy_from", values.numel())
         self._main().copy_(values.reshape(-1))
 

@@ -21,6 +21,14 @@ def to_torch(dtype: DType) -> torch.dtype:
     return TORCH[dtype]
 
 
+def as_tensor(values: Any, device: torch.device | None = None) -> torch.Tensor:
+    """torch's `as_tensor`, which shares memory where it can; of an array that may not be written to
+    a copy, since no tensor is protected, and torch warns of one that shares its memory."""
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()
+    return torch.as_tensor(values, device=device)
+
+
 def from_torch(dtype: torch.dtype) -> DType:
     """magmath's name of a torch dtype; KeyError for quantised and other exotic types."""
     return MAGMATH[dtype]

@@ -25,7 +25,7 @@ class Locator:
     """Finds global positions of one dimension in what is held of it."""
 
     def __init__(self, axis: int, extent: int, held: IndexSet, device: torch.device) -> None:
-        import torch
+        from magmath.memory.tensors import as_tensor
 
         self.axis, self.extent, self.held = axis, extent, held
         self.whole = held.size == extent
@@ -33,7 +33,7 @@ class Locator:
             starts, stops = held.segments()
             before = (stops - starts).cumsum() - (stops - starts)
             self._starts, self._stops, self._before = (
-                torch.as_tensor(values, device=device) for values in (starts, stops, before)
+                as_tensor(values, device) for values in (starts, stops, before)
             )
 
     def __call__(self, positions: torch.Tensor) -> Places:
