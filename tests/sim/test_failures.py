@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+import magmath as mm
 import operation_bodies as bodies
 from engines import engine_of
 from executors import only
@@ -128,3 +132,51 @@ def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.Mon
             words, str(caught.value) + " ".join(getattr(caught.value, "__notes__", []))
         )
         assert run(good, 6, 0) == [[15.0], [6.0, 4.0, 2.0, 0.0], [0.0]]
+
+
+# failures that nobody has waited for ------------------------------------------------------------
+
+
+def not_definite() -> Any:
+    """An array that no worker can compute."""
+    return mm.linalg.cholesky(-mm.eye(4, dtype="float64"))
+
+
+def test_a_pool_that_ends_tells_what_went_wrong() -> None:
+    mm.init(workers=2, launcher="threads", device="cpu")
+    mm.evaluate(not_definite())
+    with pytest.raises(LinAlgError, match="positive definite"):
+        mm.shutdown()
+    mm.shutdown()  # it is closed all the same
+    with pytest.raises(LinAlgError), mm.init(workers=2, launcher="threads", device="cpu"):
+        mm.evaluate(not_definite())
+
+
+def test_a_block_that_fails_raises_its_own_error() -> None:
+    def block() -> None:
+        with mm.init(workers=2, launcher="threads", device="cpu"):
+            mm.evaluate(not_definite())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        block()
+
+
+def test_a_failure_that_was_told_is_not_told_again() -> None:
+    mm.init(workers=2, launcher="threads", device="cpu")
+    with pytest.raises(LinAlgError):
+        np.asarray(not_definite())
+    mm.shutdown()
+
+
+@pytest.mark.parametrize(("end", "told"), [("", "LinAlgError"), ("1 / 0", "ZeroDivisionError")])
+def test_a_script_that_ends_tells_what_went_wrong(end: str, told: str) -> None:
+    script = f"""
+import magmath as mm
+mm.init(workers=2, launcher="threads", device="cpu")
+mm.evaluate(mm.linalg.cholesky(-mm.eye(4, dtype="float64")))
+{end}
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert told in done.stderr

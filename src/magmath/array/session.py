@@ -18,7 +18,11 @@ _engine: Engine | None = None
 
 
 class Session:
-    """What `init` returns: a context manager that shuts the pool down at its end."""
+    """What `init` returns: a context manager that shuts the pool down at its end.
+
+    At the end of a block without an error it waits for what the workers still do, and raises what
+    went wrong there.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -33,7 +37,7 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         if _engine is not None and _engine.pool is self.pool:
-            shutdown()
+            _close(finish=error is None)
 
 
 def init(
@@ -85,11 +89,23 @@ def use(pool: Pool) -> Engine:
 
 
 def shutdown() -> None:
-    """End the current pool, if there is one."""
+    """End the current pool, if there is one, when its workers have done what they were asked to.
+
+    Raises what went wrong there and has not been raised yet; the pool is closed all the same.
+    """
+    _close(finish=True)
+
+
+def _close(finish: bool) -> None:
     global _engine
-    if _engine is not None:
-        engine, _engine = _engine, None
-        engine.pool.close()
+    if _engine is None:
+        return
+    pool, _engine = _engine.pool, None
+    try:
+        if finish:
+            pool.finish()
+    finally:
+        pool.close()
 
 
 def engine() -> Engine:

@@ -18,6 +18,7 @@ from typing import Any
 
 from magmath.core.cache import cache_directory
 from magmath.core.cpu import cpu_name
+from magmath.machine.parse import parsed
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -81,7 +82,7 @@ def _modules(source: str) -> list[str]:
 def _imports(source: str) -> list[str]:
     """The modules of this package that the lines `from … import …` of a source load."""
     found = []
-    for node in ast.parse(source).body:
+    for node in parsed(source).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == _PACKAGE:
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             found += [str(node.module), *filter(_is_module, inner)]

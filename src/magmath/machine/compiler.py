@@ -38,6 +38,7 @@ import numpy as np
 from llvmlite import ir
 
 from magmath.machine import functions
+from magmath.machine.parse import parsed
 from magmath.machine.values import (
     EXACT,
     FAST,
@@ -67,7 +68,7 @@ def compile_source(
     in the language.
     """
     module = _Module(outside, EXACT if exact else FAST)
-    for node in ast.parse(source).body:
+    for node in parsed(source).body:
         if isinstance(node, ast.FunctionDef):
             module.define(node)
     module.enter()
@@ -76,7 +77,7 @@ def compile_source(
 
 def imported(source: str) -> list[str]:
     """The names of the functions outside that a source may call."""
-    lines = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
+    lines = [node for node in parsed(source).body if isinstance(node, ast.ImportFrom)]
     return [alias.name for line in lines for alias in line.names]
 
 
@@ -183,7 +184,7 @@ class _Module:
         """A function that the compiler itself has the source of, for numbers of one type."""
         own = f"{name}_{dtype}"
         if own not in self.functions:
-            (node,) = ast.parse(functions.SOURCES[name].format(name=own, T=dtype)).body
+            (node,) = parsed(functions.SOURCES[name].format(name=own, T=dtype)).body
             last = self.last
             assert isinstance(node, ast.FunctionDef)
             self.define(node, EXACT)
@@ -242,8 +243,7 @@ class _Function:
                 place = self._converted(self._expression(value), "int64")
                 self.names[name] = memory.holding(self.at.inttoptr(place, memory_type(memory)))
             case ast.AugAssign(target, operator, value):
-                load = ast.parse(ast.unparse(target), mode="eval").body
-                self._assign(target, self._expression(ast.BinOp(load, operator, value)))
+                self._assign(target, self._expression(ast.BinOp(target, operator, value)))
             case ast.For(ast.Name(name), ast.Call(ast.Name("range"), limits), body):
                 self._for(name, [self._expression(x) for x in limits], body)
             case ast.While(test, body):

@@ -1,7 +1,8 @@
 """Commands to the workers: sent without waiting, each with a ticket, and answered some time later.
 
-What went wrong in a command that nobody waited for is raised by the next call that waits. Whether
-the workers can go on after a failure, or are told to end, is decided here.
+What went wrong in a command that nobody waited for is raised by the next call that waits, at the
+latest by `finish`. Whether the workers can go on after a failure, or are told to end, is decided
+here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -90,7 +92,7 @@ class Dispatcher:
         self.hellos = transport.start(self._deliver)
         self._all = range(transport.size)
         self._owner = os.getpid()
-        atexit.register(self.close)
+        atexit.register(self._close_at_exit)
 
     def check_open(self) -> None:
         """Raise WorkerLost, saying why, once the workers have ended."""
@@ -196,6 +198,14 @@ class Dispatcher:
         if pending.failures:
             raise rebuild(pending.failures[0])
 
+    def finish(self) -> None:
+        """Wait for all that was sent. Raises the first thing that went wrong unheard."""
+        with self.lock, self._interrupts:
+            while self._ended is None and (self._failing or self._pending):
+                self._raise_failure()
+                self._deliver_interrupt()
+                self._pump()
+
     def close(self) -> None:
         """End the workers, in good order if they can be; nothing of them stays behind."""
         if os.getpid() != self._owner:  # a fork of the controller
@@ -206,6 +216,14 @@ class Dispatcher:
                     with suppress(MagmathError):
                         self._send(messages.Interrupt(self.ticket()), [0])
                 self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
+
+    def _close_at_exit(self) -> None:
+        """With the script: one that has died of an error does not wait for what is under way."""
+        try:
+            if not hasattr(sys, "last_value") and os.getpid() == self._owner:
+                self.finish()
+        finally:
+            self.close()
 
     # Sending.
 
@@ -347,7 +365,7 @@ class Dispatcher:
 
     def _end(self, reason: WorkerLost, *, force: bool) -> None:
         self._ended = reason
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
         self._transport.close(force=force)
         self._pending.clear()
         self._released.clear()

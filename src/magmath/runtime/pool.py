@@ -348,6 +348,13 @@ class Pool:
         pending = self._dispatcher.ask(messages.Stats(self._dispatcher.ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]
 
+    def finish(self) -> None:
+        """Wait for all that the workers were asked to do.
+
+        Raises the first thing that went wrong there and has not been raised yet.
+        """
+        self._dispatcher.finish()
+
     def close(self) -> None:
         """End the workers, in good order if they can be; nothing of them stays behind."""
         self._dispatcher.close()
