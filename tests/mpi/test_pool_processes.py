@@ -439,11 +439,12 @@ def test_transfers_beside_other_work(no_litter: None) -> None:
 
 def test_more_workers_than_processors_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
-    with pytest.warns(RuntimeWarning, match="2 workers share 1 processors"):
-        pool = start_pool(2, device="cpu")
+    with pytest.warns(RuntimeWarning, match="init: 2 workers share 1 processors") as caught:
+        pool = mm.init(2, device="cpu").pool
+    assert [warning.filename for warning in caught] == [__file__]
     assert pool.topology.threads == 1
     assert torch.equal(pool.get(put_ones(pool)), torch.ones(6))
-    pool.close()
+    mm.shutdown()
 
 
 def test_a_launcher_of_ones_own_starts_the_workers() -> None:
@@ -460,8 +461,12 @@ def test_a_launcher_of_ones_own_starts_the_workers() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"launcher": "mpiexec -n 2"}, r"\{n\}"),
-        ({"launcher": "no-such-launcher {n}"}, "could not be started"),
+        ({"launcher": "mpiexec -n 2"}, r"init: launcher must be .*\{n\}"),
+        (
+            {"launcher": "no-such-launcher {n}"},
+            "init: .*'no-such-launcher': No such file.*; install",
+        ),
+        ({"launcher": "false {n}"}, "init: 2 of 2 workers did not start: .*false 2; see what"),
         ({"endpoint": "tcp://1.2.3.4"}, "address of this host"),
         ({"worker_command": [sys.executable, "-c", "raise SystemExit('no way')"]}, "did not start"),
     ],

@@ -62,7 +62,11 @@ def test_version() -> None:
         (("bench", "nonsense"), "known are layers, parallel"),
         (("bench", "layers", "--peers", "keras"), "unknown peers keras"),
         (("train", "mlp", "--data", "imagenet"), "known are digits"),
-        (("train", "mlp", "--data", "mnist"), "MAGMATH_DATA is not set"),
+        (("train", "mlp", "--data", "mnist"), r"$MAGMATH_DATA (which is not set)"),
+        (
+            ("train", "mlp", "--output", "/proc/x"),
+            "--output: the folder /proc/x cannot be made: No",
+        ),
         (("train", "mlp", "--layers", "3", "--width", "10", "20"), "each of the 3 hidden layers"),
     ],
 )

@@ -202,8 +202,12 @@ def test_missing_data_says_where_and_how(
 ) -> None:
     monkeypatch.delenv("MAGMATH_DATA", raising=False)
     monkeypatch.setattr(sets, "_DPKG_FILES", tmp_path / "no-such-list")
-    with pytest.raises(MissingDataError, match=r"MAGMATH_DATA is not set") as caught:
+    with pytest.raises(
+        MissingDataError, match=r"looked in \$MAGMATH_DATA \(which is not"
+    ) as caught:
         load(name)
+    package = "Debian's package dataset-fashion-mnist (not installed); install"
+    assert (package in str(caught.value)) == (name == "fashion-mnist")
     assert isinstance(caught.value, FileNotFoundError)
     monkeypatch.setenv("MAGMATH_DATA", str(tmp_path / "data"))
     with pytest.raises(MissingDataError, match=str(tmp_path / "data")):

@@ -97,7 +97,11 @@ class Array(Handle, Operators):
 
     def _scalar(self, kind: str) -> Any:
         if self.size != 1 or self.ndim != 0:
-            raise TypeError(f"{kind}(): needs a 0-d array, this one has shape {self.shape}")
+            reduced = "mm.any(x) or mm.all(x)" if kind == "bool" else "mm.sum(x)"
+            raise TypeError(
+                f"{kind}(): needs a 0-d array, this one has shape {self.shape}; take one element, "
+                f"or reduce them, as {reduced} does"
+            )
         return self.numpy().item()
 
     def __float__(self) -> float:

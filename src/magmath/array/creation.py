@@ -164,17 +164,20 @@ def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array
     return Array(redistribute(node, bind_layout(node.name, layout, node.shape)))
 
 
-def normal_shape(shape: int | Sequence[int]) -> Shape:
+def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
     """A shape as a tuple of Python integers; ShapeError for negative ones, TypeError for what is no
-    shape."""
+    shape, both in the name of the operation that was given it."""
     try:
         extents = (index(shape),) if hasattr(shape, "__index__") else tuple(map(index, shape))
     except TypeError:
         raise TypeError(
-            f"creation: a shape is an integer or a sequence of integers, was given {shape!r}"
+            f"{operation}: a shape is an integer or a sequence of integers, such as (2, 3), was "
+            f"given {shape!r}"
         ) from None
     if any(n < 0 for n in extents):
-        raise ShapeError(f"creation: extents must be at least 0, was given {extents}")
+        raise ShapeError(
+            f"{operation}: extents must be at least 0, was given {extents}; write such as (2, 3)"
+        )
     return extents
 
 
@@ -200,7 +203,7 @@ def full(
         if not isinstance(fill_value, (bool, int, float, complex, np.generic)):
             raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
         value = parameter(fill_value, element)
-    return _made(creation.full(normal_shape(shape), value), layout, device)
+    return _made(creation.full(normal_shape("full", shape), value), layout, device)
 
 
 def zeros(
@@ -211,6 +214,7 @@ def zeros(
     device: object = None,
 ) -> Array:
     """An array of zeros, float32 by default."""
+    shape = normal_shape("zeros", shape)
     return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
 
 
@@ -222,6 +226,7 @@ def ones(
     device: object = None,
 ) -> Array:
     """An array of ones, float32 by default."""
+    shape = normal_shape("ones", shape)
     return full(shape, 1, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
 
 
@@ -233,6 +238,7 @@ def empty(
     device: object = None,
 ) -> Array:
     """An array whose values do not matter (zeros)."""
+    shape = normal_shape("empty", shape)
     return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
 
 
@@ -326,11 +332,12 @@ def linspace(
     Complex numbers lie on the line between start and stop.
     """
     _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
+    shape = normal_shape("linspace", num)
     is_complex = default_dtype(stop - start).kind == "complex"
     default, exact = (DEFAULT_COMPLEX, complex128) if is_complex else (DEFAULT_FLOAT, float64)
     parts = num - 1 if endpoint else num
     step = (stop - start) / max(parts, 1)
-    position = creation.iota(normal_shape(num), 0)
+    position = creation.iota(shape, 0)
     values = e.add(
         e.multiply(e.astype(position, exact), parameter(step, exact)), parameter(start, exact)
     )
@@ -351,7 +358,7 @@ def eye(
     device: object = None,
 ) -> Array:
     """Ones on the k-th diagonal, zeros elsewhere."""
-    shape = normal_shape((n_rows, n_rows if n_cols is None else n_cols))
+    shape = normal_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
     on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
     return _made(e.astype(on_diagonal, as_dtype(dtype or DEFAULT_FLOAT)), layout, device)
 

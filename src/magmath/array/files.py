@@ -30,6 +30,24 @@ ONE_WRITER: Final = 1 << 24
 Path = str | os.PathLike[str]
 
 
+def absolute(operation: str, path: Path) -> str:
+    """The path from the root on; TypeError for what is none."""
+    try:
+        return os.path.abspath(os.fsdecode(path))
+    except TypeError:
+        raise TypeError(
+            f"{operation}: the first argument is a path, a string or pathlib.Path, was given "
+            f"{type(path).__name__}; write it first, as in mm.{operation}('x.npy', …)"
+        ) from None
+
+
+def missing(operation: str, place: str) -> MissingDataError:
+    """The error for a file that is not there."""
+    return MissingDataError(
+        f"{operation}: there is no file {place}; give the path of a file that exists"
+    )
+
+
 @overload
 def load(path: Path, name: str, *, layout: LayoutLike = None) -> Array: ...
 @overload
@@ -47,9 +65,9 @@ def load(path: Path, name: str | None = None, *, layout: LayoutLike = None) -> A
     read), MissingPackageError where a package is missing, LayoutError for a layout that does not
     fit.
     """
-    place = os.path.abspath(os.fspath(path))
+    place = absolute("load", path)
     if not os.path.exists(place):
-        raise MissingDataError(f"load: there is no file {place}")
+        raise missing("load", place)
     entries = format_of("load", place).entries(place)
     if name is not None:
         if name not in entries:
@@ -72,7 +90,7 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
     folder is missing or a worker on another host does not see it, OSError where the disk is full or
     the place may not be written.
     """
-    place = os.path.abspath(os.fspath(path))
+    place = absolute("save", path)
     format = format_of("save", place)
     if isinstance(array, Mapping):
         arrays = {name: as_array("save", value) for name, value in array.items()}
@@ -107,7 +125,7 @@ def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
     twice = sorted(numbered.keys() & named.keys())
     if twice:
         raise DataError(f"savez: {', '.join(twice)} would be in the file twice; choose other names")
-    place = os.fspath(path)
+    place = absolute("savez", path)
     save(place if place.endswith(".npz") else f"{place}.npz", {**numbered, **named})
 
 

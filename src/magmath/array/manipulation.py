@@ -103,7 +103,7 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
 def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
     """x stretched to a larger shape."""
     x = as_array("broadcast_to", x)
-    return Array(manipulation.broadcast_to(x.node, normal_shape(shape)))
+    return Array(manipulation.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
@@ -134,7 +134,10 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     """Arrays of one shape joined along a new axis."""
     shapes = {a.shape for a in arrays}
     if len(shapes) != 1:
-        raise ShapeError(f"stack: needs arrays of one shape, was given {sorted(shapes)}")
+        raise ShapeError(
+            f"stack: needs arrays of one shape, was given {sorted(shapes)}; arrays whose "
+            f"extents differ along one axis are joined by mm.concat"
+        )
     position = normal_axis("stack", axis, arrays[0].ndim + 1)
     return concat([expand_dims(a, axis=position) for a in arrays], axis=position)
 

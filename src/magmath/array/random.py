@@ -78,7 +78,7 @@ def uniform(
 ) -> Array:
     """Numbers drawn evenly from [low, high)."""
     _check_numbers("uniform", low=low, high=high)
-    node = _drawn(creation.UNIFORM, normal_shape(shape), dtype)
+    node = _drawn(creation.UNIFORM, normal_shape("random.uniform", shape), dtype)
     scaled = e.multiply(node, parameter(high - low, node.dtype))
     return _placed(e.add(scaled, parameter(low, node.dtype)), layout)
 
@@ -93,7 +93,7 @@ def normal(
 ) -> Array:
     """Numbers from the normal distribution (Box–Muller)."""
     _check_numbers("normal", mean=mean, std=std)
-    node = _drawn(creation.NORMAL, normal_shape(shape), dtype)
+    node = _drawn(creation.NORMAL, normal_shape("random.normal", shape), dtype)
     scaled = e.multiply(node, parameter(std, node.dtype))
     return _placed(e.add(scaled, parameter(mean, node.dtype)), layout)
 
@@ -111,7 +111,11 @@ def integers(
     if last <= first:
         raise ShapeError(f"integers: needs low < high, was given {first} and {last}")
     bits = apply(
-        creation.BITS, *stream_nodes(), shape=normal_shape(shape), dtype=int64, line=user_line()
+        creation.BITS,
+        *stream_nodes(),
+        shape=normal_shape("random.integers", shape),
+        dtype=int64,
+        line=user_line(),
     )
     span = parameter(last - first, int64)
     drawn = e.add(e.call("remainder", bits, span), parameter(first, int64))

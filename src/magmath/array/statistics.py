@@ -85,16 +85,26 @@ def var(
     x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     """The variance over `axis`: squared deviations from the mean over (count - correction)."""
-    deviation = subtract(_floating("var", x), mean(x, axis=axis, keepdims=True))
-    total = sum(square(deviation), axis=axis, keepdims=keepdims)
-    return divide(total, float(_count(x, axis) - correction))
+    return _variance("var", x, axis, correction, keepdims)
 
 
 def std(
     x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     """The standard deviation over `axis`."""
-    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return sqrt(_variance("std", x, axis, correction, keepdims))
+
+
+def _variance(name: str, x: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
+    deviation = subtract(_floating(name, x), mean(x, axis=axis, keepdims=True))
+    try:
+        degrees = float(_count(x, axis) - correction)
+    except TypeError:
+        raise TypeError(
+            f"{name}: correction must be a real number, was given {correction!r}; 1 takes the "
+            f"values for a sample, 0 for all there are"
+        ) from None
+    return divide(sum(square(deviation), axis=axis, keepdims=keepdims), degrees)
 
 
 def _floating(name: str, x: Array) -> Array:

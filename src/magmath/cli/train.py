@@ -125,7 +125,7 @@ def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, A
     import magmath as mm
 
     images = mm.data.load(options["data"], options["data_path"])
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     console.print(images, markup=False)
     with mm.init(options["workers"], device=options["device"], seed=options["seed"]):
         network = _build(options, len(images.classes))
@@ -137,6 +137,16 @@ def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, A
             raise
         files = _save(network, history, folder)
     return _result(options, images, history, files)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"--output: the folder {folder} cannot be made: {error.strerror}; name one in a folder "
+            f"that you may write to"
+        ) from error
 
 
 def _build(options: dict[str, Any], classes: int) -> NeuralNetwork:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from magmath.array.array import Array
 from magmath.array.creation import LayoutLike
-from magmath.array.files import read_entry
+from magmath.array.files import absolute, missing, read_entry
 from magmath.array.types import astype
 from magmath.core.dtypes import DType, as_dtype, float32
-from magmath.errors import MissingDataError
 from magmath.files.csv import Header, table
 
 
@@ -33,9 +32,9 @@ def read_csv(
     numbers, and DataError naming file and line for a row whose length differs from the first row's
     or a field that is not a number of that dtype.
     """
-    place = os.path.abspath(path)
+    place = absolute("data.read_csv", path)
     if not os.path.isfile(place):
-        raise MissingDataError(f"read_csv: there is no file {place}")
+        raise missing("data.read_csv", place)
     element = as_dtype(dtype)
     parsed = float32 if element.name == "bfloat16" else element
     array = read_entry(place, table(place, delimiter, header, parsed), layout)

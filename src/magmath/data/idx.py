@@ -35,7 +35,9 @@ def read_idx(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
     """
     path = Path(path)
     if not path.is_file():
-        raise MissingDataError(f"read_idx: there is no file {path}")
+        raise MissingDataError(
+            f"read_idx: there is no file {path}; give the path of a file that exists"
+        )
     with _opened(path) as (stream, most_bytes):
         dtype, shape, header_bytes = _read_header(stream, path)
         expected = math.prod(shape) * dtype.itemsize

@@ -131,6 +131,7 @@ def _load_mnist(path: Path | None) -> Dataset:
         "get the four files train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, "
         "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz of MNIST and name their folder "
         f"by path= (--data-path) or in ${DATA_FOLDER_VARIABLE}",
+        [] if path else _unset(),
     )
 
 
@@ -147,12 +148,21 @@ def _load_fashion_mnist(path: Path | None) -> Dataset:
         "install Debian's or Ubuntu's package: apt install dataset-fashion-mnist; or get the four "
         "files from https://github.com/zalandoresearch/fashion-mnist and name their folder by "
         f"path= (--data-path), or put them into ${DATA_FOLDER_VARIABLE}/fashion-mnist",
+        [] if path else _unset() + _not_installed(),
     )
 
 
 def _data_folder() -> list[Path]:
     folder = os.environ.get(DATA_FOLDER_VARIABLE)
     return [Path(folder)] if folder else []
+
+
+def _unset() -> list[str]:
+    return [] if _data_folder() else [f"${DATA_FOLDER_VARIABLE} (which is not set)"]
+
+
+def _not_installed() -> list[str]:
+    return [] if _debian_folders() else ["Debian's package dataset-fashion-mnist (not installed)"]
 
 
 def _debian_folders() -> list[Path]:
@@ -163,7 +173,10 @@ def _debian_folders() -> list[Path]:
     return [file.parent for file in files if file.name == "train-images-idx3-ubyte.gz"]
 
 
-def _load_idx(name: str, classes: tuple[str, ...], folders: list[Path], remedy: str) -> Dataset:
+def _load_idx(
+    name: str, classes: tuple[str, ...], folders: list[Path], remedy: str, absent: list[str]
+) -> Dataset:
+    """The set from the first of the folders that holds it; `absent`: where else it may be."""
     for folder in folders:
         files = {part: _find(folder, stems) for part, stems in _IDX_STEMS.items()}
         found = {part: file for part, file in files.items() if file is not None}
@@ -174,7 +187,7 @@ def _load_idx(name: str, classes: tuple[str, ...], folders: list[Path], remedy: 
                 name,
                 classes,
             )
-    looked = ", ".join(map(str, folders)) or f"no folder (${DATA_FOLDER_VARIABLE} is not set)"
+    looked = ", ".join([*map(str, folders), *absent])
     raise MissingDataError(
         f"load: the IDX files of {name!r} are not on this machine; looked in {looked}; {remedy}"
     )

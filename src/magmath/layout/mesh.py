@@ -24,6 +24,16 @@ def print_relative_to(pool_size: Callable[[], int]) -> None:
     _pool_size = pool_size
 
 
+def _whole_numbers(what: str, given: Any) -> tuple[int, ...]:
+    """Lengths or worker numbers as Python integers; LayoutError for what are none."""
+    try:
+        return tuple(map(index, given))
+    except TypeError:
+        raise LayoutError(
+            f"Mesh: {what} must be whole numbers, such as (2, 2), was given {given!r}"
+        ) from None
+
+
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Mesh:
     """An immutable grid of workers.
@@ -43,8 +53,7 @@ class Mesh:
         names: Sequence[str] | None = None,
         workers: Sequence[int] | None = None,
     ) -> None:
-        lengths = (shape,) if isinstance(shape, int) else tuple(shape)
-        lengths = tuple([index(n) for n in lengths])
+        lengths = _whole_numbers("shape", (shape,) if hasattr(shape, "__index__") else shape)
         if not lengths or min(lengths) < 1:
             raise LayoutError(f"Mesh needs one or more axes of length at least 1, not {lengths}")
         size = math.prod(lengths)
@@ -52,7 +61,7 @@ class Mesh:
             raise LayoutError(
                 f"Mesh of shape {lengths} needs {size} workers, {len(workers)} were given"
             )
-        numbers = tuple([index(w) for w in (range(size) if workers is None else workers)])
+        numbers = tuple(range(size)) if workers is None else _whole_numbers("workers", workers)
         if len(set(numbers)) != size or min(numbers) < 0:
             raise LayoutError(
                 f"Mesh needs worker numbers from 0 up, each at most once, not {numbers}"

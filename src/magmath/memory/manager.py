@@ -8,6 +8,7 @@ the last reference is closed or forgotten.
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections import deque
@@ -52,7 +53,8 @@ class MemoryManager:
     `kind`: a MemoryKind or its name; `device`: the number of the CUDA device, for all kinds but
     HOST. Use it in a `with` statement, `close` it, or let it be collected.
 
-    Raises DeviceError for a kind or device that the machine lacks, ShapeError for a negative count.
+    Raises DeviceError for a kind or device that the machine lacks, ShapeError for a negative count,
+    TypeError for one that is no whole number.
     """
 
     def __init__(
@@ -62,9 +64,7 @@ class MemoryManager:
         kind: MemoryKind | str = MemoryKind.HOST,
         device: int = 0,
     ) -> None:
-        if count < 0:
-            raise ShapeError(f"MemoryManager needs a count of 0 or more, not {count}")
-        self.count = count
+        self.count = _checked_element_count(count)
         self.dtype = as_dtype(dtype)
         self.kind = _checked_kind(kind, device)
         self.device = device
@@ -277,6 +277,19 @@ def _heap(place: str) -> Heap:
             source = PrivateSource(torch.device("cpu" if kind == "host" else place))
         _heaps[place] = Heap(source, chunk_bytes=_CHUNK_BYTES)
     return _heaps[place]
+
+
+def _checked_element_count(count: int) -> int:
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise TypeError(
+            f"MemoryManager: count must be a whole number, was given {count!r}; it comes first, "
+            f"before the element type and the kind: MemoryManager(1000, 'float32', kind)"
+        ) from None
+    if number < 0:
+        raise ShapeError(f"MemoryManager: count must be at least 0, was given {number}")
+    return number
 
 
 def _checked_kind(kind: MemoryKind | str, device: int) -> MemoryKind:

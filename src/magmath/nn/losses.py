@@ -39,7 +39,7 @@ def cross_entropy(outputs: Array, labels: Array) -> Array:
     if labels.ndim != 1 or not labels.dtype.is_integer:
         raise DTypeError(
             f"cross_entropy: labels must be (N,) integers or (N, classes) probabilities, was given "
-            f"{labels.shape} {labels.dtype}"
+            f"{labels.shape} {labels.dtype}; convert classes with mm.astype(labels, mm.int64)"
         )
     mask = class_mask(labels, outputs.shape[1])
     return mm.negative(mm.mean(mm.sum(mm.where(mask, log_probability, 0.0), axis=1)))

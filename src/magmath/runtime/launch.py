@@ -51,8 +51,9 @@ def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
     words = shlex.split(launcher) if isinstance(launcher, str) else list(launcher)
     if not any("{n}" in word for word in words):
         raise WorkerError(
-            f'launcher must be "mpiexec", "srun", "threads", or a command in which {{n}} stands '
-            f'for the number of workers, such as "mpiexec -n {{n}} -hosts a,b", not {launcher!r}'
+            f'init: launcher must be "mpiexec", "srun", "threads", or a command in which {{n}} '
+            f'stands for the number of workers, such as "mpiexec -n {{n}} -hosts a,b", not '
+            f"{launcher!r}"
         )
     return [word.replace("{n}", str(workers)) for word in words]
 
@@ -63,8 +64,8 @@ def _mpiexec() -> tuple[str, ...]:
     path = _find_mpiexec()
     if path is None:
         raise WorkerError(
-            'launcher "mpiexec" was not found beside Python nor on the PATH; install the package '
-            "mpich, or name another launcher"
+            'init: launcher "mpiexec" was not found beside Python nor on the PATH; install the '
+            "package mpich, or name another launcher"
         )
     version = subprocess.run(
         [path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
@@ -115,7 +116,10 @@ class Launch:
                     start_new_session=True,
                 )
         except OSError as error:
-            raise WorkerError(f"the launcher could not be started: {error}") from error
+            raise WorkerError(
+                f"init: the launcher could not be started: {command[0]!r}: {error.strerror}; "
+                f'install it, give its path, or leave launcher="mpiexec"'
+            ) from error
 
     def exit_code(self) -> int | None:
         """The launcher's exit code; None while it runs."""

@@ -59,10 +59,10 @@ def start_pool(
 
         if launcher == "mpiexec" and workers > processors:
             warnings.warn(
-                f"{workers} workers share {processors} processors of this machine and will be "
-                f"slow; workers={processors} is the most that it can run at once",
+                f"init: {workers} workers share {processors} processors of this machine and will "
+                f"be slow; workers={processors} is the most that it can run at once",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,  # the line that called mm.init
             )
         transport = ProcessTransport(workers, options, launcher=launcher, endpoint=endpoint)
     return Pool(transport, deterministic=deterministic, seed=seed, memory_limit=memory_limit)

@@ -334,7 +334,7 @@ def _check_labels(network: NeuralNetwork, labels: Array, operation: str) -> None
     if not labels.dtype.is_integer:
         raise DataError(
             f"{operation}: labels must be integers, or (N, {classes}) probabilities, was given "
-            f"{labels.dtype}"
+            f"{labels.dtype}; convert them with mm.astype(labels, mm.int64)"
         )
     low, high = int(mm.min(labels)), int(mm.max(labels))
     if low < 0 or high >= classes:

@@ -67,7 +67,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).exists():
-        raise WeightsError(f"load: there is no file {path}")
+        raise WeightsError(
+            f"load: there is no file {path}; give the path of one that net.save(path) has written"
+        )
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()

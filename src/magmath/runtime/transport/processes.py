@@ -175,12 +175,13 @@ class ProcessTransport(Transport):
                     raise rebuild(parcel[1])
             missing = self.size - len(self._hellos)
             if missing and (exited is not None or time.monotonic() > deadline):
-                reason = f"after {START_TIME:.0f} s"
+                reason = f" after {START_TIME:.0f} s"
                 if exited is not None:
                     reason = f": the launcher ended with exit code {exited}"
                 error = WorkerError(
-                    f"{missing} of {self.size} workers did not start {reason}; they were started "
-                    f"by: {' '.join(self._launch_command)}"
+                    f"init: {missing} of {self.size} workers did not start{reason}; they were "
+                    f"started by: {' '.join(self._launch_command)}; see what it printed, and try "
+                    f"that command with `hostname` behind it"
                 )
                 error.add_note(f"Output:\n{launch.output()}")
                 raise error
