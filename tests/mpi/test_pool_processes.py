@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from magmath.runtime.messages import Done, encode
 from magmath.runtime.transport.base import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
 from pool_fakes import fake_program
+from processes import eventually, is_gone, parent_of
 
 HERE = Path(__file__).parent
 FAKE_WORKER = [sys.executable, str(HERE / "fake_worker.py")]
@@ -72,58 +72,6 @@ def check_works(pool: Pool) -> None:
     run = pool.run(program, [put_ones(pool)], steps=2)
     assert run.values() == [1.0, 2.0]
     assert torch.equal(pool.get(run.outputs[0]), torch.full((6,), 3.0))
-
-
-def eventually(check: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended (one that nobody has waited for yet has)."""
-    try:
-        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return True
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
-def litter() -> set[Path]:
-    """What pools and MPI keep in shared places while they run."""
-    return {*Path("/tmp").glob("hydra_*"), *Path("/dev/shm").glob("*")}
-
-
-def others_launch() -> bool:
-    """Whether somebody else's mpiexec runs on this machine, whose files come and go as well."""
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            name = command.read_bytes().split(b"\0")[0]
-            if name.endswith(b"mpiexec") and parent_of(int(command.parent.name)) != os.getpid():
-                return True
-        except OSError:
-            continue
-    return False
-
-
-@pytest.fixture
-def no_litter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails where the test leaves a file behind."""
-    directory = tempfile.mkdtemp(prefix="t-")  # not pytest's, whose paths are long for a socket
-    monkeypatch.setenv("TMPDIR", directory)
-    monkeypatch.setattr("tempfile.tempdir", directory)
-    before = litter()
-    yield
-    assert eventually(lambda: not os.listdir(directory)), os.listdir(directory)
-    os.rmdir(directory)
-    clean = eventually(lambda: litter() <= before or others_launch())
-    assert clean, f"left behind: {litter() - before}"
 
 
 # Work.

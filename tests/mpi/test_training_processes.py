@@ -1,0 +1,89 @@
+"""Training on worker processes that is broken off: a worker is killed, or Ctrl-C comes.
+
+The workers are real and so is their program. The fakes of `test_pool_processes.py` reach any state
+at will, but they do not stand at a barrier inside a step, or read the memory of one that dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from magmath.errors import WorkerLost
+from magmath.nn import Dense, NeuralNetwork
+from magmath.optim import Adam
+from processes import is_gone
+
+X = np.random.default_rng(0).standard_normal((10_000, 64)).astype(np.float32)
+Y = X[:, :10].argmax(axis=1)
+
+
+class InTheMiddle:
+    """A reporter that does something once, in the middle of the second epoch or a later one."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act = act
+        self.steps = self.epochs = 0
+        self.when = 0.0
+
+    def begin(self, epochs: int, steps: int) -> None:
+        self.steps = steps
+
+    def step(self, done: int, loss: float, samples_per_second: float) -> None:
+        if not self.when and self.epochs and 0 < done < self.steps:
+            self.when = time.monotonic()
+            self.act()
+
+    def epoch(self, record: Any) -> None:
+        self.epochs += 1
+
+    def end(self) -> None: ...
+
+
+def network() -> NeuralNetwork:
+    layers = [Dense(512, activation="relu"), Dense(512, activation="relu"), Dense(10)]
+    return NeuralNetwork(layers, loss="cross_entropy", optimizer=Adam(1e-3), seed=1)
+
+
+def train_for_long(net: NeuralNetwork, reporter: InTheMiddle) -> None:
+    net.fit(X, Y, batch_size=100, epochs=10**6, strategy="data", reporter=reporter)
+
+
+def check_trains(net: NeuralNetwork) -> None:
+    first, second = net.fit(X, Y, batch_size=100, epochs=2, strategy="data").records
+    assert second.loss < first.loss
+
+
+def test_a_worker_killed_in_fit_is_lost_and_the_next_pool_trains(no_litter: None) -> None:
+    with mm.init(2, device="cpu", threads=1) as pool:
+        pids = [int(counters["pid"]) for counters in pool.stats()]
+        reporter = InTheMiddle(lambda: os.kill(pids[1], signal.SIGKILL))
+        with pytest.raises(WorkerLost, match=rf"worker 1 on .+ \(process {pids[1]}\)"):
+            train_for_long(network(), reporter)
+        assert time.monotonic() - reporter.when < 10
+        assert pool.closed
+        assert all(is_gone(pid) for pid in pids)
+    with mm.init(2, device="cpu", threads=1):
+        check_trains(network())
+
+
+def test_ctrl_c_in_fit_keeps_what_was_learnt_and_the_pool(no_litter: None) -> None:
+    with mm.init(2, device="cpu", threads=1) as pool:
+        pids = [int(counters["pid"]) for counters in pool.stats()]
+        net = network()
+        unlearned = network().evaluate(X, Y)["loss"]
+        reporter = InTheMiddle(lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            train_for_long(net, reporter)
+        assert time.monotonic() - reporter.when < 10
+        assert net.evaluate(X, Y)["loss"] < 0.9 * unlearned
+        check_trains(net)
+        assert [int(counters["pid"]) for counters in pool.stats()] == pids
+    assert all(is_gone(pid) for pid in pids)
