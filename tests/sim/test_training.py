@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import magmath as mm
 import magmath.array.session
@@ -590,7 +591,7 @@ def test_an_epoch_is_one_message(kind: str, workers: int, samples: int) -> None:
 
 @pytest.mark.parametrize("strategy", ["data", "model"])
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 3), ("messages", 2)])
-def test_nothing_is_allocated_in_the_steady_state(kind: str, workers: int, strategy: str) -> None:
+def test_epochs_take_no_memory_of_the_heap(kind: str, workers: int, strategy: str) -> None:
     with current(kind, workers) as pool:
         names = ("allocations", "chunks", "in_use", "reserved", "arrays", "programs")
         watcher = Watcher(lambda: [[c[name] for name in names] for c in pool.stats()])
@@ -598,6 +599,30 @@ def test_nothing_is_allocated_in_the_steady_state(kind: str, workers: int, strat
             X[:280], Y[:280], batch_size=100, epochs=5, strategy=strategy, reporter=watcher
         )
         assert all(seen == watcher.seen[0] for seen in watcher.seen)
+
+
+def allocated_by_torch(act: Callable[[], object]) -> int:
+    """How often torch's own allocator has given or taken back memory meanwhile."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        act()
+    return sum(event.name == "[memory]" for event in seen.events())
+
+
+def test_replayed_steps_allocate_nothing(inline: Pool) -> None:
+    """Nor does an epoch, but for what sorts the order of its samples, once for all steps."""
+    assert allocated_by_torch(lambda: torch.empty(100)) > 0
+    net = network(Adam(1e-3), (Dense(32, activation="relu"), Dropout(0.1), Dense(10)))
+    x, y = mm.asarray(X), mm.asarray(Y)
+
+    def allocated(batch: int, shuffle: bool) -> int:
+        def train() -> None:
+            net.fit(x, y, batch_size=batch, epochs=3, shuffle=shuffle)
+
+        train()
+        return allocated_by_torch(train)
+
+    assert allocated(150, shuffle=False) == allocated(10, shuffle=False) == 0
+    assert allocated(150, shuffle=True) == allocated(10, shuffle=True) > 0
 
 
 def test_minimize_sends_one_message_a_call(inline: Pool) -> None:

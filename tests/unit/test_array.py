@@ -537,6 +537,25 @@ def test_second_run_of_a_program_is_one_message(every_pool: Pool) -> None:
     assert float(y) == GRID.sum() * 4
 
 
+@pytest.mark.parametrize("kind", ["shared", "messages"])
+def test_repeated_lines_cost_their_run_and_the_value(kind: str) -> None:
+    """Three messages, of hardly over a hundred bytes a worker, from plain expressions and compiled
+    functions alike: what was released, the run, and the request for the number."""
+    with current(kind, 2) as pool:
+        a = mm.asarray(np.ones(100_000, np.float32))
+        compiled = mm.compile(lambda a: mm.sum(a * 2 + 1))
+
+        def cost(line: Callable[[], float]) -> tuple[int, int]:
+            before = pool.traffic.messages, pool.traffic.bytes
+            assert line() == 300_000
+            return pool.traffic.messages - before[0], pool.traffic.bytes - before[1]
+
+        for line in (lambda: float(mm.sum(a * 2 + 1)), lambda: float(compiled(a))):
+            first, *later = [cost(line) for _ in range(10)]
+            assert all(messages <= 3 and nbytes < 200 * 2 for messages, nbytes in later), later
+            assert first[0] <= 5
+
+
 def test_nothing_is_sent_until_a_value_is_needed(pool: Pool) -> None:
     x = mm.asarray(GRID)
     before = pool.traffic.messages
