@@ -61,10 +61,3 @@ def current(kind: str, workers: int = 1) -> Iterator[Pool]:
         yield pool
     finally:
         session._engine = former
-
-
-def close_engines() -> None:
-    """End all pools."""
-    for engine in _engines.values():
-        engine.pool.close()
-    _engines.clear()
