@@ -112,7 +112,7 @@ def test_mistakes() -> None:
         MemoryManager(1, "float32", "tape")
     with pytest.raises(DTypeError, match="not known"):
         MemoryManager(1, "float31")
-    with pytest.raises(ShapeError, match="0 or more"):
+    with pytest.raises(ShapeError, match="at least 0"):
         MemoryManager(-1)
     with MemoryManager(3, "int32") as memory:
         for index in (-1, 3):
