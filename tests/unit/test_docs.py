@@ -6,6 +6,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -196,6 +197,14 @@ def test_recipe_for_a_layer() -> None:
 
 
 # What documents refer to --------------------------------------------------------------------------
+
+
+def test_tables_of_figures_are_those_recorded() -> None:
+    """`python benchmarks/tables.py` would change nothing."""
+    tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert len(tables["PLACE"].findall(page)) >= 4
+    assert tables["with_tables"](page) == page
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
 from magmath.machine.build import is_compiled, load, written
 
 SOURCE = """\
@@ -102,6 +100,8 @@ def use(name: str) -> None:
 
     Before that nothing that calls it can be compiled by Numba, or loaded.
     """
+    import llvmlite.binding as llvm  # a program may be written without it
+
     llvm.add_symbol(symbol(name), load(_path(name)).address)
 
 

@@ -1,0 +1,82 @@
+"""Write the tables of docs/benchmarks.md from the recorded runs: python benchmarks/tables.py
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`; its numbers are those of
+benchmarks/results/NAME.json, or NAME-quick.json where there is no full record.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+PLACE = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def main() -> None:
+    """Rewrite the page."""
+    PAGE.write_text(with_tables(PAGE.read_text()))
+
+
+def with_tables(page: str) -> str:
+    """A page's text with every table made anew."""
+    return PLACE.sub(lambda place: marked(place[1]), page)
+
+
+def marked(name: str) -> str:
+    """The table of a benchmark between its marks."""
+    full, quick = (HERE / "results" / f"{name}{kind}.json" for kind in ("", "-quick"))
+    result = json.loads((full if full.exists() else quick).read_text())
+    return f"<!-- table {name} -->\n{table(result)}\n\n{source(result)}\n<!-- end -->"
+
+
+def table(result: dict[str, Any]) -> str:
+    """Rates by case and system, and the ratios with their range over the rounds."""
+    cases = result["cases"]
+    systems = list(cases[0]["systems"])
+    titles = list(dict.fromkeys(f["title"] for case in cases for f in case["figures"]))
+    unit = cases[0]["case"]["unit"]
+    sign = "" if unit == "s" else "× "
+    rows = [["case", *systems, *(sign + title for title in titles)]]
+    rows.append(["---"] * len(rows[0]))
+    for case in cases:
+        figures = {figure["title"]: ratio(figure) for figure in case["figures"]}
+        rates = [rate(case["systems"][name]) for name in systems]
+        rows.append([case["case"]["name"], *rates, *(figures.get(title, "") for title in titles)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def rate(system: dict[str, Any]) -> str:
+    """A system's median rate, or why there is none."""
+    if system["state"] != "measured":
+        return str(system["state"])
+    value = system["rate"]
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def ratio(figure: dict[str, Any]) -> str:
+    """A ratio's median and range; said where it misses its mark."""
+    low, high = min(figure["rounds"]), max(figure["rounds"])
+    missed = f" **misses {figure['mark']:g}**" if figure["reached"] is False else ""
+    return f"{figure['median']:.2f} ({low:.2f} to {high:.2f}){missed}"
+
+
+def source(result: dict[str, Any]) -> str:
+    """Where and how a run was recorded."""
+    machine, unit = result["machine"], result["cases"][0]["case"]["unit"]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    absent = f" Absent: {', '.join(result['absent'])}." if result["absent"] else ""
+    cut = " Interrupted: the cases behind are missing." if result.get("interrupted") else ""
+    return (
+        f"In {unit}; medians of {result['rounds']} rounds in turns, {result['date'][:10]}, "
+        f"{machine['cores']} cores of {machine['cpu']}, commit {result['commit']}"
+        f"{'; ' if versions else ''}{versions}. "
+        f"`{result['command']}`.{absent}{cut}"
+    )
+
+
+if __name__ == "__main__":
+    main()
