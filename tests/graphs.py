@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from magmath.array.engine import Cell, Data, Engine
+from magmath.array.data import Cell, Data
+from magmath.array.engine import Engine
 from magmath.core.dtypes import float64
 from magmath.core.shapes import broadcast
 from magmath.errors import ShapeError

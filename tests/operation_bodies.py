@@ -11,7 +11,8 @@ import torch
 from hypothesis import strategies as st
 
 from layouts import layouts, meshes
-from magmath.array.engine import Data, Engine, data_of
+from magmath.array.data import Data, data_of
+from magmath.array.engine import Engine
 from magmath.autodiff import gradients
 from magmath.core.dtypes import float64
 from magmath.graph import Node, apply

@@ -10,7 +10,7 @@ import pytest
 import magmath as mm
 from magmath.array import session
 from magmath.array.array import Array
-from magmath.array.engine import data_of
+from magmath.array.data import data_of
 from magmath.layout import Layout
 from magmath.runtime import Pool
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -135,6 +137,26 @@ def test_an_interrupted_run_keeps_what_it_has(told: Any, tmp_path: Path) -> None
     assert len(data["cases"]) == 1
     with pytest.raises(KeyboardInterrupt):
         result.raise_if_incomplete()
+
+
+def test_a_second_ctrl_c_loses_nothing(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the systems are stopped, as an impatient user's does."""
+    stop = SystemProcesses.stop
+
+    def interrupted(processes: SystemProcesses, patience: float = 0.0) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        stop(processes, patience)
+
+    def cases(options: RunOptions) -> Iterator[Case]:
+        yield CASE
+        monkeypatch.setattr(SystemProcesses, "stop", interrupted)
+        raise KeyboardInterrupt
+
+    bench = Bench("test", "a test", "number", cases, lambda _: [told("A own")], lambda _: [])  # type: ignore[arg-type]
+    result = run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
+    assert result.interrupted
+    assert len(result.cases) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_stopping_ends_the_processes_and_leaves_nothing(told: Any) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from magmath.kernels import library
+from magmath.kernels.build import Build
 from magmath.machine import build
 
 CALLED = {"from magmath.kernels.library import wait": "magmath.machine.compiler"} | {
@@ -42,3 +45,19 @@ def test_all_modules_that_the_compiler_loads_are_seen() -> None:
     assert {"magmath.kernels.tile", "magmath.machine.vectors"} <= set(
         build._modules("from magmath.kernels import tiled")
     )
+
+
+def test_a_program_that_cannot_be_compiled_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
+    made = Build("def run(steps: int64) -> int64:\n    return no_such_function(steps)\n")
+    with caplog.at_level(logging.WARNING):
+        while not made.error():
+            assert made.function() is None
+            time.sleep(0.01)
+    assert "no_such_function" in made.error()
+    (told,) = caplog.records
+    assert "no_such_function" in told.getMessage()
+    assert made.function() is None
+    assert len(caplog.records) == 1

@@ -18,7 +18,8 @@ import magmath as mm
 from engines import current, engine_of
 from executors import Compiled, NativeWherePossible
 from graphs import expressions, leaf_of, numpy_values, stepping
-from magmath.array.engine import Engine, data_of
+from magmath.array.data import data_of
+from magmath.array.engine import Engine
 from magmath.core.dtypes import DType, float32, float64
 from magmath.errors import ProtocolError
 from magmath.graph import Graph, Node, apply

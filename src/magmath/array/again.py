@@ -14,7 +14,8 @@ from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
-from magmath.array.engine import AT_ONCE_BYTES, Compiled, Data, Engine, leaf_of
+from magmath.array.data import Data, leaf_of
+from magmath.array.engine import AT_ONCE_BYTES, Compiled, Engine
 from magmath.array.reuse import are_let_go
 from magmath.graph import Node
 

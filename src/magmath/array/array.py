@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from magmath.array import printing, session
-from magmath.array.engine import data_of
+from magmath.array.data import data_of
 from magmath.array.handle import Handle, evaluate
 from magmath.array.lines import user_line
 from magmath.array.operators import Operators

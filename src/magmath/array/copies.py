@@ -12,7 +12,7 @@ from weakref import ref
 from magmath.layout import Layout
 
 if TYPE_CHECKING:
-    from magmath.array.engine import Data
+    from magmath.array.data import Data
 
 BUDGET_SHARE = 8
 """Copies take at most one part in so many of a worker's memory."""

@@ -12,8 +12,8 @@ import torch
 
 from magmath.array import session
 from magmath.array.array import Array, Number, as_array, bind_layout, copy_of, is_number
+from magmath.array.data import Data, data_of
 from magmath.array.devices import check_device
-from magmath.array.engine import Data, data_of
 from magmath.array.lines import user_line
 from magmath.array.variable import Variable
 from magmath.array.weak import WeakNumber

@@ -18,13 +18,14 @@ from weakref import ref
 import msgspec
 
 from magmath.array.copies import Copies
+from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.reuse import held_elsewhere, held_results, holds_alone, is_private, reused
 from magmath.core.dtypes import DType
-from magmath.errors import MagmathError, TracingError
+from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Past, Shape, topological, users_of
 from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
-from magmath.ops.leaves import CONSTANT, PARAMETER, input_leaf
+from magmath.ops.leaves import CONSTANT, PARAMETER
 from magmath.ops.movement import REDISTRIBUTE, redistribute
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
@@ -46,53 +47,6 @@ KEPT_VALUES = 16  # of what was computed on the way, and is held by somebody
 MOST_KEEPING = 1000  # nodes of an expression that is looked through for that
 AT_ONCE_BYTES = 32 << 10  # of the largest array, where fusing begins to win over planning
 Progress = Callable[[int, list[float]], None]
-
-
-class Data:
-    """An array held by the workers of a pool: a handle, given back when nobody refers to it."""
-
-    __slots__ = ("__weakref__", "copies", "dtype", "handle", "layout", "origin", "pool", "shape")
-
-    def __init__(
-        self,
-        pool: Pool,
-        handle: int,
-        shape: Shape,
-        dtype: DType,
-        layout: Layout,
-        origin: Run | None = None,
-    ) -> None:
-        self.pool = pool
-        self.handle = handle
-        self.shape = shape
-        self.dtype = dtype
-        self.layout = layout
-        self.origin = origin  # the run that has computed it
-        self.copies: dict[Layout, Data] = {}  # the same in other layouts, kept by the engine
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that it takes on a worker, at most."""
-        return self.layout.max_local_size * self.dtype.itemsize
-
-    def __del__(self) -> None:
-        self.pool.release(self.handle)
-
-
-class Cell:
-    """What a variable leaf holds: its current data, and a version that grows with each change."""
-
-    __slots__ = ("data", "name", "version")
-
-    def __init__(self, name: str, data: Data) -> None:
-        self.name = name
-        self.data = data
-        self.version = 0
-
-    def set(self, data: Data) -> None:
-        """Replace the data."""
-        self.data = data
-        self.version += 1
 
 
 @dataclass(frozen=True)
@@ -411,11 +365,6 @@ class Engine:
         return graph.mapped(new)
 
 
-def leaf_of(data: Data) -> Node:
-    """The leaf of an array that the workers hold."""
-    return input_leaf(data.shape, data.dtype, data.layout, data)
-
-
 def _past(
     node: Node, order: Sequence[Node], held: Container[Node], known: Mapping[Node, Node]
 ) -> Past | None:
@@ -485,27 +434,6 @@ def team_environment(threads: int) -> Environment:
     """The planner's view of the threads of one worker: a barrier is cheap, memory is common."""
     link = Link(latency=1e-6, bandwidth=3e10, shared_memory=True, barrier=1e-6)
     return Environment(Mesh.line(threads), link, shares_memory=True)
-
-
-def data_of(leaf: Node) -> Data:
-    """The data behind an input or a known node, or the current data of a variable.
-
-    Raises TracingError for an argument of a function that is being traced.
-    """
-    value = leaf.value.value if isinstance(leaf.value, Node) else leaf.value
-    if value is None:
-        raise untold()
-    data: Data = value.data if isinstance(value, Cell) else value
-    return data
-
-
-def untold() -> TracingError:
-    """The error of asking for a value that there is not while a function is traced."""
-    return TracingError(
-        "a value was asked for while mm.compile traces a function: its arguments have none then; "
-        "return the array and use its value outside of the function; a number that must be known "
-        "(in a shape, an axis, a range) is given before: mm.compile(functools.partial(f, n=3))"
-    )
 
 
 def environment_of(pool: Pool) -> Environment:

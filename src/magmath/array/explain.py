@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from magmath.array import session
 from magmath.array.choices import describe_choices
-from magmath.array.engine import data_of
+from magmath.array.data import data_of
 from magmath.array.explanation import Explanation, Profile, Step
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node

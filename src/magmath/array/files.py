@@ -15,7 +15,7 @@ import numpy as np
 from magmath.array import session
 from magmath.array.array import Array, Operand, as_array, bind_layout
 from magmath.array.creation import LayoutLike, default_layout
-from magmath.array.engine import Data, data_of
+from magmath.array.data import Data, data_of
 from magmath.array.progress import transfer_progress
 from magmath.errors import DataError, MissingDataError
 from magmath.files.aside import replacing

@@ -13,8 +13,8 @@ from torch.utils.dlpack import from_dlpack as tensor_from_dlpack
 
 from magmath.array.array import Array
 from magmath.array.creation import asarray, put
+from magmath.array.data import data_of
 from magmath.array.devices import check_device
-from magmath.array.engine import data_of
 
 CPU = (1, 0)  # kDLCPU, its only device
 

@@ -9,7 +9,7 @@ from typing import Any
 from magmath.array import session
 from magmath.array.array import Array, as_array, copy_of
 from magmath.array.creation import asarray
-from magmath.array.engine import Data, data_of, leaf_of
+from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.lines import user_line
 from magmath.array.trees import flatten, unflatten
 from magmath.array.weak import WeakNumber

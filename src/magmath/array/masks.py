@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from magmath.array import session
 from magmath.array.array import Array
-from magmath.array.engine import data_of
+from magmath.array.data import data_of
 from magmath.array.lines import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply

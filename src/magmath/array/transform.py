@@ -12,7 +12,8 @@ import numpy as np
 from magmath.array import session
 from magmath.array.again import Repeated
 from magmath.array.array import Array, as_array
-from magmath.array.engine import Data, Engine, data_of
+from magmath.array.data import Data, data_of
+from magmath.array.engine import Engine
 from magmath.array.lines import user_line
 from magmath.array.trees import flatten, unflatten
 from magmath.array.weak import WeakNumber

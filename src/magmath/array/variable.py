@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from magmath.array.array import Array, copy_of, laid
-from magmath.array.engine import Cell, Data, data_of
+from magmath.array.data import Cell, Data, data_of
 from magmath.array.reuse import is_own
 from magmath.errors import ShapeError
 from magmath.ops import elementwise as e

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magmath.array.array import Array, is_number
-from magmath.array.engine import untold
+from magmath.array.data import untold
 from magmath.array.lines import user_line
 from magmath.core.dtypes import NUMBERS, WIDEST, DType
 from magmath.graph import Node, apply

@@ -70,11 +70,12 @@ class SystemProcesses:
         """What the system computed, to compare it with others."""
         return self._ask({"do": "finish"})
 
-    def stop(self) -> None:
-        """Ends every process of the system; harmless when called twice."""
+    def stop(self, patience: float = STOP_SECONDS) -> None:
+        """Ends every process of the system, those still there after `patience` seconds by force;
+        harmless when called twice."""
         for channel in self._channels:
             channel.close()
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + patience
         for child in self._children:
             try:
                 child.wait(max(0.0, deadline - time.monotonic()))

@@ -8,10 +8,11 @@ slows down or speeds up during the run changes no ratio.
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -52,6 +53,10 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
                 cases.append(result)
         except KeyboardInterrupt:
             interrupted = True
+            stack.enter_context(_deaf_to_ctrl_c())  # or another would lose what was measured
+            console.print(f"interrupted: {len(cases)} cases are kept, the others end")
+            for processes in running.values():
+                processes.stop(patience=0.0)
     return BenchResult(
         bench=bench.name,
         title=bench.title,
@@ -68,6 +73,15 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
         interrupted=interrupted,
         cases=cases,
     )
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def choose(systems: list[System], peers: tuple[str, ...]) -> list[System]:

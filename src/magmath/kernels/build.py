@@ -8,6 +8,7 @@ end of its standard input. The first program on a machine also makes it compile 
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from pathlib import Path
 from magmath.kernels import library
 from magmath.machine.build import write_whole, written
 from magmath.machine.compiler import Loaded, compile_source, imported
+
+logger = logging.getLogger(__name__)
 
 NICENESS = 10  # of the compiler: what computes goes first
 COMPILE = """\
@@ -53,6 +56,8 @@ class Build:
         """The compiled program, as soon as it is on disk."""
         if self._process is not None and self._process.poll() is not None:
             self._let_go(self._process)
+            if not _code(self._path).exists():
+                logger.warning("a program is replayed, for its compiler failed: %s", self.error())
         if self._loaded is None and _code(self._path).exists():
             self._loaded = _load(self._path)
         return None if self._loaded is None else self._loaded.enter

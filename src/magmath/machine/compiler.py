@@ -29,6 +29,7 @@ from __future__ import annotations
 import ast
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -124,6 +125,15 @@ def _object(text: str) -> bytes:
     return code
 
 
+@dataclass(frozen=True)
+class _Callee:
+    """A function that can be called: its LLVM form, what it takes, and the type that it returns."""
+
+    function: Any
+    arguments: list[Value | Memory]
+    result: str
+
+
 class _Module:
     """The functions known so far."""
 
@@ -133,7 +143,7 @@ class _Module:
         self.ir.triple = llvm.get_default_triple()
         self.ir.data_layout = str(_machine().target_data)
         self.outside = outside
-        self.functions: dict[str, tuple[Any, list[Value | Memory], str]] = {}
+        self.functions: dict[str, _Callee] = {}
         self.last = ""
 
     def define(self, node: ast.FunctionDef, flags: Sequence[str] = ()) -> None:
@@ -150,37 +160,37 @@ class _Module:
         names = [argument.arg for argument in node.args.args]
         at = Builder(function.append_basic_block("entry"), flags or self.flags)
         _Function(self, at, dict(zip(names, kinds, strict=True)), result).write(node)
-        self.functions[node.name] = function, kinds, result
+        self.functions[node.name] = _Callee(function, kinds, result)
         self.last = node.name
 
     def enter(self) -> None:
         """Name the last function, and add one that calls it with a table of its arguments."""
-        function, kinds, result = self.functions[self.last]
-        function.linkage = "external"
-        function.name = _LAST
+        last = self.functions[self.last]
+        last.function.linkage = "external"
+        last.function.name = _LAST
         kind = ir.FunctionType(WORD, [WORD.as_pointer()])
         at = ir.IRBuilder(ir.Function(self.ir, kind, _ENTER).append_basic_block())
         arguments = []
-        for i, argument in enumerate(kinds):
+        for i, argument in enumerate(last.arguments):
             word = at.load(at.gep(at.function.args[0], [WORD(i)]))
             if isinstance(argument, Memory):
                 word = at.inttoptr(word, memory_type(argument))
             arguments.append(word)
-        returned = at.call(function, arguments)
-        at.ret(returned if result == "int64" else WORD(0))
+        returned = at.call(last.function, arguments)
+        at.ret(returned if last.result == "int64" else WORD(0))
 
-    def callee(self, name: str) -> tuple[Any, list[Value | Memory], str]:
-        """A function of this module, of the library beside it, or outside."""
+    def callee(self, name: str) -> _Callee:
+        """A function defined here before, or one outside, which is declared when first called."""
         if name not in self.functions:
             symbol, arguments, result = self.outside[name]
             returned = llvm_type(result) if result else ir.VoidType()
             kind = ir.FunctionType(returned, [llvm_type(a) for a in arguments])
             function = ir.Function(self.ir, kind, symbol)
             function.attributes.add("nounwind")
-            self.functions[name] = function, [Value(None, a) for a in arguments], result
+            self.functions[name] = _Callee(function, [Value(None, a) for a in arguments], result)
         return self.functions[name]
 
-    def helper(self, name: str, dtype: str) -> tuple[Any, list[Value | Memory], str]:
+    def helper(self, name: str, dtype: str) -> _Callee:
         """A function that the compiler itself has the source of, for numbers of one type."""
         own = f"{name}_{dtype}"
         if own not in self.functions:
@@ -189,7 +199,7 @@ class _Module:
             assert isinstance(node, ast.FunctionDef)
             self.define(node, EXACT)
             self.last = last
-            attributes = self.functions[own][0].attributes
+            attributes = self.functions[own].function.attributes
             attributes.discard("noinline")
             attributes.add("alwaysinline")
         return self.functions[own]
@@ -266,9 +276,8 @@ class _Function:
         match target:
             case ast.Name(name):
                 if name not in self.variables:
-                    dtype = value.dtype or "int64"
-                    with self.at.goto_entry_block():
-                        self.variables[name] = self.at.alloca(llvm_type(dtype)), dtype
+                    place = self.at.alloca_in_entry(llvm_type(value.dtype))
+                    self.variables[name] = place, value.dtype
                 place, dtype = self.variables[name]
                 self.at.store(self._converted(value, dtype), place)
             case ast.Subscript(ast.Name(name), index):
@@ -406,17 +415,12 @@ class _Function:
             return self.names[node.id]
         return self._expression(node)
 
-    def _called(
-        self,
-        callee: tuple[Any, list[Value | Memory], str],
-        values: Sequence[Value | Number | Memory],
-    ) -> Value:
-        function, kinds, result = callee
+    def _called(self, callee: _Callee, values: Sequence[Value | Number | Memory]) -> Value:
         passed = [
             value.ir if isinstance(value, Memory) else self._converted(value, kind.dtype)
-            for value, kind in zip(values, kinds, strict=True)
+            for value, kind in zip(values, callee.arguments, strict=True)
         ]
-        return Value(self.at.call(function, passed), result)
+        return Value(self.at.call(callee.function, passed), callee.result)
 
     # memory -------------------------------------------------------------------------------------
 

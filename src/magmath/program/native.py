@@ -27,6 +27,7 @@ from magmath.memory.tensors import from_torch
 from magmath.ops import OPERATIONS
 from magmath.ops.native_emit import NativeCall, Operand, Places, Reading, Writer, combine, literal
 from magmath.program.bind import blame
+from magmath.program.dependence import Access, undisturbed
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
 if TYPE_CHECKING:
@@ -255,38 +256,52 @@ class _Lowering:
         if not isinstance(OPERATIONS[call.operation].native, (str, Mapping, Reading)):
             raise Unwritable(call.operation)
         shape = tuple(self.tensors.own(call.out).shape)
-        if shape != self.group.shape or self._disturbs(call):
+        if shape != self.group.shape:
             self._flush()
         self.group.shape = shape
         self.group.calls.append((position, call))
 
-    def _disturbs(self, call: Call) -> bool:
-        """True if a call reads elsewhere what the group writes, or writes what that reads so."""
-        members = [member for _, member in self.group.calls]
-        pairs = [(call.out, i) for m in members if _reads_elsewhere(m) for i in m.inputs]
-        if _reads_elsewhere(call):
-            pairs += [(member.out, i) for member in members for i in call.inputs]
-        return any(self._overlap(written, i) for written, i in pairs)
-
-    def _overlap(self, one: int, other: int) -> bool:
-        """True if the memory of two slots has bytes in common."""
-        if "constant" in (self.program.slots[one].kind, self.program.slots[other].kind):
-            return False
-        first, last = _extent(self.tensors.own(one))
-        begin, end = _extent(self.tensors.own(other))
-        return first < end and begin < last
-
     def _flush(self) -> None:
-        """Write the group as one loop; results that only the group reads stay in registers."""
+        """Write the group as one loop, or as few as it takes."""
         group, self.group = self.group, _Group()
-        if not group.calls:
-            return
-        members = {position for position, _ in group.calls}
+        calls = group.calls
+        while calls:
+            count = self._together(calls)
+            self._loop(group.shape, calls[:count])
+            calls = calls[count:]
+
+    def _together(self, calls: Sequence[tuple[int, Call]]) -> int:
+        """How many calls can share a loop, counted from the first."""
+        count = len(calls)
+        while (fit := undisturbed(self._accesses(calls[:count]))) < count:
+            count = fit  # of fewer calls, more results are read by others and must be stored
+        return count
+
+    def _accesses(self, calls: Sequence[tuple[int, Call]]) -> list[list[Access]]:
+        """What each call of a loop reads and writes in memory."""
+        members = {position for position, call in calls if not _reads_elsewhere(call)}
+        computed: set[int] = set()
+        accesses = []
+        for position, call in calls:
+            elsewhere = _reads_elsewhere(call)
+            read = [i for i in call.inputs if self.program.slots[i].kind != "constant"]
+            if not elsewhere:
+                read = [i for i in read if i not in computed]
+            own = [Access.of(self.tensors.own(i), elsewhere=elsewhere) for i in read]
+            if self._is_read_elsewhere(call.out, position, members):
+                own.append(Access.of(self.tensors.own(call.out), written=True))
+            computed.add(call.out)
+            accesses.append(own)
+        return accesses
+
+    def _loop(self, shape: tuple[int, ...], calls: Sequence[tuple[int, Call]]) -> None:
+        """Write calls as one loop; results that only these read stay in registers."""
+        members = {position for position, _ in calls}
         values: dict[int, str] = {}
         writer = Writer()
-        places = {call.out: self._places(writer, call) for _, call in group.calls}
-        with writer.loops(group.shape) as indices:
-            for position, call in group.calls:
+        places = {call.out: self._places(writer, call) for _, call in calls}
+        with writer.loops(shape) as indices:
+            for position, call in calls:
                 name = writer.name("v")
                 own = places[call.out](indices)
                 writer.line(f"{name} = {self._expression(call, own, values)}")
@@ -359,12 +374,6 @@ class _Lowering:
 
 def _reads_elsewhere(call: Call) -> bool:
     return isinstance(OPERATIONS[call.operation].native, Reading)
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses between which a tensor's elements lie."""
-    spans = [(n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
-    return tensor.data_ptr(), tensor.data_ptr() + (sum(spans) + 1) * tensor.element_size()
 
 
 def _imports(text: str) -> str:

@@ -1,0 +1,88 @@
+"""What stands behind an array's leaf: data that the workers hold, and cells whose data changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magmath.core.dtypes import DType
+from magmath.errors import TracingError
+from magmath.graph import Node, Shape
+from magmath.layout import Layout
+from magmath.ops.leaves import input_leaf
+
+if TYPE_CHECKING:
+    from magmath.runtime.pending import Run
+    from magmath.runtime.pool import Pool
+
+
+class Data:
+    """An array held by the workers of a pool: a handle, given back when nobody refers to it."""
+
+    __slots__ = ("__weakref__", "copies", "dtype", "handle", "layout", "origin", "pool", "shape")
+
+    def __init__(
+        self,
+        pool: Pool,
+        handle: int,
+        shape: Shape,
+        dtype: DType,
+        layout: Layout,
+        origin: Run | None = None,
+    ) -> None:
+        self.pool = pool
+        self.handle = handle
+        self.shape = shape
+        self.dtype = dtype
+        self.layout = layout
+        self.origin = origin  # the run that has computed it
+        self.copies: dict[Layout, Data] = {}  # the same in other layouts, kept by the engine
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes on a worker, at most."""
+        return self.layout.max_local_size * self.dtype.itemsize
+
+    def __del__(self) -> None:
+        self.pool.release(self.handle)
+
+
+class Cell:
+    """What a variable leaf holds: its current data, and a version that grows with each change."""
+
+    __slots__ = ("data", "name", "version")
+
+    def __init__(self, name: str, data: Data) -> None:
+        self.name = name
+        self.data = data
+        self.version = 0
+
+    def set(self, data: Data) -> None:
+        """Replace the data."""
+        self.data = data
+        self.version += 1
+
+
+def leaf_of(data: Data) -> Node:
+    """The leaf of an array that the workers hold."""
+    return input_leaf(data.shape, data.dtype, data.layout, data)
+
+
+def data_of(leaf: Node) -> Data:
+    """The data behind an input or a known node, or the current data of a variable.
+
+    Raises TracingError for an argument of a function that is being traced.
+    """
+    value = leaf.value.value if isinstance(leaf.value, Node) else leaf.value
+    if value is None:
+        raise untold()
+    data: Data = value.data if isinstance(value, Cell) else value
+    return data
+
+
+def untold() -> TracingError:
+    """The error of asking for a value that there is not while a function is traced."""
+    return TracingError(
+        "a value was asked for while mm.compile traces a function: its arguments have none then; "
+        "return the array and use its value outside of the function; a number that must be known "
+        "(in a shape, an axis, a range) is given before: mm.compile(functools.partial(f, n=3))"
+    )
