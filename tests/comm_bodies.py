@@ -15,15 +15,13 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
-from numba import njit
 from torch import Tensor
 
-from magmath.comm import Communicator, CountingCommunicator
-from magmath.comm.barrier import DONE, wait
+from magmath.comm import Communicator, CountingCommunicator, barrier
 from magmath.comm.courier import Courier
-from magmath.comm.flags import Flags
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, DTypeError, MagmathError, ShapeError, WorkerLost
+from magmath.machine.kept import Code
 from magmath.memory import Block, Heap, WindowSource, to_torch
 
 Body = Callable[[Communicator], None]
@@ -207,19 +205,27 @@ def barriers_meet(comm: Communicator) -> None:
         assert all(int(count) in (step, step + 1) for count in counts)
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _many_barriers(flags: Flags, rank: int, size: int, count: int) -> int:
+MANY_BARRIERS = Code(
+    barrier.WAITING
+    + """
+def many_barriers(flags: uint64[1], rank: int64, size: int64, count: int64) -> int64:
     status = 0
-    for _ in range(count):
-        status |= wait(flags, rank, size)
+    for i in range(count):
+        status = status | wait(flags, rank, size)
     return status
+""",
+    ["many_barriers"],
+    constants=barrier.CONSTANTS,
+)
 
 
 def compiled_code_joins(comm: Communicator) -> None:
     """Compiled code on some ranks and Python on others meet in the same barriers."""
     for turn in range(comm.size):
         if comm.rank == turn:
-            assert _many_barriers(comm.flags, comm.rank, comm.size, 50) == DONE
+            many_barriers = MANY_BARRIERS.function("many_barriers", ("int64",) * 4)
+            place = comm.flags.ctypes.data
+            assert many_barriers(place, comm.rank, comm.size, 50) == barrier.DONE
         else:
             for _ in range(50):
                 comm.barrier()

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from magmath.kernels import library
-from magmath.machine.compiler import Loaded, compile_source, imported
+from magmath.machine.compiler import compile_source, imported
+from magmath.machine.loading import Loaded
 
 
 def only(position: int) -> Any:
@@ -56,9 +57,7 @@ class Compiled:
         with self._compiling:
             for name in imported(source):
                 library.use(name)
-            outside = {
-                n: (library.symbol(n), e.arguments, e.result) for n, e in library.EXPORTS.items()
-            }
+            outside = library.signatures(imported(source))
             self._loaded = Loaded(compile_source(source, outside))
 
     def function(self) -> Callable[[int], int]:

@@ -1,57 +1,91 @@
-"""Compiled code on disk: the name of a source changes with all that its compiled form depends on."""
+"""Compiled code on disk: the name of its file changes with all that it depends on."""
 
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from magmath.kernels import library
-from magmath.kernels.build import Build
-from magmath.machine import build
+from magmath.comm import barrier
+from magmath.kernels import build as programs
+from magmath.kernels import tile, tiled
+from magmath.machine import build, kept
+from magmath.machine.copy import COPY, INSIDE
+from magmath.machine.kept import Code
 
-CALLED = {"from magmath.kernels.library import wait": "magmath.machine.compiler"} | {
-    library.EXPORTS[name].source: "" for name in ("tiled_gemm_float32", "wait", "uniform32")
-}
+MACHINE = sorted(Path(build.__file__).parent.glob("*.py"))
+PROGRAM = "from magmath.kernels.library import wait\n"
+FILES: dict[str, tuple[Callable[[], Path], list[Path]]] = {
+    "a program": (lambda: programs._written(PROGRAM), MACHINE),
+    "a library": (lambda: Code(barrier.WAITING, ["wait"])._path, MACHINE),
+    "tiles": (
+        lambda: Code("", [], inside="magmath.kernels.tile")._path, [*MACHINE, Path(tile.__file__)],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("source", CALLED)
+@pytest.mark.parametrize("which", FILES)
 def test_a_change_of_any_module_renames_what_depends_on_it(
-    source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
-    compiler = CALLED[source]
-    before = build.written(source, compiler)
-    text = build._code_of
-    modules = build._modules(f"from {compiler} import it\n{source}" if compiler else source)
-    assert len(modules) > 3
+    name, modules = FILES[which]
+    before, text = name(), build.text_of
+    assert len(modules) > 5
     for module in modules:
-        monkeypatch.setattr(
-            build, "_code_of", lambda name, changed=module: text(name) + b"#" * (name == changed)
-        )
-        assert build.written(source, compiler) != before
-    monkeypatch.setattr(build, "_code_of", text)
-    assert build.written(source, compiler) == before
+        for user in (build, kept):
+            monkeypatch.setattr(
+                user, "text_of", lambda path, changed=module: text(path) + b"#" * (path == changed)
+            )
+        build.surroundings.cache_clear()
+        assert name() != before
+    monkeypatch.undo()
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
+    build.surroundings.cache_clear()
+    assert name() == before
 
 
-def test_all_modules_that_the_compiler_loads_are_seen() -> None:
-    """Whatever spelling they are imported by: the compiler's own modules are known here."""
-    seen = build._modules("from magmath.machine.compiler import compile_source")
-    own = {n for n in ("compiler", "functions", "values") if f"magmath.machine.{n}" in sys.modules}
-    assert {f"magmath.machine.{name}" for name in own} <= set(seen)
-    assert {"magmath.kernels.tile", "magmath.machine.vectors"} <= set(
-        build._modules("from magmath.kernels import tiled")
+def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
+    variants = [
+        Code(COPY, ["copy"], inside=INSIDE),
+        Code(COPY + "\n", ["copy"], inside=INSIDE),
+        Code(COPY, [], inside=INSIDE),
+        Code(COPY, ["copy"], inside=INSIDE, constants={"X": 1}),
+        Code(COPY, ["copy"], inside=INSIDE, constants={"X": 2}),
+        Code(COPY, ["copy"], inside=INSIDE, arithmetic="fast"),
+        Code(COPY, ["copy"], inside=INSIDE, outside={"f": ("g", ("int64",), "")}),
+        tiled.code("float32"),
+    ]
+    assert len({variant._path for variant in variants}) == len(variants)
+
+
+def test_one_process_compiles_what_all_want(tmp_path: Path) -> None:
+    """Pools start with many processes that all want the same code at once."""
+    script = (
+        "import sys; from magmath.comm.barrier import CODE; CODE.address('wait');"
+        "print('magmath.machine.compiler' in sys.modules)"
     )
+    environment = {"MAGMATH_CACHE": str(tmp_path), "PYTHONPATH": str(MACHINE[0].parents[2])}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for _ in range(4)
+    ]
+    said = sorted(process.communicate()[0].strip() for process in started)
+    assert said == ["False", "False", "False", "True"]
 
 
 def test_a_program_that_cannot_be_compiled_is_told_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
-    made = Build("def run(steps: int64) -> int64:\n    return no_such_function(steps)\n")
+    made = programs.Build("def run(steps: int64) -> int64:\n    return no_such_function(steps)\n")
     with caplog.at_level(logging.WARNING):
         while not made.error():
             assert made.function() is None

@@ -13,7 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magmath.machine.compiler import Loaded, Signatures, compile_source
+from magmath.machine.compiler import Signatures, compile_source
+from magmath.machine.loading import Loaded
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float32", "float64")

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.machine.copy import STREAMED, copy
+from magmath.machine.copy import COPY, INSIDE, STREAMED
+from magmath.machine.kept import Code
+
+CODE = Code(COPY, ["copy"], inside=INSIDE)
 
 
 @pytest.mark.parametrize("least", [0, STREAMED - 40, STREAMED])
@@ -17,6 +20,7 @@ def test_copy(least: int, more: int, begin: int, end: int) -> None:
     nbytes = least + more
     source = np.random.default_rng(nbytes).integers(0, 256, begin + nbytes, dtype=np.uint8)
     target = np.full(begin + nbytes + end + 1, 77, dtype=np.uint8)
+    copy = CODE.function("copy", ("int64",) * 3, "")
     copy(target.ctypes.data + end, source.ctypes.data + begin, nbytes)
     np.testing.assert_array_equal(target[end : end + nbytes], source[begin:])
     assert (target[:end] == 77).all()

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -193,8 +193,8 @@ def full_product(dtype: torch.dtype, size: int = 8) -> Product:
 @pytest.fixture(scope="module", autouse=True)
 def tiles() -> None:
     """A product in tiles is a candidate once its library is there."""
-    library.use("tile_float32")
-    library.use("tile_float64")
+    library.use("tiled_gemm_float32")
+    library.use("tiled_gemm_float64")
 
 
 @pytest.fixture
@@ -359,18 +359,24 @@ def test_factors_that_leave_the_type() -> None:
 # BLAS by pointer ----------------------------------------------------------------------------------
 
 
+def by_pointer(dtype: type) -> Callable[..., Any]:
+    """`gemm` of the library for float32 or float64."""
+    number = np.dtype(dtype).name
+    arguments = library.EXPORTS[f"gemm_{number}"].arguments
+    return blas.code(number).function("gemm", arguments, "")
+
+
 @given(
     dtype=st.sampled_from([np.float32, np.float64]),
     transposes=st.tuples(st.booleans(), st.booleans()),
     m=extents, n=extents, k=extents,
     padding=st.tuples(*[st.integers(0, 3)] * 3),
     factors=st.tuples(st.sampled_from([1.0, -0.5]), st.sampled_from([0.0, 1.0, 2.0])),
-    by_address=st.booleans(),
     seed=st.integers(0, 2**32),
 )  # fmt: skip
 def test_gemm_by_pointer(
     dtype: type, transposes: tuple[bool, bool], m: int, n: int, k: int,
-    padding: tuple[int, int, int], factors: tuple[float, float], by_address: bool, seed: int,
+    padding: tuple[int, int, int], factors: tuple[float, float], seed: int,
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(seed)
 
@@ -389,17 +395,18 @@ def test_gemm_by_pointer(
         truth = truth + factors[1] * c[:, :n]
     beside = c[:, n:].copy()
     leading = [max(x.shape[1], 1) for x in (a, b, c)]
-    x, y, z = (v.ctypes.data if by_address else v for v in (a, b, c))
-    blas.gemm(
-        *transposes, m, n, k, dtype(factors[0]), x, leading[0], y, leading[1],
-        dtype(factors[1]), z, leading[2],
-    )  # fmt: skip
+    x, y, z = (v.ctypes.data for v in (a, b, c))
+    by_pointer(dtype)(
+        *transposes, m, n, k, factors[0], x, leading[0], y, leading[1], factors[1], z, leading[2]
+    )
     tolerance = 1e-4 if dtype == np.float32 else 1e-12
     np.testing.assert_allclose(c[:, :n], truth, rtol=tolerance, atol=tolerance)
     np.testing.assert_array_equal(c[:, n:], beside)
 
 
 def test_threads_multiply_side_by_side() -> None:
+    gemm = by_pointer(np.float64)
+
     def work(seed: int) -> bool:
         rng = np.random.default_rng(seed)
         size = 3 + 7 * seed
@@ -408,7 +415,11 @@ def test_threads_multiply_side_by_side() -> None:
         truth = a @ b
         for _ in range(200):
             c[...] = 0
-            blas.gemm(False, True, size, size, size, 1.0, a, size, b.T.copy(), size, 0.0, c, size)
+            turned = b.T.copy()
+            places = [x.ctypes.data for x in (a, turned, c)]
+            gemm(
+                0, 1, size, size, size, 1.0, places[0], size, places[1], size, 0.0, places[2], size
+            )
             if not np.allclose(c, truth):
                 return False
         return True
@@ -418,19 +429,22 @@ def test_threads_multiply_side_by_side() -> None:
 
 
 CACHED = """
+import sys
 import numpy as np
-from magmath.kernels import blas
+from magmath.kernels import blas, library
+ready = library.is_ready("gemm_float32")
 a = np.ones((3, 3), np.float32); c = np.empty_like(a)
-blas.gemm(False, False, 3, 3, 3, np.float32(1), a, 3, a, 3, np.float32(0), c, 3)
+gemm = blas.code("float32").function("gemm", library.EXPORTS["gemm_float32"].arguments, "")
+gemm(0, 0, 3, 3, 3, 1, a.ctypes.data, 3, a.ctypes.data, 3, 0, c.ctypes.data, 3)
 assert (c == 3).all()
-print(sum(blas.gemm.stats.cache_hits.values()))
+print(ready, "magmath.machine.compiler" in sys.modules)
 """
 
 
-def test_compiled_code_is_cached_and_linked_in_another_process() -> None:
+def test_compiled_code_is_kept_and_linked_in_another_process() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        hits = [child(CACHED, NUMBA_CACHE_DIR=directory) for _ in range(2)]
-    assert hits == ["0", "1"]
+        said = [child(CACHED, MAGMATH_CACHE=directory) for _ in range(2)]
+    assert said == ["False True", "True False"]
 
 
 # settings of the libraries ------------------------------------------------------------------------
@@ -479,6 +493,7 @@ import threadpoolctl, torch
 from magmath.kernels.threads import set_threads
 set_threads(1)
 from magmath.kernels import blas
+blas.code("float32").address("gemm")
 print(*{x["num_threads"] for x in threadpoolctl.threadpool_info() if x["user_api"] == "blas"})
 """
 

@@ -72,9 +72,7 @@ def tiled(draw: Any) -> tuple[tuple[int, ...], Tile]:
     ],
 )
 def test_known_answers(key: tuple[int, ...], counter: tuple[int, ...], expected: str) -> None:
-    seed, block, stream = (
-        np.uint64(low | high << 32) for low, high in (key, counter[:2], counter[2:])
-    )
+    seed, block, stream = (low | high << 32 for low, high in (key, counter[:2], counter[2:]))
     found = philox.block(seed, stream, block)
     assert " ".join(f"{int(word):08x}" for word in found) == expected
 

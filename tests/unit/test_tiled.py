@@ -44,19 +44,16 @@ def padded(rng: Any, rows: int, columns: int, dtype: Any, padding: int) -> Padde
     return Padded(memory, rows, columns)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tiles() -> None:
-    library.use("tile_float32")
-    library.use("tile_float64")
-
-
 def multiply(form: Any, a: Padded, b: Padded, c: Padded, alpha: float, beta: float,
              bias: Any = None, relu: bool = False) -> None:  # fmt: skip
-    number = c.memory.dtype.type
+    number = c.memory.dtype.name
     k = a.rows if form[0] else a.columns
-    tiled.gemm(
-        *form, c.rows, c.columns, k, number(alpha), a.address, a.pitch, b.address, b.pitch,
-        number(beta), c.address, c.pitch, 0 if bias is None else bias.ctypes.data, int(relu),
+    gemm = tiled.code(number).function(
+        "gemm", library.EXPORTS[f"tiled_gemm_{number}"].arguments, ""
+    )
+    gemm(
+        *form, c.rows, c.columns, k, alpha, a.address, a.pitch, b.address, b.pitch,
+        beta, c.address, c.pitch, 0 if bias is None else bias.ctypes.data, int(relu),
     )  # fmt: skip
 
 

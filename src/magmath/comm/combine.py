@@ -7,26 +7,19 @@ are widened to float32 and rounded once. NaN wins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from threading import Lock
 from typing import Any, Final
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
-from numpy.typing import NDArray
 from torch import Tensor
 
-from magmath.machine.compiler import Loaded, compile_source
-from magmath.machine.raw import address
+from magmath.machine.kept import Code
 
 OPS: Final = {"sum": 0, "prod": 1, "max": 2, "min": 3, "any": 2, "all": 3}
 """The numbers by which compiled code knows the reductions; of bools `any` is the largest."""
 _BLOCK: Final = 512  # numbers
-_WORD: Final = ir.IntType(64)
 
 _SOURCE = """
 def combine(out: int64, sources: int64[1], size: int64, offset: int64, count: int64, op: int64):
@@ -69,24 +62,27 @@ _COMPLEX = """\
                     total[i] = real
 """
 _PAIRS = {torch.complex64: "float32", torch.complex128: "float64"}
-_COMPILING = Lock()
 _WIDENED = {"float16": "float32", "bfloat16": "float32"}
 
 
 @cache
 def kernel(dtype: torch.dtype) -> int:
-    """The address of the function that combines numbers of a type, compiled when first wanted.
+    """The address of the function that combines numbers of a type.
 
     f(out, sources, size, offset, count, op) fills `count` numbers at the address `out` with the
     combination of those that lie `offset` bytes behind each of the `size` addresses at `sources`.
     `out` may be one of these places.
     """
-    with _COMPILING:  # ranks that are threads share what the first of them compiles
-        return _compiled(dtype).address
+    return _code(dtype).address("combine")
 
 
 @cache
-def _compiled(dtype: torch.dtype) -> Loaded:
+def _function(dtype: torch.dtype) -> Callable[..., Any]:
+    return _code(dtype).function("combine", ("int64",) * 6, "")
+
+
+@cache
+def _code(dtype: torch.dtype) -> Code:
     kept = "uint8" if dtype is torch.bool else str(dtype).removeprefix("torch.")
     kept = _PAIRS.get(dtype, kept)
     source = _SOURCE.format(
@@ -98,30 +94,10 @@ def _compiled(dtype: torch.dtype) -> Loaded:
         room=_BLOCK * max(4, dtype.itemsize),
         accumulate=_COMPLEX if dtype.is_complex else _REAL,
     )
-    return Loaded(compile_source(source, exact=True))
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def combine(
-    typing_context: Any, function: Any, out: Any, sources: Any, size: Any, offset: Any, count: Any,
-    op: Any,
-) -> Any:  # fmt: skip
-    """Call a function that `kernel` gives, in compiled code."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [_WORD] * 6).as_pointer()
-        builder.call(builder.inttoptr(arguments[0], kind), arguments[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 7), generate
+    return Code(source, ["combine"])
 
 
 def combined(out: Tensor, parts: Sequence[Tensor], op: str) -> None:
     """Fill a contiguous host tensor with the combination of others of its type and size."""
     places = np.array([part.data_ptr() for part in parts])
-    _combined(kernel(out.dtype), out.data_ptr(), places, out.numel(), OPS[op])
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _combined(function: int, out: int, places: NDArray[np.int64], count: int, op: int) -> None:
-    combine(function, out, address(places), len(places), 0, count, op)
+    _function(out.dtype)(out.data_ptr(), places.ctypes.data, len(parts), 0, out.numel(), OPS[op])

@@ -5,68 +5,63 @@ Whoever has seen a count sees what its rank wrote before it.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
-from numpy.typing import NDArray
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
-from magmath.comm.barrier import (
-    ABORTED,
-    DONE,
-    NAP,
-    PATIENCE,
-    PENDING,
-    YIELDS,
-    load_acquire,
-    pause,
-    sched_yield,
-    store_release,
-    usleep,
+from magmath.comm.barrier import ABORTED, CONSTANTS, PENDING
+from magmath.comm.flags import lost
+from magmath.machine.kept import Code
+
+_CODE = Code(
+    """
+def raise_count(counters: uint64[1], word: int64, count: int64):
+    store_release(counters, word, uint64(count))
+
+def await_count(flags: uint64[1], counters: uint64[1], word: int64, count: int64) -> int64:
+    spins = flags[SPIN]
+    looks = uint64(0)
+    yields = 0
+    naps = 0
+    while load_acquire(counters, word) < uint64(count):
+        if load_acquire(flags, ABORT) != 0:
+            return ABORTED
+        if looks < spins:
+            looks = looks + 1
+            pause()
+        elif yields < YIELDS:
+            yields = yields + 1
+            sched_yield()
+        elif naps < PATIENCE:
+            naps = naps + 1
+            usleep(NAP)
+        else:
+            return PENDING
+    return DONE
+""",
+    ("raise_count", "await_count"),
+    constants=CONSTANTS,
 )
-from magmath.comm.flags import ABORT, SPIN, Flags, lost
-
-Words = NDArray[np.uint64]
 
 
-def raise_count(counters: Words, word: int, count: int) -> None:
-    """Set a counter of this rank."""
-    _raise_count(counters, word, count)
+def raise_count(counters: int, word: int, count: int) -> None:
+    """Set a counter of this rank, in words at an address."""
+    _function("raise_count", 3, "")(counters, word, count)
 
 
-def await_count(flags: Flags, counters: Words, word: int, count: int) -> None:
+def await_count(flags: int, counters: int, word: int, count: int) -> None:
     """Return once a rank's counter has reached `count`. Raises WorkerLost once a rank has aborted.
 
-    `flags`: the barrier memory of the ranks (`magmath.comm.flags`).
+    `flags`: the address of the barrier memory of the ranks (`magmath.comm.flags`).
     """
+    function = _function("await_count", 4, "int64")
     status = PENDING
     while status == PENDING:  # back in Python now and then, so that signals are handled
-        status = _await_count(flags, counters, word, count)
+        status = function(flags, counters, word, count)
     if status == ABORTED:
         raise lost()
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _raise_count(counters: Words, word: int, count: int) -> None:
-    store_release(counters, word, np.uint64(count))
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _await_count(flags: Flags, counters: Words, word: int, count: int) -> int:
-    spins = flags[SPIN]
-    looks = np.uint64(0)
-    yields = 0
-    naps = 0
-    while load_acquire(counters, word) < np.uint64(count):
-        if load_acquire(flags, ABORT) != 0:
-            return ABORTED
-        if looks < spins:
-            looks += np.uint64(1)
-            pause()
-        elif yields < YIELDS:
-            yields += 1
-            sched_yield()
-        elif naps < PATIENCE:
-            naps += 1
-            usleep(np.uint32(NAP))
-        else:
-            return PENDING
-    return DONE
+@cache
+def _function(name: str, words: int, result: str) -> Callable[..., Any]:
+    return _CODE.function(name, ("int64",) * words, result)

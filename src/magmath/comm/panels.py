@@ -12,11 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from magmath.comm.base import Communicator
-from magmath.comm.counters import Words, await_count, raise_count
+from magmath.comm.counters import await_count, raise_count
 from magmath.core.panels import DEPTH, LINE, rounded
+
+Words = NDArray[np.uint64]
 
 WRITTEN, READ = 0, LINE // 8
 """Words of a rank's counters: panels up to this number have been written, or read, by it."""
@@ -38,8 +41,12 @@ class PanelRing:
         self._stride = LINE + rounded(panel)
         self._status: list[int] = [0] * DEPTH
         self._counters: list[Words] = []
+        self._places: list[int] = []
+        self._flags = 0
         if self._shared:
             self._counters = [_counters(m) for m in memory if m is not None]
+            self._places = [counters.ctypes.data for counters in self._counters]
+            self._flags = comm.flags.ctypes.data
 
     def start(self) -> None:
         """Begin with number 0. Collective; what was read before must not be needed any more."""
@@ -50,8 +57,8 @@ class PanelRing:
     def make(self, number: int, nbytes: int) -> Tensor:
         """Memory for panel `number`; returns when nobody reads what was there."""
         if self._shared and number >= DEPTH:
-            for counters in self._counters:
-                self._reach(counters, READ, number - DEPTH + 1)
+            for rank in range(self._comm.size):
+                self._reach(rank, READ, number - DEPTH + 1)
         return self._place(self._comm.rank, number)[LINE : LINE + nbytes]
 
     def publish(self, number: int, nbytes: int, status: int = 0) -> None:
@@ -70,7 +77,7 @@ class PanelRing:
     def read(self, number: int, owner: int, nbytes: int) -> tuple[Tensor, int]:
         """Panel `number`, of rank `owner`, and its status; waits for it. Not to be written to."""
         if self._shared:
-            self._reach(self._counters[owner], WRITTEN, number + 1)
+            self._reach(owner, WRITTEN, number + 1)
             place = self._place(owner, number)
             return place[LINE : LINE + nbytes], int(place[:8].view(torch.int64))
         place = self._place(self._comm.rank, number)[LINE : LINE + nbytes]
@@ -92,10 +99,10 @@ class PanelRing:
         return memory[first : first + self._stride]
 
     def _set(self, word: int, count: int) -> None:
-        raise_count(self._counters[self._comm.rank], word, count)
+        raise_count(self._places[self._comm.rank], word, count)
 
-    def _reach(self, counters: Words, word: int, count: int) -> None:
-        await_count(self._comm.flags, counters, word, count)
+    def _reach(self, rank: int, word: int, count: int) -> None:
+        await_count(self._flags, self._places[rank], word, count)
 
 
 def _counters(memory: Tensor) -> Words:

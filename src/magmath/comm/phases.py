@@ -10,19 +10,14 @@ goes on where it was.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Final
 
-import numpy as np
-from numba import carray, njit
-from numpy.typing import NDArray
-
-from magmath.comm.barrier import DONE, PENDING, enter
-from magmath.comm.combine import combine
-from magmath.comm.flags import LINE, PLACES, Flags
-from magmath.machine.copy import STREAMED, copy, stream
-from magmath.machine.raw import address, pointer
-
-Words = NDArray[np.int64]
+from magmath.comm import barrier
+from magmath.comm.flags import PLACES
+from magmath.machine.copy import COPY, INSIDE, STREAMED
+from magmath.machine.kept import Code
 
 ALLREDUCE, REDUCE_SCATTER, ALLGATHER, ALL_TO_ALL, ALLREDUCE_SMALL = range(5)
 """The collectives. The last one has every rank combine everything, which saves a barrier."""
@@ -37,9 +32,16 @@ FLAGS, RANK, SIZE, SLOTS = range(4)
 """Where the words of a rank's `fixed` array begin: the address of the barrier memory; its number
 and that of all ranks; the addresses of the staging slots, for contributions and for results, each
 in two turns, each of all ranks. Behind them is room for an address for each rank, and another."""
-_IN, _OUT = 0, 2
-_ALIGNED: Final = 64  # numbers: no two ranks write to one cache line
-_CACHED: Final = 1 << 15  # bytes that are combined and then copied while they are at hand
+
+_CONSTANTS: Final = barrier.CONSTANTS | {
+    "ALLREDUCE": ALLREDUCE, "REDUCE_SCATTER": REDUCE_SCATTER, "ALLGATHER": ALLGATHER,
+    "ALL_TO_ALL": ALL_TO_ALL, "ALLREDUCE_SMALL": ALLREDUCE_SMALL,
+    "FINISHED": FINISHED, "STOPPED": STOPPED, "GONE": GONE,
+    "FLAGS": FLAGS, "RANK": RANK, "SIZE": SIZE, "SLOTS": SLOTS, "IN": 0, "OUT": 2,
+    "PLACES": PLACES, "STREAMED": STREAMED,
+    "ALIGNED": 64,  # numbers: no two ranks write to one cache line
+    "CACHED": 1 << 15,  # bytes that are combined and then copied while they are at hand
+}  # fmt: skip
 
 
 def fixed_length(size: int) -> int:
@@ -47,74 +49,87 @@ def fixed_length(size: int) -> int:
     return SLOTS + 6 * size
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def advance(
-    fixed: Words, windows: Words, kind: int, phase: int, turn: int, shown: int, source: int,
-    target: int, count: int, itemsize: int, step: int, kernel: int, op: int,
-) -> int:  # fmt: skip
-    """Carry on a collective from a phase (0 at first); the phase in which it waits for others.
+@cache
+def advance() -> Callable[..., int]:
+    """The function that carries on a collective from a phase (0 at first); it returns the phase in
+    which it waits for others. Its arguments are whole numbers:
 
-    `source`, `target`: addresses. `count`: numbers of `itemsize` bytes, of the tensor for an
-    allreduce, else of a block. `step`: how many of them are staged at a time. `turn`: the slot in
-    which to begin. `shown`: -1 to stage at once, else which pair of words shows where the tensor
-    is. `windows`: the addresses and lengths of windows by number. `kernel`, `op`: how to combine.
+    fixed           the address of a rank's `fixed` array
+    windows, known  the address of `WindowTable.words`, and how many columns it has
+    kind            which collective
+    phase, turn     where to go on, and the slot in which to begin
+    shown           -1 to stage at once, else which pair of words shows where the tensor is
+    source, target  addresses
+    count           numbers of the tensor for an allreduce, else of a block
+    itemsize, step  the bytes of a number, and how many numbers are staged at a time
+    kernel, op      how to combine
     """
+    return _CODE.function("advance", ("int64",) * 14)
+
+
+_ADVANCE: Final = """
+def advance(
+    fixed: int64[1], windows: int64[1], known: int64, kind: int64, phase: int64, turn: int64,
+    shown: int64, source: int64, target: int64, count: int64, itemsize: int64, step: int64,
+    kernel: int64, op: int64
+) -> int64:
     size = fixed[SIZE]
-    flags = carray(pointer(fixed[FLAGS], np.uint64(0)), LINE * (1 + size))
-    pieces = max(1, -(-count // step))
+    flags: uint64[1] = fixed[FLAGS]
+    pieces = max(1, quotient(count + step - 1, step))
+    reached = phase
     while True:
         last = pieces + (1 if kind == ALLREDUCE else 0)
-        if shown < 0:
-            staged = phase
-        elif phase == 0:
-            _show(flags, fixed[RANK], shown, windows, source)
+        staged = reached
+        if shown >= 0:
             staged = -1
-        else:
-            found = _find(fixed, flags, shown, windows, source)
-            if found < 0:
-                return GONE
-            if found:
-                last = 2
-                staged = -1
-                if phase == 1:
-                    _direct(fixed, kind, target, count, itemsize, kernel, op)
+            if reached == 0:
+                show_place(flags, fixed[RANK], shown, windows, known, source)
             else:
-                last += 1
-                staged = phase - 1
+                found = find(fixed, flags, shown, windows, known, source)
+                if found < 0:
+                    return GONE
+                if found > 0:
+                    last = 2
+                    if reached == 1:
+                        direct(fixed, kind, target, count, itemsize, kernel, op)
+                else:
+                    last = last + 1
+                    staged = reached - 1
         if staged >= 0:
-            _staged(
+            stage(
                 fixed, kind, staged, pieces, turn, source, target, count, itemsize, step, kernel, op
             )
-        if phase == last:
+        if reached == last:
             return FINISHED
-        phase += 1
+        reached = reached + 1
         status = enter(flags, fixed[RANK], size)
         if status != DONE:
-            return int(phase) if status == PENDING else STOPPED
-
+            return reached if status == PENDING else STOPPED
+"""
 
 # where the tensors are ----------------------------------------------------------------------------
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _show(flags: Flags, rank: int, shown: int, windows: Words, source: int) -> None:
+_PLACES: Final = '''
+def show_place(
+    flags: uint64[1], rank: int64, shown: int64, windows: int64[1], known: int64, source: int64
+):
     """Tell the others the window and the position of this rank's tensor; 0 where it is in none.
 
     Two pairs of words take turns: whoever shows again after next has passed a barrier that all
     entered after they had read these.
     """
     word = LINE * (1 + rank) + PLACES + 2 * shown
-    flags[word] = np.uint64(0)
-    for number in range(1, windows.shape[1]):
-        position = source - windows[0, number]
-        if 0 <= position < windows[1, number]:
-            flags[word] = np.uint64(number)
-            flags[word + 1] = np.uint64(position)
+    flags[word] = 0
+    for number in range(1, known):
+        position = source - windows[number]
+        if position >= 0 and position < windows[known + number]:
+            flags[word] = number
+            flags[word + 1] = position
             return
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _find(fixed: Words, flags: Flags, shown: int, windows: Words, source: int) -> int:
+def find(
+    fixed: int64[1], flags: uint64[1], shown: int64, windows: int64[1], known: int64, source: int64
+) -> int64:
     """1 if all tensors are in windows, 0 if not; their addresses. -1 if such a window is gone."""
     size = fixed[SIZE]
     for rank in range(size):
@@ -122,39 +137,35 @@ def _find(fixed: Words, flags: Flags, shown: int, windows: Words, source: int) -
             return 0
     for rank in range(size):
         word = LINE * (1 + rank) + PLACES + 2 * shown
-        number = int(flags[word])
-        if number >= windows.shape[1] or windows[1, number] == 0:
+        number = int64(flags[word])
+        if number >= known:
             return -1
-        fixed[SLOTS + 4 * size + rank] = windows[0, number] + int(flags[word + 1])
+        if windows[known + number] == 0:
+            return -1
+        fixed[SLOTS + 4 * size + rank] = windows[number] + int64(flags[word + 1])
     fixed[SLOTS + 4 * size + fixed[RANK]] = source
     return 1
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _shown(fixed: Words, rank: int) -> int:
+def shown_at(fixed: int64[1], rank: int64) -> int64:
     """The address of a rank's tensor."""
-    place: int = fixed[SLOTS + 4 * fixed[SIZE] + rank]
-    return place
+    return fixed[SLOTS + 4 * fixed[SIZE] + rank]
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _slot(fixed: Words, which: int, turn: int, rank: int) -> int:
+def slot_of(fixed: int64[1], which: int64, turn: int64, rank: int64) -> int64:
     """The address of a rank's staging slot in a turn."""
-    place: int = fixed[SLOTS + (which + (turn & 1)) * fixed[SIZE] + rank]
-    return place
+    return fixed[SLOTS + (which + (turn & 1)) * fixed[SIZE] + rank]
 
+def after(rank: int64, k: int64, size: int64) -> int64:
+    """The k-th rank after one, round and round; k is at most the number of ranks."""
+    other = rank + k
+    return other - size if other >= size else other
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _begin(fixed: Words, count: int, rank: int) -> int:
+def begin_of(fixed: int64[1], count: int64, rank: int64) -> int64:
     """Where the segment of so many numbers begins that a rank combines for all."""
-    share = -(-count // fixed[SIZE])
-    share += -share % _ALIGNED
-    begin: int = min(rank * share, count)
-    return begin
+    share = quotient(count + fixed[SIZE] - 1, fixed[SIZE])
+    share = (share + ALIGNED - 1) & -ALIGNED
+    return min(rank * share, count)
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _put(target: int, source: int, nbytes: int, whole: int) -> None:
+def put(target: int64, source: int64, nbytes: int64, whole: int64):
     """Copy a piece of something of `whole` bytes."""
     if target == source:
         return
@@ -163,144 +174,159 @@ def _put(target: int, source: int, nbytes: int, whole: int) -> None:
     else:
         stream(target, source, nbytes)
 
+def combine(
+    kernel: int64, out: int64, sources: int64, size: int64, offset: int64, count: int64, op: int64
+):
+    """What `kernel` of `magmath.comm.combine` gives, called."""
+    call(kernel, out, sources, size, offset, count, op)
+'''
 
 # where every rank's tensor can be seen ------------------------------------------------------------
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _direct(
-    fixed: Words, kind: int, target: int, count: int, itemsize: int, kernel: int, op: int
-) -> None:
-    rank, size = fixed[RANK], fixed[SIZE]
+_DIRECT: Final = """
+def direct(
+    fixed: int64[1], kind: int64, target: int64, count: int64, itemsize: int64, kernel: int64,
+    op: int64
+):
+    rank = fixed[RANK]
+    size = fixed[SIZE]
     nbytes = count * itemsize
     sources = address(fixed) + 8 * (SLOTS + 4 * size)
     if kind == ALLREDUCE:
-        begin, end = _begin(fixed, count, rank), _begin(fixed, count, rank + 1)
-        block = _CACHED // itemsize
+        begin = begin_of(fixed, count, rank)
+        end = begin_of(fixed, count, rank + 1)
+        block = quotient(CACHED, itemsize)
         for first in range(begin, end, block):
             length = min(block, end - first)
             at = first * itemsize
-            own = _shown(fixed, rank) + at
+            own = shown_at(fixed, rank) + at
             combine(kernel, own, sources, size, at, length, op)
             for k in range(1, size):
-                copy(_shown(fixed, (rank + k) % size) + at, own, length * itemsize)
+                copy(shown_at(fixed, after(rank, k, size)) + at, own, length * itemsize)
     elif kind == REDUCE_SCATTER:
         combine(kernel, target, sources, size, rank * nbytes, count, op)
     else:
         first = rank * nbytes if kind == ALL_TO_ALL else 0
         for k in range(size):
-            other = (rank + k) % size
-            _put(target + other * nbytes, _shown(fixed, other) + first, nbytes, size * nbytes)
-
+            other = after(rank, k, size)
+            put(target + other * nbytes, shown_at(fixed, other) + first, nbytes, size * nbytes)
+"""
 
 # through staging slots ----------------------------------------------------------------------------
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _staged(
-    fixed: Words, kind: int, phase: int, pieces: int, turn: int, source: int, target: int,
-    count: int, itemsize: int, step: int, kernel: int, op: int,
-) -> None:  # fmt: skip
-    if phase < pieces:
-        begin = phase * step
-        _contribute(fixed, kind, turn + phase, source, target, count, itemsize, begin, step)
-    if 0 < phase <= pieces:
-        begin = (phase - 1) * step
-        length = min(step, count - begin)
-        slot = turn + phase - 1
-        if kind == ALLREDUCE:
-            _combine_segment(fixed, slot, source + begin * itemsize, length, itemsize, kernel, op)
-        elif kind == ALLREDUCE_SMALL:
-            _combine(fixed, slot, 0, source, source, length, kernel, op)
-        elif kind == REDUCE_SCATTER:
-            own = source + (fixed[RANK] * count + begin) * itemsize
-            part = fixed[RANK] * step * itemsize
-            _combine(fixed, slot, part, own, target + begin * itemsize, length, kernel, op)
-        else:
-            _take(fixed, kind, slot, target, count, itemsize, begin, length, step)
-    if phase > 1 and kind == ALLREDUCE:
-        begin = (phase - 2) * step
-        length = min(step, count - begin)
-        _take_results(fixed, turn + phase - 2, source + begin * itemsize, length, itemsize, count)
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _contribute(
-    fixed: Words, kind: int, turn: int, source: int, target: int, count: int, itemsize: int,
-    begin: int, step: int,
-) -> None:  # fmt: skip
+_STAGED: Final = '''
+def contribute(
+    fixed: int64[1], kind: int64, turn: int64, source: int64, target: int64, count: int64,
+    itemsize: int64, begin: int64, step: int64
+):
     """Put what others need of a piece into this rank's slot; copy what oneself needs of it."""
-    rank, size = fixed[RANK], fixed[SIZE]
-    length, at = min(step, count - begin), begin * itemsize
-    slot, nbytes = _slot(fixed, _IN, turn, rank), length * itemsize
-    if kind in (ALLREDUCE_SMALL, ALLGATHER):
+    rank = fixed[RANK]
+    size = fixed[SIZE]
+    length = min(step, count - begin)
+    at = begin * itemsize
+    slot = slot_of(fixed, IN, turn, rank)
+    nbytes = length * itemsize
+    if kind == ALLREDUCE_SMALL or kind == ALLGATHER:
         copy(slot, source + at, nbytes)
         if kind == ALLGATHER:
             place = target + rank * count * itemsize + at
-            _put(place, source + at, nbytes, size * count * itemsize)
+            put(place, source + at, nbytes, size * count * itemsize)
     elif kind == ALLREDUCE:
-        first = _begin(fixed, length, rank) * itemsize
-        after = _begin(fixed, length, rank + 1) * itemsize
+        first = begin_of(fixed, length, rank) * itemsize
+        rest = begin_of(fixed, length, rank + 1) * itemsize
         copy(slot, source + at, first)
-        copy(slot + after, source + at + after, nbytes - after)
+        copy(slot + rest, source + at + rest, nbytes - rest)
     else:
         for k in range(1, size):
-            other = (rank + k) % size
+            other = after(rank, k, size)
             place = slot + other * step * itemsize
             copy(place, source + other * count * itemsize + at, nbytes)
         if kind == ALL_TO_ALL:
             own = rank * count * itemsize + at
-            _put(target + own, source + own, nbytes, size * count * itemsize)
+            put(target + own, source + own, nbytes, size * count * itemsize)
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _combine(
-    fixed: Words, turn: int, part: int, own: int, target: int, length: int, kernel: int, op: int
-) -> None:
+def combine_slots(
+    fixed: int64[1], turn: int64, part: int64, own: int64, target: int64, length: int64,
+    kernel: int64, op: int64
+):
     """Combine what lies `part` bytes behind the beginning of the others' slots with one's own."""
-    rank, size = fixed[RANK], fixed[SIZE]
+    rank = fixed[RANK]
+    size = fixed[SIZE]
     first = SLOTS + 5 * size
     for other in range(size):
-        fixed[first + other] = _slot(fixed, _IN, turn, other) + part
+        fixed[first + other] = slot_of(fixed, IN, turn, other) + part
     fixed[first + rank] = own
     combine(kernel, target, address(fixed) + 8 * first, size, 0, length, op)
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _combine_segment(
-    fixed: Words, turn: int, own: int, length: int, itemsize: int, kernel: int, op: int
-) -> None:
+def combine_segment(
+    fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, kernel: int64,
+    op: int64
+):
     """Combine one's segment of a piece in place, and put it where the others find it."""
     rank = fixed[RANK]
-    begin, end = _begin(fixed, length, rank), _begin(fixed, length, rank + 1)
+    begin = begin_of(fixed, length, rank)
+    end = begin_of(fixed, length, rank + 1)
     at = begin * itemsize
-    _combine(fixed, turn, at, own + at, own + at, end - begin, kernel, op)
-    copy(_slot(fixed, _OUT, turn, rank) + at, own + at, (end - begin) * itemsize)
+    combine_slots(fixed, turn, at, own + at, own + at, end - begin, kernel, op)
+    copy(slot_of(fixed, OUT, turn, rank) + at, own + at, (end - begin) * itemsize)
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _take(
-    fixed: Words, kind: int, turn: int, target: int, count: int, itemsize: int, begin: int,
-    length: int, step: int,
-) -> None:  # fmt: skip
+def take(
+    fixed: int64[1], kind: int64, turn: int64, target: int64, count: int64, itemsize: int64,
+    begin: int64, length: int64, step: int64
+):
     """Copy what the others have put into their slots for this rank."""
-    rank, size = fixed[RANK], fixed[SIZE]
+    rank = fixed[RANK]
+    size = fixed[SIZE]
     part = rank * step * itemsize if kind == ALL_TO_ALL else 0
     for k in range(1, size):
-        other = (rank + k) % size
+        other = after(rank, k, size)
         place = target + (other * count + begin) * itemsize
-        found = _slot(fixed, _IN, turn, other) + part
-        _put(place, found, length * itemsize, size * count * itemsize)
+        found = slot_of(fixed, IN, turn, other) + part
+        put(place, found, length * itemsize, size * count * itemsize)
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _take_results(
-    fixed: Words, turn: int, own: int, length: int, itemsize: int, count: int
-) -> None:
+def take_results(
+    fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, count: int64
+):
     """Copy the segments that the others have combined."""
-    rank, size = fixed[RANK], fixed[SIZE]
+    rank = fixed[RANK]
+    size = fixed[SIZE]
     for k in range(1, size):
-        other = (rank + k) % size
-        at = _begin(fixed, length, other) * itemsize
-        end = _begin(fixed, length, other + 1) * itemsize
-        _put(own + at, _slot(fixed, _OUT, turn, other) + at, end - at, count * itemsize)
+        other = after(rank, k, size)
+        at = begin_of(fixed, length, other) * itemsize
+        end = begin_of(fixed, length, other + 1) * itemsize
+        put(own + at, slot_of(fixed, OUT, turn, other) + at, end - at, count * itemsize)
+
+def stage(
+    fixed: int64[1], kind: int64, phase: int64, pieces: int64, turn: int64, source: int64,
+    target: int64, count: int64, itemsize: int64, step: int64, kernel: int64, op: int64
+):
+    if phase < pieces:
+        contribute(
+            fixed, kind, turn + phase, source, target, count, itemsize, phase * step, step
+        )
+    if phase > 0 and phase <= pieces:
+        begin = (phase - 1) * step
+        length = min(step, count - begin)
+        slot = turn + phase - 1
+        if kind == ALLREDUCE:
+            combine_segment(fixed, slot, source + begin * itemsize, length, itemsize, kernel, op)
+        elif kind == ALLREDUCE_SMALL:
+            combine_slots(fixed, slot, 0, source, source, length, kernel, op)
+        elif kind == REDUCE_SCATTER:
+            own = source + (fixed[RANK] * count + begin) * itemsize
+            part = fixed[RANK] * step * itemsize
+            combine_slots(fixed, slot, part, own, target + begin * itemsize, length, kernel, op)
+        else:
+            take(fixed, kind, slot, target, count, itemsize, begin, length, step)
+    if phase > 1 and kind == ALLREDUCE:
+        begin = (phase - 2) * step
+        length = min(step, count - begin)
+        take_results(fixed, turn + phase - 2, source + begin * itemsize, length, itemsize, count)
+'''
+
+_CODE: Final = Code(
+    COPY + barrier.WAITING + _PLACES + _DIRECT + _STAGED + _ADVANCE,
+    ["advance"],
+    constants=_CONSTANTS,
+    inside=INSIDE,
+)

@@ -39,9 +39,11 @@ class SharedCollectives:
         self._window = window
         self._windows = windows
         self._fixed = np.zeros(0, np.int64)
+        self._place = 0
         self._slots: list[Tensor] = []
         self._piece = 0
         self._show = 0
+        self._advance = phases.advance()
 
     def allreduce(self, tensor: Tensor, op: str) -> None:
         """Replace `tensor` by its reduction over the ranks."""
@@ -97,13 +99,14 @@ class SharedCollectives:
         function: int = 0,
         op: int = 0,
     ) -> None:
-        fixed, windows, piece = self._prepared(), self._windows.words, self._piece
+        fixed, piece = self._prepared(), self._piece
+        windows = self._windows.place
         shown = -1 if small else self.next_show()
         self._piece = piece + max(1, -(-count // step)) & 1  # another slot than the one used last
         phase = 0
         while True:
-            phase = phases.advance(
-                fixed, windows, kind, phase, piece, shown, source, target, count, itemsize, step,
+            phase = self._advance(
+                fixed, *windows, kind, phase, piece, shown, source, target, count, itemsize, step,
                 function, op,
             )  # fmt: skip
             if phase == phases.FINISHED:
@@ -115,8 +118,9 @@ class SharedCollectives:
                 )
             self._meet.finish(ABORTED if phase == phases.STOPPED else PENDING)
 
-    def _prepared(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """What compiled code must know in every call; the staging slots are made with the first."""
+    def _prepared(self) -> int:
+        """Where that lies which compiled code must know in every call; the staging slots are made
+        with the first."""
         if not len(self._fixed):
             size, fixed = self._size, np.zeros(phases.fixed_length(self._size), np.int64)
             fixed[: phases.SLOTS] = self._meet.flags.ctypes.data, self._meet.rank, size
@@ -125,5 +129,5 @@ class SharedCollectives:
             for number in range(4):
                 first = phases.SLOTS + number * size
                 fixed[first : first + size] = [start + number * _SLOT for start in starts]
-            self._fixed = fixed
-        return self._fixed
+            self._fixed, self._place = fixed, fixed.ctypes.data
+        return self._place

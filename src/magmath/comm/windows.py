@@ -53,19 +53,26 @@ class WindowTable:
     """Where windows lie in this process, for compiled code that looks for an address in them.
 
     `words[:, n]`: address and length of window number n, from 1; length 0 once it is given back.
+    `place`: where the words lie, and how many columns they have.
     """
 
     def __init__(self) -> None:
-        self.words = np.zeros((2, 16), np.int64)
+        self._kept: list[NDArray[np.int64]] = []
+        self._keep(np.zeros((2, 16), np.int64))
         self._count = 0
 
     def add(self, owner: object, address: int, nbytes: int) -> None:
         """Note the next window, there as long as `owner`."""
         self._count += 1
         if self._count == self.words.shape[1]:
-            self.words = np.concatenate([self.words, np.zeros_like(self.words)], axis=1)
+            self._keep(np.concatenate([self.words, np.zeros_like(self.words)], axis=1))
         self.words[:, self._count] = address, nbytes
         weakref.finalize(owner, self._remove, self._count).atexit = False
+
+    def _keep(self, words: NDArray[np.int64]) -> None:
+        self._kept.append(words)  # former ones too: another thread may be reading there
+        self.words = words
+        self.place = words.ctypes.data, words.shape[1]
 
     def _remove(self, number: int) -> None:
         self.words[:, number] = 0

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from magmath.kernels import library
-from magmath.machine.build import write_whole, written
-from magmath.machine.compiler import Loaded, compile_source, imported
+from magmath.machine.build import file_of, write_whole
+from magmath.machine.compiler import compile_source, imported
+from magmath.machine.loading import Loaded
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Build:
     """A native program on its way: `function()` is None until it is there."""
 
     def __init__(self, source: str) -> None:
-        self._path = written(source, compiler="magmath.machine.compiler")
+        self._path = _written(source)
         self._loaded: Loaded | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if not _code(self._path).exists():
@@ -90,12 +91,15 @@ def compile_file(path: str) -> None:
     for name in called:
         if not library.is_ready(name):
             library.use(name)
-    signatures = {
-        name: (library.symbol(name), export.arguments, export.result)
-        for name, export in library.EXPORTS.items()
-        if name in called
-    }
-    write_whole(_code(Path(path)), compile_source(source, signatures))
+    write_whole(_code(Path(path)), compile_source(source, library.signatures(called)))
+
+
+def _written(source: str) -> Path:
+    """The file of a source, with all that its object code depends on in its name."""
+    path = file_of(".py", source, library.signatures(imported(source)))
+    if not path.exists():
+        write_whole(path, source.encode())
+    return path
 
 
 def _code(path: Path) -> Path:

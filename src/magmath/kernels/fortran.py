@@ -48,6 +48,12 @@ def _reference(argument: Tensor | int | bytes) -> Any:
 @cache
 def _routine(name: str) -> Any:
     """A Fortran routine of SciPy's BLAS or LAPACK; other Python threads go on while it runs."""
+    return ctypes.CFUNCTYPE(None)(address_of(name))
+
+
+@cache
+def address_of(name: str) -> int:
+    """Where a Fortran routine of SciPy's BLAS or LAPACK is."""
     from scipy.linalg import cython_blas, cython_lapack
 
     from magmath.kernels.threads import limit_loaded
@@ -63,4 +69,4 @@ def _routine(name: str) -> Any:
             f"LAPACK takes 32-bit integers, as the wheels on PyPI do"
         )
     limit_loaded()
-    return ctypes.CFUNCTYPE(None)(pointer_of(capsule, signature))
+    return int(pointer_of(capsule, signature))

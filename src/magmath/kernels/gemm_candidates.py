@@ -182,7 +182,7 @@ def _blas_takes(product: Product) -> bool:
 def _bind_blas(product: Product, inner: object) -> Call:
     from magmath.kernels import blas
 
-    return _recorded(product, blas.run32 if product.dtype == torch.float32 else blas.run64)
+    return _recorded(product, blas.runner(_number(product)))
 
 
 def _recorded(product: Product, run: Callable[[int], object]) -> Call:
@@ -236,12 +236,12 @@ def _form(x: torch.Tensor) -> tuple[bool, int]:
 def _tiled_takes(product: Product) -> bool:
     if not _blas_takes(product):
         return False
-    from magmath.kernels import library
+    from magmath.kernels import tiled
 
     record = _blas_record(product)
     both = record["transpose_a"] and record["transpose_b"]
     written = not both and record.get("bias_step", 1) == 1
-    return written and library.is_ready(f"tile_{_number(product)}")
+    return written and tiled.code(_number(product)).is_ready()
 
 
 def _number(product: Product) -> str:
@@ -249,10 +249,9 @@ def _number(product: Product) -> str:
 
 
 def _bind_tiled(product: Product, inner: object) -> Call:
-    from magmath.kernels import library, tiled
+    from magmath.kernels import tiled
 
-    library.use(f"tile_{_number(product)}")
-    return _recorded(product, tiled.run32 if product.dtype == torch.float32 else tiled.run64)
+    return _recorded(product, tiled.runner(_number(product)))
 
 
 # in float32, for types that the processor is slow with: what is stored half is computed wider

@@ -1,53 +1,32 @@
 """Functions that generated code calls by their address: compiled once, then kept on disk.
 
-Numba takes seconds for them, and would take these again for every program that they are part of.
-So each is a library of its own, and those who call it name it by a symbol, as they do with BLAS.
+A program would take longer to compile with each of them as a part of it. So each is code of its
+own, and those who call it name it by a symbol, as they do with BLAS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from magmath.machine.build import is_compiled, load, written
+from magmath.comm import barrier
+from magmath.kernels import blas, philox, tiled
+from magmath.machine.kept import Code
 
-SOURCE = """\
-from numba import cfunc
-from magmath.kernels.library import use
-{uses}
-from {module} import {function}
-
-@cfunc("{result}({kinds})", cache=True)
-def run({names}):
-    return {function}({names})
-"""
-_NUMBA = {"int64": "i8", "float32": "f4", "float64": "f8", "": "void"}
+if TYPE_CHECKING:
+    from magmath.machine.compiler import Signatures
 
 
 @dataclass(frozen=True)
 class Export:
-    """A function of the library: where it is, its types, and which others it calls."""
+    """A function of the library: whose code it is part of, under which name, and its types."""
 
-    module: str
+    code: Code
     function: str
     arguments: tuple[str, ...]
     result: str = ""
-    needs: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> str:
-        """The library's source."""
-        names = ", ".join(f"x{i}" for i in range(len(self.arguments)))
-        return SOURCE.format(
-            uses="\n".join(f'use("{name}")' for name in self.needs),
-            module=self.module,
-            function=self.function,
-            result=_NUMBA[self.result],
-            kinds=", ".join(_NUMBA[kind] for kind in self.arguments),
-            names=names,
-        )
 
 
 def _of_both(name: str, make: Callable[[str], Export]) -> dict[str, Export]:
@@ -59,29 +38,23 @@ def _words(count: int) -> tuple[str, ...]:
 
 
 EXPORTS: dict[str, Export] = {
-    "wait": Export("magmath.comm.barrier", "wait_at", _words(3), "int64"),
-    "uniform32": Export("magmath.kernels.philox", "uniform32", _words(3), "float32"),
-    **_of_both(
-        "tile",
-        lambda t: Export(
-            "magmath.kernels.tile", "any_tile", (*_words(4), t, *_words(4), t, *_words(5))
-        ),
-    ),
+    "wait": Export(barrier.CODE, "wait", _words(3), "int64"),
+    "uniform32": Export(philox.CODE, "uniform32", _words(3), "float32"),
     **_of_both(
         "tiled_gemm",
-        lambda t: Export(
-            "magmath.kernels.tiled", "gemm", (*_words(5), t, *_words(4), t, *_words(4)),
-            needs=(f"tile_{t}",),
-        ),
+        lambda t: Export(tiled.code(t), "gemm", (*_words(5), t, *_words(4), t, *_words(4))),
     ),
     **_of_both(
         "gemm",
-        lambda t: Export(
-            "magmath.kernels.blas", "gemm", (*_words(5), t, *_words(4), t, *_words(2))
-        ),
+        lambda t: Export(blas.code(t), "gemm", (*_words(5), t, *_words(4), t, *_words(2))),
     ),
-}  # fmt: skip
+}
 """What there is, by name; addresses, sizes and truth values are int64."""
+
+
+def signatures(names: Sequence[str]) -> Signatures:
+    """What a program that calls these functions must know of them."""
+    return {n: (symbol(n), EXPORTS[n].arguments, EXPORTS[n].result) for n in names}
 
 
 def symbol(name: str) -> str:
@@ -91,20 +64,16 @@ def symbol(name: str) -> str:
 
 def is_ready(name: str) -> bool:
     """True if a function is on disk, so that nobody waits for a compiler."""
-    return is_compiled(_path(name))
+    return EXPORTS[name].code.is_ready()
 
 
 @cache
 def use(name: str) -> None:
     """Load a function, compiled now if it is not on disk.
 
-    Before that nothing that calls it can be compiled by Numba, or loaded.
+    Before that nothing that calls it can be loaded.
     """
     import llvmlite.binding as llvm  # a program may be written without it
 
-    llvm.add_symbol(symbol(name), load(_path(name)).address)
-
-
-@cache
-def _path(name: str) -> Path:
-    return written(EXPORTS[name].source)
+    export = EXPORTS[name]
+    llvm.add_symbol(symbol(name), export.code.address(export.function))

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
+from magmath.machine.kept import Code
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def parities(orders: Any) -> Any:
-    """1 for even and -1 for odd permutations, the rows of `orders`, int64: float64 (rows,)."""
-    rows, n = orders.shape
-    found = np.ones(rows)
-    seen = np.zeros(n, dtype=np.bool_)
+_CODE = Code(
+    """
+def parities(orders: int64[1], rows: int64, n: int64, seen: uint8[1], found: float64[1]):
     for row in range(rows):
-        seen[:] = False
+        for i in range(n):
+            seen[i] = 0
+        sign = 1.0
         for start in range(n):
-            place, length = start, 0
-            while not seen[place]:
-                seen[place] = True
-                place = orders[row, place]
-                length += 1
-            if length and length % 2 == 0:
-                found[row] = -found[row]
+            place = start
+            length = 0
+            while seen[place] == 0:
+                seen[place] = 1
+                place = orders[row * n + place]
+                length = length + 1
+            if length > 0 and (length & 1) == 0:
+                sign = -sign
+        found[row] = sign
+""",
+    ["parities"],
+)
+
+
+def parities(orders: NDArray[np.int64]) -> NDArray[np.float64]:
+    """1 for even and -1 for odd permutations, the rows of `orders`, int64: float64 (rows,)."""
+    orders = np.ascontiguousarray(orders)
+    rows, n = orders.shape
+    found, seen = np.empty(rows), np.empty(n + 1, np.uint8)
+    function = _CODE.function("parities", ("int64",) * 5, "")
+    function(orders.ctypes.data, rows, n, seen.ctypes.data, found.ctypes.data)
     return found

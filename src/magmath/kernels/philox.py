@@ -10,23 +10,24 @@ and cosine are our own, of operations that IEEE 754 rounds exactly, so the bits 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import getsource
+from textwrap import indent
 from typing import Any, Final
 
 import numpy as np
 import torch
-from numba import njit
 
 from magmath.core.index import Tile, tile_shape
 from magmath.errors import DTypeError
 from magmath.kernels.elementary import cosine_series, log_series, sine_series
+from magmath.machine.kept import Code
 
-_LOW: Final = np.uint64(0xFFFFFFFF)
-_MULTIPLIER_0: Final = np.uint64(0xD2511F53)
-_MULTIPLIER_1: Final = np.uint64(0xCD9E8D57)
-_WEYL_0: Final = np.uint64(0x9E3779B9)
-_WEYL_1: Final = np.uint64(0xBB67AE85)
+_LOW: Final = 0xFFFFFFFF
+_MULTIPLIER_0: Final = 0xD2511F53
+_MULTIPLIER_1: Final = 0xCD9E8D57
+_WEYL_0: Final = 0x9E3779B9
+_WEYL_1: Final = 0xBB67AE85
 _ROUNDS: Final = 10
-_1, _2, _3, _8, _11, _32 = (np.uint64(n) for n in (1, 2, 3, 8, 11, 32))
 
 _UNIFORM, _NORMAL, _BITS = 0, 1, 2
 _CHUNK_BLOCKS = 256  # words of a chunk stay in the first-level cache
@@ -62,155 +63,203 @@ def fill_bits(out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, st
 def permutation(n: int, seed: int, stream: int) -> torch.Tensor:
     """0 … n-1 in random order, an int64 tensor: the stable order of n random 63-bit keys."""
     keys = torch.empty(n, dtype=torch.int64)
-    _fill_runs(
-        keys.numpy(), np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, n, np.int64),
-        _unsigned(seed), _unsigned(stream), _BITS, 63,
-    )  # fmt: skip
+    begin, end = np.zeros(1, np.int64), np.full(1, n, np.int64)
+    _fill_runs(keys, begin, begin, end, seed, stream, _BITS, 63)
     return torch.argsort(keys, stable=True)
 
 
-# compiled code: also called by generated native functions -----------------------------------------
+# compiled code ------------------------------------------------------------------------------------
 
+_BLOCK = (
+    """
+    key_0 = seed & LOW
+    key_1 = seed >> 32
+    word_0 = counter & LOW
+    word_1 = counter >> 32
+    word_2 = stream & LOW
+    word_3 = stream >> 32
+"""
+    + _ROUNDS
+    * """
+    product_0 = word_0 * MULTIPLIER_0
+    product_1 = word_2 * MULTIPLIER_1
+    word_0 = (product_1 >> 32) ^ word_1 ^ key_0
+    word_1 = product_1 & LOW
+    word_2 = (product_0 >> 32) ^ word_3 ^ key_1
+    word_3 = product_0 & LOW
+    key_0 = (key_0 + WEYL_0) & LOW
+    key_1 = (key_1 + WEYL_1) & LOW
+"""
+)
+# The four words of a block, each a uint64 below 2^32, of the uint64s seed, stream and counter.
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def block(seed: Any, stream: Any, counter: Any) -> Any:
-    """The four words of a block, each a uint64 below 2^32; all arguments uint64."""
-    key_0, key_1 = seed & _LOW, seed >> _32
-    word_0, word_1 = counter & _LOW, counter >> _32
-    word_2, word_3 = stream & _LOW, stream >> _32
-    for _ in range(_ROUNDS):
-        product_0, product_1 = word_0 * _MULTIPLIER_0, word_2 * _MULTIPLIER_1
-        word_0, word_1 = (product_1 >> _32) ^ word_1 ^ key_0, product_1 & _LOW
-        word_2, word_3 = (product_0 >> _32) ^ word_3 ^ key_1, product_0 & _LOW
-        key_0, key_1 = (key_0 + _WEYL_0) & _LOW, (key_1 + _WEYL_1) & _LOW
-    return word_0, word_1, word_2, word_3
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def bits32(seed: Any, stream: Any, index: Any) -> Any:
-    """The 32-bit word of one element, as uint64; the arguments are integers of any type."""
-    element = np.uint64(index)
-    words = block(np.uint64(seed), np.uint64(stream), element >> _2)
-    low = words[1] if element & _1 else words[0]
-    high = words[3] if element & _1 else words[2]
-    return high if element & _2 else low
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def uniform32(seed: Any, stream: Any, index: Any) -> Any:
+_WORDS = f'''
+def uniform32(seed_bits: int64, stream_bits: int64, index: int64) -> float32:
     """The float32 number in [0, 1) that `fill_uniform` gives this element."""
-    return np.float32(np.int64(bits32(seed, stream, index) >> _8)) * np.float32(2.0**-24)
+    seed = uint64(seed_bits)
+    stream = uint64(stream_bits)
+    element = uint64(index)
+    counter = element >> 2
+{_BLOCK}
+    low = word_1 if (element & 1) != 0 else word_0
+    high = word_3 if (element & 1) != 0 else word_2
+    word = high if (element & 2) != 0 else low
+    return float32(int64(word >> 8)) * float32({2.0**-24!r})
 
+def generate(words: uint64[1], seed: uint64, stream: uint64, first: int64, blocks: int64):
+    """The words of some blocks."""
+    for i in range(blocks):
+        counter = uint64(first + i)
+{indent(_BLOCK, "    ")}
+        words[4 * i] = word_0
+        words[4 * i + 1] = word_1
+        words[4 * i + 2] = word_2
+        words[4 * i + 3] = word_3
+'''
 
-_cosine = njit(nogil=True, cache=True)(cosine_series)
-_sine = njit(nogil=True, cache=True)(sine_series)
-_log_series = njit(nogil=True, cache=True)(log_series)
+_SERIES = "\n".join(
+    getsource(series).replace("Any", "float64")
+    for series in (log_series, cosine_series, sine_series)
+)
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _log(x: Any) -> Any:
+_NORMALS = (
+    _SERIES
+    + '''
+def log_of(x: float64) -> float64:
     """The natural logarithm of a normal float64 in (0, 1]."""
-    pattern = np.float64(x).view(np.int64)
+    pattern = x.view(int64)
     exponent = (pattern >> 52) - 1023
-    mantissa = np.int64((pattern & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
+    bits = (pattern & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000
+    mantissa = bits.view(float64)
     large = mantissa > 1.4142135623730951
     mantissa = mantissa * 0.5 if large else mantissa
-    return _log_series(mantissa, np.float64(exponent + (1 if large else 0)))
+    return log_series(mantissa, float64(exponent + int64(large)))
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _normal_pair(first: Any, second: Any) -> Any:
+def normal_pair(values: float64[1], place: int64, first: float64, second: float64):
     """Two normal numbers from one number in (0, 1] and one in [0, 1)."""
-    radius = np.sqrt(-2.0 * _log(first))
-    quarter = np.int64(4.0 * second + 0.5)
-    angle = second - 0.25 * np.float64(quarter)
-    cosine, sine = _cosine(angle), _sine(angle)
-    odd = quarter & 1
-    x, y = (sine, cosine) if odd else (cosine, sine)
-    x = -x if (quarter + 1) & 2 else x
-    y = -y if quarter & 2 else y
-    return radius * x, radius * y
+    radius = sqrt(-2.0 * log_of(first))
+    quarter = int64(4.0 * second + 0.5)
+    angle = second - 0.25 * float64(quarter)
+    cosine = cosine_series(angle)
+    sine = sine_series(angle)
+    odd = (quarter & 1) != 0
+    x = sine if odd else cosine
+    y = cosine if odd else sine
+    x = -x if ((quarter + 1) & 2) != 0 else x
+    y = -y if (quarter & 2) != 0 else y
+    values[place] = radius * x
+    values[place + 1] = radius * y
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _generate(words: Any, seed: Any, stream: Any, first: int, blocks: int) -> None:
-    for i in range(blocks):
-        a, b, c, d = block(seed, stream, np.uint64(first + i))
-        words[4 * i] = a
-        words[4 * i + 1] = b
-        words[4 * i + 2] = c
-        words[4 * i + 3] = d
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _normals(words: Any, values: Any, blocks: int, wide: bool) -> None:
+def normals(words: uint64[1], values: float64[1], blocks: int64, wide: int64):
     """Turn the words of whole blocks into four numbers a block, or two `wide` ones."""
-    if wide:
+    if wide != 0:
         for i in range(blocks):
-            first = (words[4 * i] | words[4 * i + 1] << _32) >> _11
-            second = (words[4 * i + 2] | words[4 * i + 3] << _32) >> _11
-            x, y = _normal_pair(
-                (np.int64(first) + 1) * 2.0**-53, np.float64(np.int64(second)) * 2.0**-53
+            a = int64((words[4 * i] | words[4 * i + 1] << 32) >> 11)
+            b = int64((words[4 * i + 2] | words[4 * i + 3] << 32) >> 11)
+            normal_pair(
+                values, 2 * i, float64(a + 1) * 1.1102230246251565e-16,
+                float64(b) * 1.1102230246251565e-16
             )
-            values[2 * i], values[2 * i + 1] = x, y
     else:
         for i in range(2 * blocks):
-            first, second = np.int64(words[2 * i]), np.int64(words[2 * i + 1])
-            x, y = _normal_pair((first + 1) * 2.0**-32, np.float64(second) * 2.0**-32)
-            values[2 * i], values[2 * i + 1] = x, y
+            c = int64(words[2 * i])
+            d = int64(words[2 * i + 1])
+            normal_pair(
+                values, 2 * i, float64(c + 1) * 2.3283064365386963e-10,
+                float64(d) * 2.3283064365386963e-10
+            )
+'''
+)
 
+_UNIFORM_32 = "float64(int64(words[skip + i] >> shift)) * scale"
+_UNIFORM_64 = (
+    "float64(int64((words[2 * (skip + i)] | words[2 * (skip + i) + 1] << 32) >> 11)) * scale"
+)
+_WHOLE_63 = "int64((words[2 * (skip + i)] | words[2 * (skip + i) + 1] << 32) >> 1)"
+# What becomes of the words of a chunk's element skip + i.
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _convert(out: Any, words: Any, values: Any, skip: int, kind: int, bits: int) -> None:
-    """Write out[i], made from the words of the chunk's element skip + i."""
-    if kind == _NORMAL:
-        for i in range(out.size):
-            out[i] = values[skip + i]
-    elif kind == _BITS:
-        for i in range(out.size):
-            j = 2 * (skip + i)
-            out[i] = np.int64((words[j] | words[j + 1] << _32) >> _1)
-    elif bits > 32:
-        for i in range(out.size):
-            j = 2 * (skip + i)
-            out[i] = np.int64((words[j] | words[j + 1] << _32) >> _11) * 2.0**-53
-    else:
-        shift, scale = np.uint64(32 - bits), 2.0**-bits
-        for i in range(out.size):
-            out[i] = np.int64(words[skip + i] >> shift) * scale
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _fill_runs(
-    out: Any, rows: Any, starts: Any, stops: Any, seed: Any, stream: Any, kind: int, bits: int
-) -> None:
+_FILL = '''
+def fill_{T}(
+    out: {T}[1], rows: int64[1], height: int64, starts: int64[1], stops: int64[1], count: int64,
+    seed_bits: int64, stream_bits: int64, kind: int64, bits: int64
+):
     """Fill `out` with the elements rows[r] + starts[s] … rows[r] + stops[s] - 1, in this order."""
+    seed = uint64(seed_bits)
+    stream = uint64(stream_bits)
+    words: uint64[1] = stack(32 * CHUNK)
+    values: float64[1] = stack(32 * CHUNK)
     per_block = 2 if bits > 32 else 4
-    chunk = per_block * _CHUNK_BLOCKS
-    words = np.empty(4 * _CHUNK_BLOCKS, np.uint64)
-    values = np.empty(4 * _CHUNK_BLOCKS, np.float64)
+    chunk = per_block * CHUNK
+    shift = uint64(32 - bits)
+    scale = 1.0 / float64(int64(1) << bits)
     position = 0
-    for row in rows:
-        for s in range(starts.size):
-            begin, end = row + starts[s], row + stops[s]
+    for r in range(height):
+        for s in range(count):
+            begin = rows[r] + starts[s]
+            end = rows[r] + stops[s]
             while begin < end:
-                first = begin // per_block
+                first = quotient(begin, per_block)
                 stop = min(end, first * per_block + chunk)
-                blocks = (stop - 1) // per_block + 1 - first
-                _generate(words, seed, stream, first, blocks)
-                if kind == _NORMAL:
-                    _normals(words, values, blocks, bits > 32)
-                part = out[position : position + stop - begin]
-                _convert(part, words, values, begin - first * per_block, kind, bits)
-                position += stop - begin
+                blocks = quotient(stop - 1, per_block) + 1 - first
+                generate(words, seed, stream, first, blocks)
+                skip = begin - first * per_block
+                if kind == NORMAL:
+                    normals(words, values, blocks, int64(bits > 32))
+                    for i in range(stop - begin):
+                        out[position + i] = values[skip + i]
+                else:
+                    for i in range(stop - begin):
+                        out[position + i] = {made}
+                position = position + stop - begin
                 begin = stop
+'''
+
+CODE: Final = Code(
+    _WORDS
+    + _NORMALS
+    + "".join(
+        _FILL.format(T=number, made=made)
+        for number, made in (
+            ("float32", _UNIFORM_32), ("float64", _UNIFORM_64), ("int64", _WHOLE_63),
+        )
+    ),
+    ("uniform32", "generate", "fill_float32", "fill_float64", "fill_int64"),
+    constants={
+        "LOW": _LOW, "MULTIPLIER_0": _MULTIPLIER_0, "MULTIPLIER_1": _MULTIPLIER_1,
+        "WEYL_0": _WEYL_0, "WEYL_1": _WEYL_1, "CHUNK": _CHUNK_BLOCKS, "NORMAL": _NORMAL,
+    },
+    arithmetic="rounded",
+)  # fmt: skip
+"""`uniform32` is also called by generated programs."""
+
+
+def block(seed: int, stream: int, counter: int) -> tuple[int, ...]:
+    """The four words of a block, each below 2^32; all arguments below 2^64."""
+    words = np.empty(4, np.uint64)
+    generate = CODE.function("generate", ("int64", "uint64", "uint64", "int64", "int64"), "")
+    generate(words.ctypes.data, seed, stream, counter, 1)
+    return tuple(words.tolist())
+
+
+def uniform32(seed: int, stream: int, index: int) -> float:
+    """The float32 number in [0, 1) that `fill_uniform` gives this element."""
+    return float(CODE.function("uniform32", ("int64",) * 3, "float32")(seed, stream, index))
+
+
+def _fill_runs(
+    out: torch.Tensor, rows: Any, starts: Any, stops: Any, seed: int, stream: int, kind: int,
+    bits: int,
+) -> None:  # fmt: skip
+    """Fill a contiguous tensor with the elements rows[r] + starts[s] … rows[r] + stops[s] - 1."""
+    name = f"fill_{str(out.dtype).removeprefix('torch.')}"
+    starts, stops = np.ascontiguousarray(starts), np.ascontiguousarray(stops)
+    CODE.function(name, ("int64",) * 10, "")(
+        out.data_ptr(), rows.ctypes.data, len(rows), starts.ctypes.data, stops.ctypes.data,
+        len(starts), seed, stream, kind, bits,
+    )  # fmt: skip
 
 
 # tiles --------------------------------------------------------------------------------------------
-
-
-def _unsigned(value: int) -> np.uint64:
-    return np.uint64(value & 0xFFFFFFFFFFFFFFFF)
 
 
 def _fill(
@@ -230,10 +279,7 @@ def _fill(
     made = out
     if out.dtype in _HALF or not out.is_contiguous():
         made = torch.empty(out.shape, dtype=torch.float32 if out.dtype in _HALF else out.dtype)
-    rows, starts, stops = _runs(tile, shape)
-    _fill_runs(
-        made.view(-1).numpy(), rows, starts, stops, _unsigned(seed), _unsigned(stream), kind, bits
-    )
+    _fill_runs(made, *_runs(tile, shape), seed, stream, kind, bits)
     if made is not out:
         out.copy_(made)
 
@@ -355,8 +401,8 @@ def _tensor_block(seed: int, stream: int, counter: torch.Tensor) -> tuple[torch.
     word_2 = torch.full_like(counter, stream & low)
     word_3 = torch.full_like(counter, stream >> 32 & low)
     for _ in range(_ROUNDS):
-        product_0, product_1 = word_0 * int(_MULTIPLIER_0), word_2 * int(_MULTIPLIER_1)
+        product_0, product_1 = word_0 * _MULTIPLIER_0, word_2 * _MULTIPLIER_1
         word_0, word_1 = (product_1 >> 32 & low) ^ word_1 ^ key_0, product_1 & low
         word_2, word_3 = (product_0 >> 32 & low) ^ word_3 ^ key_1, product_0 & low
-        key_0, key_1 = key_0 + int(_WEYL_0) & low, key_1 + int(_WEYL_1) & low
+        key_0, key_1 = key_0 + _WEYL_0 & low, key_1 + _WEYL_1 & low
     return word_0, word_1, word_2, word_3

@@ -10,16 +10,17 @@ once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 
 from magmath.core.panels import rounded
 from magmath.kernels.ordered import MOST_POSITIONS, Code, Keys, bits_of, order_keys, sort_keys
+from magmath.machine.kept import Code as Compiled
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator
@@ -132,53 +133,87 @@ def _merged_pairs(runs: Sequence[Run], into: Run) -> list[Run]:
         if len(pair) == 1:
             for source, copy in zip(pair[0].arrays(), target.arrays(), strict=True):
                 copy[:] = source
-        elif target.places is None:
-            _merge(pair[0].keys, pair[1].keys, target.keys)
         else:
-            _merge_places(*pair[0], *pair[1], *target)
+            _merge(pair[0], pair[1], target)
         done.append(target)
     return done
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _merge(a: Keys, b: Keys, out: Keys) -> None:
+_SOURCE = '''
+def merge(a: {T}[1], held: int64, b: {T}[1], more: int64, out: {T}[1]):
     """Two sorted arrays into one, from both ends at once: the processor works on the one while it
     waits for the other's comparison."""
-    i, j, first = 0, 0, 0
-    p, q, last = len(a) - 1, len(b) - 1, len(out) - 1
+    i = 0
+    j = 0
+    first = 0
+    p = held - 1
+    q = more - 1
+    last = held + more - 1
     while i < p and j < q:
-        x, y = a[i], b[j]
+        x = a[i]
+        y = b[j]
         behind = y < x
         out[first] = y if behind else x
-        j += behind
-        i += 1 - behind
-        first += 1
-        x, y = a[p], b[q]
+        j = j + int64(behind)
+        i = i + 1 - int64(behind)
+        first = first + 1
+        x = a[p]
+        y = b[q]
         behind = y < x
         out[last] = x if behind else y
-        p -= behind
-        q -= 1 - behind
-        last -= 1
+        p = p - int64(behind)
+        q = q - 1 + int64(behind)
+        last = last - 1
     while first <= last:
-        if i > p or (j <= q and b[j] < a[i]):
+        second = i > p
+        if i <= p and j <= q:
+            second = b[j] < a[i]
+        if second:
             out[first] = b[j]
-            j += 1
+            j = j + 1
         else:
             out[first] = a[i]
-            i += 1
-        first += 1
+            i = i + 1
+        first = first + 1
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _merge_places(a: Keys, of_a: Keys, b: Keys, of_b: Keys, out: Keys, places: Keys) -> None:
-    i, j = 0, 0
-    for k in range(len(out)):
-        if i == len(a) or (j < len(b) and b[j] < a[i]):
-            out[k], places[k] = b[j], of_b[j]
-            j += 1
+def merge_places(
+    a: {T}[1], of_a: uint64[1], held: int64, b: {T}[1], of_b: uint64[1], more: int64, out: {T}[1],
+    places: uint64[1]
+):
+    i = 0
+    j = 0
+    for k in range(held + more):
+        second = i == held
+        if i < held and j < more:
+            second = b[j] < a[i]
+        if second:
+            out[k] = b[j]
+            places[k] = of_b[j]
+            j = j + 1
         else:
-            out[k], places[k] = a[i], of_a[i]
-            i += 1
+            out[k] = a[i]
+            places[k] = of_a[i]
+            i = i + 1
+'''
+
+
+@cache
+def _code(key: str) -> Compiled:
+    return Compiled(_SOURCE.format(T=key), ["merge", "merge_places"])
+
+
+def _merge(a: Run, b: Run, out: Run) -> None:
+    """Two runs in order into one; of equal keys those of the first come first."""
+    assert all(array.flags.c_contiguous for run in (a, b, out) for array in run.arrays())
+    code = _code(out.keys.dtype.name)
+    (x, y, z), sizes = (run.keys.ctypes.data for run in (a, b, out)), (len(a.keys), len(b.keys))
+    if a.places is None or b.places is None or out.places is None:
+        code.function("merge", ("int64",) * 5, "")(x, sizes[0], y, sizes[1], z)
+        return
+    of_a, of_b, places = (part.ctypes.data for part in (a.places, b.places, out.places))
+    code.function("merge_places", ("int64",) * 8, "")(
+        x, of_a, sizes[0], y, of_b, sizes[1], z, places
+    )
 
 
 # the kernels --------------------------------------------------------------------------------------

@@ -9,15 +9,11 @@ them spills. The loops around are in `kernels/tiled.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from magmath.kernels.library import symbol
-from magmath.machine.vectors import REGISTERS, WORD, Vectors
+from magmath.machine.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
 
 VECTORS = 3  # the widest tile
 ROWS = 8 if REGISTERS == 32 else 4  # of the tallest: its sums, a row of B and an element of A fit
@@ -104,62 +100,6 @@ class _Tile(Vectors):
         state[:] = [*starts, b, *sums]
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def tile(
-    typing_context: Any, down: Any, rows: Any, vectors: Any, k: Any, alpha: Any, a: Any, lda: Any,
-    b: Any, ldb: Any, beta: Any, c: Any, ldc: Any, last: Any, bias: Any, relu: Any,
-) -> Any:  # fmt: skip
-    """A tile of 1 to ROWS rows and 1 to VECTORS vectors of a product; alpha tells the type.
-
-    a, b, c and bias are addresses, lda, ldb and ldc the elements between rows. A is read as it
-    lies, element (i, k) at i · lda + k, or with `down` (a literal) transposed, at k · lda + i.
-    Whole vectors of B are read; of the last vector of C and of bias only the first `last` lanes.
-    bias = 0 adds nothing, relu = 0 cuts nothing off.
-    """
-    word, number, form = types.intp, alpha, bool(down.literal_value)
-    words = [word, word, word, number, word, word, word, word, number, word, word, word, word, word]
-    signature = types.void(down, *words)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, height, width, *rest = arguments
-        sizes = [(r, v) for r in range(1, ROWS + 1) for v in range(1, VECTORS + 1)]
-        forms = {r * (VECTORS + 1) + v: _Tile(str(number), r, v, form) for r, v in sizes}
-        size = builder.add(builder.mul(height, ir.Constant(WORD, VECTORS + 1)), width)
-        _call_one(builder, forms, size, rest)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def any_tile(
-    down: int, rows: int, vectors: int, k: int, alpha: Any, a: int, lda: int, b: int, ldb: int,
-    beta: Any, c: int, ldc: int, last: int, bias: int, relu: int,
-) -> None:  # fmt: skip
-    """`tile`, where `down` need not be a literal: what the library holds."""
-    if down:
-        tile(1, rows, vectors, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)
-    else:
-        tile(0, rows, vectors, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def library_tile(
-    typing_context: Any, down: Any, rows: Any, vectors: Any, k: Any, alpha: Any, a: Any, lda: Any,
-    b: Any, ldb: Any, beta: Any, c: Any, ldc: Any, last: Any, bias: Any, relu: Any,
-) -> Any:  # fmt: skip
-    """`any_tile` out of the library."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [x.type for x in arguments])
-        name = symbol(f"tile_{alpha}")
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-        return context.get_dummy_value()
-
-    i, f = types.int64, alpha
-    return types.void(i, i, i, i, f, i, i, i, i, f, i, i, i, i, i), generate
-
-
 class _Copy(Vectors):
     """The code that copies rows of some vectors."""
 
@@ -177,53 +117,24 @@ class _Copy(Vectors):
             places[:] = [self.plus(places[0], lds), self.plus(places[1], ldt)]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def copy_rows(
-    typing_context: Any, vectors: Any, k: Any, source: Any, lds: Any, target: Any, ldt: Any,
-    last: Any, like: Any,
-) -> Any:  # fmt: skip
-    """Copy k rows of 1 to VECTORS vectors; of the last vector `last` lanes, the others become 0."""
-    signature = types.void(*[types.intp] * 7, like)
+class _OneOf(Vectors):
+    """The code that calls one of several others, chosen by number when it runs."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        forms = {v: _Copy(str(like), v) for v in range(1, VECTORS + 1)}
-        _call_one(builder, forms, arguments[0], arguments[1:-1])
-        return context.get_dummy_value()
+    def __init__(self, number: str, name: str, forms: Mapping[int, Vectors]) -> None:
+        super().__init__(number, f"any_{name}")
+        self.forms = forms
 
-    return signature, generate
-
-
-def _call_one(builder: Any, forms: Mapping[int, Vectors], which: Any, arguments: Any) -> None:
-    """Call the function of one of several codes, chosen by number when it runs."""
-    done = builder.append_basic_block("done")
-    switch = builder.switch(which, done)
-    for number, code in forms.items():
-        block = builder.append_basic_block("form")
-        switch.add_case(ir.Constant(WORD, number), block)
-        builder.position_at_end(block)
-        builder.call(code.function(builder.module, [x.type for x in arguments]), arguments)
-        builder.branch(done)
-    builder.position_at_end(done)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def transpose_block(
-    typing_context: Any, rows: Any, columns: Any, source: Any, lds: Any, beta: Any, target: Any,
-    ldt: Any,
-) -> Any:  # fmt: skip
-    """target = sourceᵀ + beta · target, for a block of `rows` by `columns` numbers of the source.
-
-    Neither is larger than a vector is wide; nothing outside the block is read or written.
-    """
-    word, number = types.intp, beta
-    signature = types.void(word, word, word, word, number, word, word)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code = _Transpose(str(number), "transpose")
-        builder.call(code.function(builder.module, [x.type for x in arguments]), arguments)
-        return context.get_dummy_value()
-
-    return signature, generate
+    def write(self, which: Any, *arguments: Any) -> None:
+        builder = self.builder
+        done = builder.append_basic_block("done")
+        switch = builder.switch(which, done)
+        for number, code in self.forms.items():
+            block = builder.append_basic_block("form")
+            switch.add_case(ir.Constant(WORD, number), block)
+            builder.position_at_end(block)
+            builder.call(code.function(builder.module, [x.type for x in arguments]), arguments)
+            builder.branch(done)
+        builder.position_at_end(done)
 
 
 class _Transpose(Vectors):
@@ -262,3 +173,58 @@ class _Transpose(Vectors):
     def _interleaved(self, x: Any, y: Any) -> tuple[Any, Any]:
         lanes = [lane for i in range(self.width) for lane in (i, self.width + i)]
         return self.shuffle(x, y, lanes[: self.width]), self.shuffle(x, y, lanes[self.width :])
+
+
+def _tiles(number: str) -> _OneOf:
+    """All sizes and forms of tiles."""
+    return _OneOf(
+        number,
+        "tile",
+        {
+            (down * (ROWS + 1) + rows) * (VECTORS + 1) + vectors: _Tile(
+                number, rows, vectors, bool(down)
+            )
+            for down in (0, 1)
+            for rows in range(1, ROWS + 1)
+            for vectors in range(1, VECTORS + 1)
+        },
+    )
+
+
+def _copies(number: str) -> _OneOf:
+    return _OneOf(number, "copy", {v: _Copy(number, v) for v in range(1, VECTORS + 1)})
+
+
+_I = "int64"
+
+INSIDE: Final = {
+    name: functions
+    for number in ("float32", "float64")
+    for name, functions in {
+        f"tile_{number}": (
+            _tiles(number), (_I, _I, number, _I, _I, _I, _I, number, _I, _I, _I, _I, _I),
+        ),
+        f"copy_rows_{number}": (_copies(number), (_I,) * 7),
+        f"transpose_block_{number}": (
+            _Transpose(number, "transpose"), (_I, _I, _I, _I, number, _I, _I),
+        ),
+    }.items()
+}  # fmt: skip
+"""What the loops around call, given addresses, and the distances of rows in elements:
+
+`tile(form, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)`: a tile of a product, of 1 to
+ROWS rows and 1 to VECTORS vectors, `form` is (down · (ROWS + 1) + rows) · (VECTORS + 1) + vectors.
+A is read as it lies, element (i, k) at i · lda + k, or with `down` = 1 transposed, at k · lda + i.
+Whole vectors of B are read; of the last vector of C and of bias only the first `last` lanes.
+bias = 0 adds nothing, relu = 0 cuts nothing off.
+
+`copy_rows(vectors, k, source, lds, target, ldt, last)`: copies k rows of 1 to VECTORS vectors; of
+the last vector `last` lanes, the others become 0.
+
+`transpose_block(rows, columns, source, lds, beta, target, ldt)`: target = sourceᵀ + beta · target,
+for a block of `rows` by `columns` numbers of the source. Neither is larger than a vector is wide;
+nothing outside the block is read or written.
+"""
+
+CONSTANTS: Final = {"ROWS": ROWS, "VECTORS": VECTORS, "VECTOR_BYTES": VECTOR_BYTES}
+"""What the loops around must know."""

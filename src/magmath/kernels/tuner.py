@@ -250,5 +250,5 @@ def machine() -> str:
     parts = [cpu_name(), os.environ.get("OPENBLAS_CORETYPE", "")]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())
-    parts += [f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "numba")]
+    parts += [f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "llvmlite")]
     return ", ".join(part for part in parts if part)

@@ -20,17 +20,17 @@ where `float32[24, 1]` is memory whose element (i, j) lies at i·24 + j. There a
 `for … in range(…)`, `while`, `if`, `return`; expressions as NumPy computes them on scalars, except
 that `and`, `or` and `x if c else y` evaluate all their operands, and that integers divided by 0
 give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` that of n bytes that last as
-long as the function; numbers of half types are float32 once they are read. Names imported are
-functions outside, called by symbol. The last function is the one to call.
+long as the function; numbers of half types are float32 once they are read. `load_acquire(a, i)` and `store_release(a, i, x)` order
+words of memory that other threads see, `pause()` tells the processor that a loop waits, and
+`call(f, x, …)` calls the function at an address with whole numbers. Names imported are functions
+outside, called by symbol. The last function is the one to call, unless others are exported.
 """
 
 from __future__ import annotations
 
 import ast
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -39,10 +39,10 @@ import numpy as np
 from llvmlite import ir
 
 from magmath.machine import functions
+from magmath.machine.loading import ENTER, EXPORTED, LAST, target_machine
 from magmath.machine.parse import parsed
 from magmath.machine.values import (
-    EXACT,
-    FAST,
+    ARITHMETIC,
     WORD,
     Builder,
     Memory,
@@ -53,26 +53,47 @@ from magmath.machine.values import (
     llvm_type,
     memory_type,
 )
-
-_LAST, _ENTER = "magmath_last", "magmath_enter"
+from magmath.machine.vectors import Vectors
 
 Signatures = Mapping[str, tuple[str, Sequence[str], str]]
 """Functions outside by name: their symbol, and the types of their arguments and result."""
 
 
+Inside = Mapping[str, tuple[Vectors, Sequence[str]]]
+"""Functions without a result that are written in LLVM's language, by name: their code, and the
+types of their arguments."""
+
+_SYSTEM: Signatures = {
+    "sched_yield": ("sched_yield", (), "int32"),
+    "usleep": ("usleep", ("uint32",), "int32"),
+    "memcpy": ("memcpy", ("int64", "int64", "int64"), "int64"),
+}
+"""The C library's functions that do something."""
+
+
 def compile_source(
-    source: str, outside: Signatures = MappingProxyType({}), *, exact: bool = False
+    source: str,
+    outside: Signatures = MappingProxyType({}),
+    *,
+    exports: Sequence[str] = (),
+    constants: Mapping[str, int] = MappingProxyType({}),
+    inside: Inside = MappingProxyType({}),
+    arithmetic: str = "fast",
 ) -> bytes:
     """The object code of a source, for this processor.
 
-    `exact` keeps the order of floating-point operations. Raises SyntaxError where the source is not
-    in the language.
+    `exports`: the functions to call; by default the last one. `constants`: names of numbers.
+    `arithmetic`: how floating-point operations may be changed (`machine/values.py`). Raises
+    SyntaxError where the source is not in the language.
     """
-    module = _Module(outside, EXACT if exact else FAST)
+    module = _Module({**_SYSTEM, **outside}, inside, constants, ARITHMETIC[arithmetic])
     for node in parsed(source).body:
         if isinstance(node, ast.FunctionDef):
             module.define(node)
-    module.enter()
+    if exports:
+        module.export(exports)
+    else:
+        module.enter()
     return _object(str(module.ir))
 
 
@@ -82,40 +103,9 @@ def imported(source: str) -> list[str]:
     return [alias.name for line in lines for alias in line.names]
 
 
-class Loaded:
-    """Object code, ready to be called without Python's lock.
-
-    `address`: where the source's last function is. `enter` calls it, if it returns an int64, given
-    the address of one 64-bit word for each of its arguments.
-    """
-
-    def __init__(self, code: bytes) -> None:
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-        self.enter: Callable[[int], int] = kind(self._engine.get_function_address(_ENTER))
-        self.address: int = self._engine.get_function_address(_LAST)
-
-
-@cache
-def _initialised() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-
-
-def _machine() -> Any:
-    """The processor at hand. Each engine wants a description of its own."""
-    _initialised()
-    features = llvm.get_host_cpu_features().flatten()
-    return llvm.Target.from_default_triple().create_target_machine(
-        llvm.get_host_cpu_name(), features, opt=3, reloc="static", codemodel="jitdefault", jit=True
-    )
-
-
 def _object(text: str) -> bytes:
     """Optimise and emit a module in LLVM's language."""
-    machine = _machine()
+    machine = target_machine()
     module = llvm.parse_assembly(text)
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = True
@@ -137,12 +127,19 @@ class _Callee:
 class _Module:
     """The functions known so far."""
 
-    def __init__(self, outside: Signatures, flags: Sequence[str]) -> None:
+    def __init__(
+        self,
+        outside: Signatures,
+        inside: Inside,
+        constants: Mapping[str, int],
+        flags: Sequence[str],
+    ) -> None:
         self.flags = flags
+        self.constants = constants
         self.ir = ir.Module("program")
         self.ir.triple = llvm.get_default_triple()
-        self.ir.data_layout = str(_machine().target_data)
-        self.outside = outside
+        self.ir.data_layout = str(target_machine().target_data)
+        self.outside, self.inside = outside, inside
         self.functions: dict[str, _Callee] = {}
         self.last = ""
 
@@ -167,9 +164,9 @@ class _Module:
         """Name the last function, and add one that calls it with a table of its arguments."""
         last = self.functions[self.last]
         last.function.linkage = "external"
-        last.function.name = _LAST
+        last.function.name = LAST
         kind = ir.FunctionType(WORD, [WORD.as_pointer()])
-        at = ir.IRBuilder(ir.Function(self.ir, kind, _ENTER).append_basic_block())
+        at = ir.IRBuilder(ir.Function(self.ir, kind, ENTER).append_basic_block())
         arguments = []
         for i, argument in enumerate(last.arguments):
             word = at.load(at.gep(at.function.args[0], [WORD(i)]))
@@ -179,9 +176,25 @@ class _Module:
         returned = at.call(last.function, arguments)
         at.ret(returned if last.result == "int64" else WORD(0))
 
+    def export(self, names: Sequence[str]) -> None:
+        """Let functions be called from outside."""
+        for name in names:
+            function = self.functions[name].function
+            function.linkage = "external"
+            function.name = EXPORTED + name
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a function of this name."""
+        return name in self.functions or name in self.inside or name in self.outside
+
     def callee(self, name: str) -> _Callee:
-        """A function defined here before, or one outside, which is declared when first called."""
-        if name not in self.functions:
+        """A function defined here before, one that writes itself, or one outside, which is declared
+        when first called."""
+        if name not in self.functions and name in self.inside:
+            code, arguments = self.inside[name]
+            function = code.function(self.ir, [llvm_type(a) for a in arguments])
+            self.functions[name] = _Callee(function, [Value(None, a) for a in arguments], "")
+        elif name not in self.functions:
             symbol, arguments, result = self.outside[name]
             returned = llvm_type(result) if result else ir.VoidType()
             kind = ir.FunctionType(returned, [llvm_type(a) for a in arguments])
@@ -197,7 +210,7 @@ class _Module:
             (node,) = parsed(functions.SOURCES[name].format(name=own, T=dtype)).body
             last = self.last
             assert isinstance(node, ast.FunctionDef)
-            self.define(node, EXACT)
+            self.define(node, ARITHMETIC["exact"])
             self.last = last
             attributes = self.functions[own].function.attributes
             attributes.discard("noinline")
@@ -265,6 +278,8 @@ class _Function:
             case ast.Return(value):
                 assert value is not None
                 self.at.ret(self._converted(self._expression(value), self.result))
+            case ast.Expr(ast.Constant(str())):  # says what the function does
+                pass
             case ast.Expr(value):
                 self._expression(value)
             case ast.Pass():
@@ -364,10 +379,12 @@ class _Function:
                 return Value(self.at.bitcast(bits, llvm_type(dtype)), dtype)
         raise SyntaxError(f"not in the language: {ast.unparse(node)}")
 
-    def _variable(self, name: str) -> Value:
+    def _variable(self, name: str) -> Value | Number:
         if name in self.variables:
             place, dtype = self.variables[name]
             return Value(self.at.load(place), dtype)
+        if name in self.module.constants:
+            return Number(self.module.constants[name])
         value = self.names[name]
         assert isinstance(value, Value)
         return value
@@ -396,15 +413,32 @@ class _Function:
         return self._called(self.module.helper(source, dtype), operands)
 
     def _call(self, name: str, nodes: Sequence[ast.expr]) -> Value | Number:
-        if name in self.module.functions or name in self.module.outside:
+        if self.module.knows(name):
             callee = self.module.callee(name)
             return self._called(callee, [self._argument(node) for node in nodes])
-        if name == "address":
-            (node,) = nodes
-            assert isinstance(node, ast.Name)
-            return Value(self.at.ptrtoint(self._memory(node.id).ir, WORD), "int64")
-        if name == "stack":
-            return Value(self.at.stack(ast.literal_eval(nodes[0])), "int64")
+        match name, nodes:
+            case "address", [ast.Name(array)]:
+                return Value(self.at.ptrtoint(self._memory(array).ir, WORD), "int64")
+            case "stack", [count]:
+                nbytes = self._expression(count)
+                assert isinstance(nbytes, Number)
+                return Value(self.at.stack(int(nbytes.value)), "int64")
+            case "load_acquire", [ast.Name(array), index]:
+                memory = self._memory(array)
+                place = self._place(memory, index)
+                return Value(self.at.load_atomic(place, "acquire", 8), memory.dtype)
+            case "store_release", [ast.Name(array), index, content]:
+                memory = self._memory(array)
+                word = self._converted(self._expression(content), memory.dtype)
+                self.at.store_atomic(word, self._place(memory, index), "release", 8)
+                return Number(0)
+            case "pause", []:
+                self.at.pause()
+                return Number(0)
+            case "call", [function, *given]:
+                words = [self._converted(self._expression(word), "int64") for word in given]
+                self.at.call_at(self._converted(self._expression(function), "int64"), words)
+                return Number(0)
         values = [self._expression(node) for node in nodes]
         if name in functions.TYPES:
             return convert(self.at, values[0], name)

@@ -306,6 +306,7 @@ _WAYS: Mapping[str, Callable[..., Value]] = {
     "maximum": _extremum("maximum", ">"),
     "minimum": _extremum("minimum", "<"),
     "min": _extremum("minimum", "<"),
+    "max": _extremum("maximum", ">"),
     "fmod": _fmod,
     "quotient": _quotient,
     "isnan": _isnan,

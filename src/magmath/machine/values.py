@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from platform import machine
 from typing import Any
 
 from llvmlite import ir
@@ -11,10 +12,14 @@ from llvmlite import ir
 WORD = ir.IntType(64)
 _BYTE, _HALF, _BITS = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
-FAST = ("contract", "reassoc", "nsz", "arcp")
-"""Floating-point arithmetic of programs: it may be reordered, as sums over several workers are."""
-EXACT = ("contract",)
-"""That of functions which rely on the order."""
+ARITHMETIC = {
+    "fast": ("contract", "reassoc", "nsz", "arcp"),
+    "exact": ("contract",),
+    "rounded": (),
+}
+"""What may be done to floating-point operations: `fast` ones are reordered, as sums over several
+workers are; `exact` ones keep their order; `rounded` ones are each rounded for itself, so that
+every processor gives the same bits."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,18 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
             memory = self.alloca(_BYTE, WORD(nbytes))
         memory.align = 64
         return self.ptrtoint(memory, WORD)
+
+    def pause(self) -> None:
+        """A hint to the processor that this is a loop which waits; nothing where it has none."""
+        if machine() in ("x86_64", "AMD64", "i686"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse2.pause"
+            self.call(self.module.globals.get(name) or ir.Function(self.module, kind, name), [])
+
+    def call_at(self, address: Any, words: Sequence[Any]) -> None:
+        """Call a function without a result at an address."""
+        kind = ir.FunctionType(ir.VoidType(), [WORD] * len(words))
+        self.call(self.inttoptr(address, kind.as_pointer()), words)
 
     def loaded(self, x: Any, dtype: str) -> Any:
         """What is held in a register of a number as it lies in memory."""

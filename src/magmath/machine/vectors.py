@@ -13,7 +13,6 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core import cgutils
 
 WORD = ir.IntType(64)
 _INDEX = ir.IntType(32)
@@ -54,7 +53,7 @@ class Vectors(ABC):
     def function(self, module: ir.Module, arguments: Sequence[ir.Type]) -> Any:
         """The function in a module, written where the module does not have it yet."""
         kind = ir.FunctionType(ir.VoidType(), arguments)
-        function = cgutils.get_or_insert_function(module, kind, self.name)
+        function = module.globals.get(self.name) or ir.Function(module, kind, self.name)
         if function.is_declaration:
             function.linkage = "internal"
             function.attributes.add("noinline")
@@ -124,7 +123,8 @@ class Vectors(ABC):
     def _call(self, routine: str, result: ir.Type, arguments: list[Any], suffix: str = "") -> Any:
         name = f"llvm.{routine}.v{self.width}f{8 * self.itemsize}{suffix}"
         kind = ir.FunctionType(result, [x.type for x in arguments])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        module = self.builder.module
+        function = module.globals.get(name) or ir.Function(module, kind, name)
         return self.builder.call(function, arguments)
 
     # control --------------------------------------------------------------------------------

@@ -1,0 +1,108 @@
+"""Functions written in the compiler's language once and for all: compiled once for a machine, kept.
+
+The object code lies in the cache directory under a hash of all that it depends on. Who wants a
+function first compiles its source, in less than a second; others wait for that, and load it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import RLock
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from magmath.machine.build import file_of, text_of, write_whole
+
+if TYPE_CHECKING:
+    from magmath.machine.compiler import Signatures
+    from magmath.machine.loading import Loaded
+
+_LOADING = RLock()  # threads share what the first of them loads, and code may need other code
+
+
+class Code:
+    """A source whose functions can be called from Python, and by their address.
+
+    exports     the functions that can be called
+    constants   names of whole numbers in the source
+    outside     functions outside by name, as `machine/compiler.py` takes them
+    inside      a module whose `INSIDE` holds functions that are written in LLVM's language, and its
+                `CONSTANTS` numbers for those who call them
+    arithmetic  how floating-point operations may be changed (`machine/values.py`)
+    needs       called before the code is loaded: makes the symbols known that are called outside
+    """
+
+    def __init__(
+        self,
+        source: str,
+        exports: Sequence[str],
+        *,
+        constants: Mapping[str, int] = MappingProxyType({}),
+        outside: Signatures = MappingProxyType({}),
+        inside: str = "",
+        arithmetic: str = "exact",
+        needs: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
+        self._constants, self._outside, self._inside = constants, outside, inside
+        self._needs = needs
+
+    def function(
+        self, name: str, arguments: Sequence[str], result: str = "int64"
+    ) -> Callable[..., Any]:
+        """An exported function, given the types of its arguments and of its result; "" is none.
+
+        It is called without Python's lock.
+        """
+        return self._code().function(name, arguments, result)
+
+    def address(self, name: str) -> int:
+        """Where an exported function is."""
+        return self._code().place(name)
+
+    def is_ready(self) -> bool:
+        """True if it is on disk, so that nobody waits for the compiler."""
+        return self._path.exists()
+
+    def _code(self) -> Loaded:
+        with _LOADING:
+            return self._loaded
+
+    @cached_property
+    def _loaded(self) -> Loaded:
+        from magmath.machine.loading import Loaded
+
+        self._needs()
+        path = self._path
+        if not path.exists():
+            with open(path.with_suffix(".lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # one process compiles, others wait for it
+                if not path.exists():
+                    write_whole(path, self._compiled())
+        return Loaded(path.read_bytes())
+
+    def _compiled(self) -> bytes:
+        from magmath.machine.compiler import compile_source
+
+        inside, constants = {}, self._constants
+        if self._inside:
+            module = import_module(self._inside)
+            inside, constants = module.INSIDE, {**module.CONSTANTS, **constants}
+        return compile_source(
+            self._source, self._outside, exports=self._exports, constants=constants,
+            inside=inside, arithmetic=self._arithmetic,
+        )  # fmt: skip
+
+    @cached_property
+    def _path(self) -> Path:
+        spec = find_spec(self._inside) if self._inside else None
+        inside = text_of(Path(spec.origin)) if spec is not None and spec.origin else b""
+        return file_of(
+            ".o", self._source, self._exports, dict(self._constants), dict(self._outside),
+            self._inside, inside, self._arithmetic,
+        )  # fmt: skip
