@@ -21,7 +21,7 @@ from magmath.bench import machine
 from magmath.core.cache import cache_directory
 from magmath.core.cpu import cpu_name
 
-LIBRARIES = ("torch", "numpy", "scipy", "numba", "mpi4py", "mpich", "pyzmq", "msgspec")
+LIBRARIES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "pyzmq", "msgspec")
 # Asked in a process of its own: loading an MPI library here could bind this one to it.
 _ASK_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; \
 print(MPI.Get_library_version(), end='')"

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from magmath.comm.flags import ABORT, AGREED, ENTERED, LINE, SPIN, VALUES, Flags, lost
 from magmath.machine.kept import Code
 
@@ -74,34 +76,46 @@ def enter(flags: uint64[1], rank: int64, size: int64) -> int64:
     return await_all(flags, rank, size, entered, PATIENCE)
 '''
 
-_AGREEING = '''
-def go_on(flags: uint64[1], rank: int64, size: int64) -> int64:
+# As Python calls it: `own` has the address of the barrier memory, this rank, and how many there are.
+_OWN: Final = '''
+def meet(own: int64[1]) -> int64:
+    flags: uint64[1] = own[0]
+    return enter(flags, own[1], own[2])
+
+def go_on(own: int64[1]) -> int64:
     """Wait on in a barrier that has been entered."""
-    return await_all(flags, rank, size, flags[LINE * (1 + rank) + ENTERED], PATIENCE)
+    flags: uint64[1] = own[0]
+    entered = flags[LINE * (1 + own[1]) + ENTERED]
+    return await_all(flags, own[1], own[2], entered, PATIENCE)
 
-def show(flags: uint64[1], rank: int64, value: int64) -> int64:
-    """Show `value` to the others in the next barrier; the word of the line that holds it.
+def agree(own: int64[1], value: int64) -> int64:
+    """Show `value` to the others in the next barrier: the largest that any has shown, or a negative
+    number, -1 - status, where `meet` would not return DONE.
 
-    Two words take turns: whoever reaches the barrier after next has read this one.
+    Two words of a rank's line take turns: who is at the barrier after next has read this one.
     """
-    line = LINE * (1 + rank)
+    flags: uint64[1] = own[0]
+    line = LINE * (1 + own[1])
     word = VALUES + int64(flags[line + AGREED] & 1)
     flags[line + AGREED] = flags[line + AGREED] + 1
     flags[line + word] = value
-    return word
-
-def largest(flags: uint64[1], size: int64, word: int64) -> int64:
-    """The largest value that the ranks have shown in this word of their lines."""
+    status = meet(own)
+    return largest(own) if status == DONE else -1 - status
+'''
+_LARGEST: Final = '''
+def largest(own: int64[1]) -> int64:
+    """The largest value that the ranks have shown in the last barrier."""
+    flags: uint64[1] = own[0]
+    word = VALUES + int64((flags[LINE * (1 + own[1]) + AGREED] + 1) & 1)
     result = 0
-    for other in range(size):
+    for other in range(own[2]):
         result = max(result, int64(flags[LINE * (1 + other) + word]))
     return result
 '''
 
 CODE: Final = Code(
-    WAITING + _AGREEING, ("wait", "enter", "go_on", "show", "largest"), constants=CONSTANTS
+    WAITING + _LARGEST + _OWN, ("wait", "meet", "go_on", "agree", "largest"), constants=CONSTANTS
 )
-_WORDS = ("int64",) * 3
 
 
 class SpinBarrier:
@@ -114,27 +128,31 @@ class SpinBarrier:
         self.flags = flags
         self.rank = rank
         self.size = size
-        self._place = flags.ctypes.data
-        self._enter, self._go_on, self._show, self._largest = (
-            CODE.function(name, _WORDS) for name in ("enter", "go_on", "show", "largest")
+        self._own = np.array([flags.ctypes.data, rank, size])
+        self._place = self._own.ctypes.data
+        self._meet, self._go_on, self._largest = (
+            CODE.function(name, ("int64",)) for name in ("meet", "go_on", "largest")
         )
+        self._agree = CODE.function("agree", ("int64", "int64"))
 
     def wait(self) -> None:
         """Return once every rank has called it. Raises WorkerLost once a rank has aborted."""
-        status = self._enter(self._place, self.rank, self.size)
+        status = self._meet(self._place)
         if status != DONE:
             self.finish(status)
 
     def finish(self, status: int) -> None:
-        """Wait on in the barrier that `enter` has left with this status. Raises as `wait`."""
+        """Wait on in a barrier that compiled code has left with this status. Raises as `wait`."""
         while status == PENDING:
             # Back in Python for a moment, so that Ctrl-C and other signals are handled.
-            status = self._go_on(self._place, self.rank, self.size)
+            status = self._go_on(self._place)
         if status == ABORTED:
             raise lost()
 
     def agree(self, value: int) -> int:
         """The largest of the values (at least 0) that the ranks call it with."""
-        word = self._show(self._place, self.rank, value)
-        self.wait()
-        return int(self._largest(self._place, self.size, word))
+        found: int = self._agree(self._place, value)
+        if found < 0:
+            self.finish(-1 - found)
+            found = self._largest(self._place)
+        return found

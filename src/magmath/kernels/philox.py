@@ -9,7 +9,8 @@ and cosine are our own, of operations that IEEE 754 rounds exactly, so the bits 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from inspect import getsource
 from textwrap import indent
 from typing import Any, Final
@@ -246,14 +247,18 @@ def uniform32(seed: int, stream: int, index: int) -> float:
     return float(CODE.function("uniform32", ("int64",) * 3, "float32")(seed, stream, index))
 
 
+@cache
+def _filler(dtype: torch.dtype) -> Callable[..., Any]:
+    return CODE.function(f"fill_{str(dtype).removeprefix('torch.')}", ("int64",) * 10, "")
+
+
 def _fill_runs(
     out: torch.Tensor, rows: Any, starts: Any, stops: Any, seed: int, stream: int, kind: int,
     bits: int,
 ) -> None:  # fmt: skip
     """Fill a contiguous tensor with the elements rows[r] + starts[s] … rows[r] + stops[s] - 1."""
-    name = f"fill_{str(out.dtype).removeprefix('torch.')}"
     starts, stops = np.ascontiguousarray(starts), np.ascontiguousarray(stops)
-    CODE.function(name, ("int64",) * 10, "")(
+    _filler(out.dtype)(
         out.data_ptr(), rows.ctypes.data, len(rows), starts.ctypes.data, stops.ctypes.data,
         len(starts), seed, stream, kind, bits,
     )  # fmt: skip

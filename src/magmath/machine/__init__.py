@@ -1,1 +1,1 @@
-"""Code for the processor itself, written in LLVM's IR: vectors, raw memory, copies."""
+"""Code for the processor itself: a compiler, vectors in LLVM's language, what is kept on disk."""

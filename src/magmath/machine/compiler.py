@@ -20,10 +20,11 @@ where `float32[24, 1]` is memory whose element (i, j) lies at i·24 + j. There a
 `for … in range(…)`, `while`, `if`, `return`; expressions as NumPy computes them on scalars, except
 that `and`, `or` and `x if c else y` evaluate all their operands, and that integers divided by 0
 give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` that of n bytes that last as
-long as the function; numbers of half types are float32 once they are read. `load_acquire(a, i)` and `store_release(a, i, x)` order
-words of memory that other threads see, `pause()` tells the processor that a loop waits, and
-`call(f, x, …)` calls the function at an address with whole numbers. Names imported are functions
-outside, called by symbol. The last function is the one to call, unless others are exported.
+long as the function; numbers of half types are float32 once they are read. `load_acquire(a, i)` and
+`store_release(a, i, x)` order words of memory that other threads see, `pause()` tells the processor
+that a loop waits, and `call(f, x, …)` calls the function at an address with whole numbers. Names
+imported are functions outside, called by symbol. The last function is the one to call, unless
+others are exported.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from magmath.errors import WorkerError
 
 _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
 )  # fmt: skip
 _OUTPUT_SHOWN: Final = 4_000
 _TERMINATION_TIME: Final = 2.0
