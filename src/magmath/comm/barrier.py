@@ -76,7 +76,7 @@ def enter(flags: uint64[1], rank: int64, size: int64) -> int64:
     return await_all(flags, rank, size, entered, PATIENCE)
 '''
 
-# As Python calls it: `own` has the address of the barrier memory, this rank, and how many there are.
+# As Python calls it: `own` has the address of the barrier memory, this rank, and their number.
 _OWN: Final = '''
 def meet(own: int64[1]) -> int64:
     flags: uint64[1] = own[0]
