@@ -72,7 +72,8 @@ def reference(form: Any, a: Padded, b: Padded) -> Any:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @settings(max_examples=150)
 @given(
-    form=st.sampled_from(FORMS), m=SIZES, n=SIZES,
+    form=st.sampled_from(FORMS), m=st.one_of(SIZES, st.just(200)),  # enough to copy B
+    n=st.one_of(SIZES, st.just(256)),  # and rows of B a power of two apart
     k=st.one_of(SIZES, st.sampled_from([767, 768, 769, 1600])), padding=st.integers(0, 3),
     scales=st.sampled_from([(1, 0), (0.5, 1), (-0.1, 2)]), biased=st.booleans(),
     relu=st.booleans(), seed=st.integers(0, 2**32 - 1),

@@ -18,6 +18,7 @@ from magmath.machine.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
 VECTORS = 3  # the widest tile
 ROWS = 8 if REGISTERS == 32 else 4  # of the tallest: its sums, a row of B and an element of A fit
 _UNROLL = 4  # summands between two looks at the counter
+_AHEAD = 8  # rows of B that are on their way to the nearest cache
 
 
 class _Tile(Vectors):
@@ -34,8 +35,10 @@ class _Tile(Vectors):
         """C = alpha · A·B + beta · C, then the row `bias` added, then negative results to 0."""
         at = self.builder
         scale, mask = self.splat(alpha), self.first(last)
-        sums = [at.fmul(x, scale) for x in self._products(k, a, lda, b, ldb)]
         places = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]
+        for place in places:
+            self._fetch(place)
+        sums = [at.fmul(x, scale) for x in self._products(k, a, lda, b, ldb)]
 
         def kept() -> list[Any]:
             held = [x for place in places for x in self._row(place, mask)]
@@ -66,25 +69,33 @@ class _Tile(Vectors):
         *others, last = [self.plus(address, v * self.width) for v in range(self.vectors)]
         return [*map(self.load, others), self.load(last, mask)]
 
+    def _fetch(self, address: Any) -> None:
+        """Begin to bring a row of the tile's width near."""
+        for v in range(self.vectors):
+            self.prefetch(self.plus(address, v * self.width))
+
     def _products(self, k: Any, a: Any, lda: Any, b: Any, ldb: Any) -> list[Any]:
         """The sums over k, row by row."""
         at = self.builder
         starts = [a]
         if not self.down:
-            starts = [self.plus(a, at.mul(lda, self.word(i))) for i in range(self.rows)]
+            rows = [self.plus(a, at.mul(lda, self.word(i))) for i in range(self.rows)]
+            starts = [self.opaque(row) for row in rows]
+        ahead = self.opaque(at.mul(ldb, self.word(_AHEAD * self.itemsize)))
         state = [*starts, b, *[self.zero] * (self.rows * self.vectors)]
         unroll = self.word(_UNROLL)
         for count, steps in ((at.sdiv(k, unroll), _UNROLL), (at.srem(k, unroll), 1)):
             with self.loop(count, state) as held:
-                self._add(held, lda, ldb, steps)
+                self._add(held, lda, ldb, ahead, steps)
             state = held
         return state[len(starts) + 1 :]
 
-    def _add(self, state: list[Any], lda: Any, ldb: Any, steps: int) -> None:
+    def _add(self, state: list[Any], lda: Any, ldb: Any, ahead: Any, steps: int) -> None:
         """Add some products to the sums: state is the places in A, the place in B, the sums."""
         count = 1 if self.down else self.rows
         starts, b, sums = state[:count], state[count], state[count + 1 :]
         for step in range(steps):
+            self._fetch(self.builder.add(b, ahead))
             row = [self.load(self.plus(b, v * self.width)) for v in range(self.vectors)]
             for i in range(self.rows):
                 place = self.plus(starts[0], i) if self.down else self.plus(starts[i], step)
@@ -141,8 +152,9 @@ class _Transpose(Vectors):
     """The code that transposes a block in registers."""
 
     def write(
-        self, rows: Any, columns: Any, source: Any, lds: Any, beta: Any, target: Any, ldt: Any
-    ) -> None:
+        self, rows: Any, columns: Any, source: Any, lds: Any, beta: Any, target: Any, ldt: Any,
+        lanes: Any,
+    ) -> None:  # fmt: skip
         at = self.builder
         lines = self._lines(source, lds, rows, columns)
         block = [self.load(place, mask) for place, mask in lines]
@@ -150,7 +162,7 @@ class _Transpose(Vectors):
         for _ in range(self.width.bit_length() - 1):  # perfect shuffles of the rows
             pairs = zip(block[:half], block[half:], strict=True)
             block = [row for x, y in pairs for row in self._interleaved(x, y)]
-        lines = self._lines(target, ldt, columns, rows)
+        lines = self._lines(target, ldt, columns, lanes)
 
         def kept() -> list[Any]:
             held, keep = [self.load(place, mask) for place, mask in lines], self.splat(beta)
@@ -206,7 +218,7 @@ INSIDE: Final = {
         ),
         f"copy_rows_{number}": (_copies(number), (_I,) * 7),
         f"transpose_block_{number}": (
-            _Transpose(number, "transpose"), (_I, _I, _I, _I, number, _I, _I),
+            _Transpose(number, "transpose"), (_I, _I, _I, _I, number, _I, _I, _I),
         ),
     }.items()
 }  # fmt: skip
@@ -221,9 +233,10 @@ bias = 0 adds nothing, relu = 0 cuts nothing off.
 `copy_rows(vectors, k, source, lds, target, ldt, last)`: copies k rows of 1 to VECTORS vectors; of
 the last vector `last` lanes, the others become 0.
 
-`transpose_block(rows, columns, source, lds, beta, target, ldt)`: target = sourceᵀ + beta · target,
-for a block of `rows` by `columns` numbers of the source. Neither is larger than a vector is wide;
-nothing outside the block is read or written.
+`transpose_block(rows, columns, source, lds, beta, target, ldt, lanes)`: target = sourceᵀ + beta ·
+target, for a block of `rows` by `columns` numbers of the source. Neither is larger than a vector is
+wide; nothing outside the block is read, and of each row of the target `lanes` numbers are written,
+those beyond `rows` as if the source were 0 there.
 """
 
 CONSTANTS: Final = {"ROWS": ROWS, "VECTORS": VECTORS, "VECTOR_BYTES": VECTOR_BYTES}

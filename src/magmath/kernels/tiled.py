@@ -23,19 +23,25 @@ _CONSTANTS: Final = {
     # stays in a second-level cache of 512 KiB.
     "DEPTH": 768,
     "BLOCK_BYTES": 384 * 1024,
-    "COPIED": 4,  # row tiles from which on it pays to copy a panel of B together
+    # Row tiles from which on it pays to copy a panel of B together; fewer where its rows lie a
+    # multiple of so many bytes apart, and drive each other from the caches.
+    "COPIED": 24,
+    "COPIED_CLOSE": 4,
+    "CLOSE": 1024,
 }
 
 _PIECES: Final = '''
 def transpose_panel(rows: int64, k: int64, source: int64, lds: int64, panel: int64, pitch: int64):
-    """panel (k, pitch) = sourceᵀ, where source is (rows, k)."""
+    """panel (k, pitch) = sourceᵀ, where source is (rows, k), and 0 up to whole vectors: tiles read
+    these, and among what others have left are numbers so small that processors take long over them.
+    """
     width = VECTOR_BYTES // {itemsize}
     for i in range(0, rows, width):
         high = min(width, rows - i)
         for j in range(0, k, width):
             at = source + (i * lds + j) * {itemsize}
             to = panel + (j * pitch + i) * {itemsize}
-            transpose_block_{T}(high, min(width, k - j), at, lds, 0, to, pitch)
+            transpose_block_{T}(high, min(width, k - j), at, lds, 0, to, pitch, width)
 
 def block(
     transpose_a: int64, transpose_b: int64, m: int64, n: int64, k: int64, alpha: {T}, a: int64,
@@ -47,6 +53,8 @@ def block(
     tiles = quotient(m + ROWS - 1, ROWS)
     vectors = quotient(n + width - 1, width)
     panels = quotient(vectors + VECTORS - 1, VECTORS)
+    close = ldb * {itemsize} == quotient(ldb * {itemsize}, CLOSE) * CLOSE
+    copied = tiles >= (COPIED_CLOSE if close else COPIED)
     for p in range(panels):
         begin = quotient(p * vectors, panels)
         end = quotient((p + 1) * vectors, panels)
@@ -58,7 +66,7 @@ def block(
         place = panel
         if transpose_b != 0:
             transpose_panel(columns, k, b + first * ldb * {itemsize}, ldb, panel, pitch)
-        elif tiles >= COPIED or last < width:
+        elif copied or last < width:
             copy_rows_{T}(wide, k, b + first * {itemsize}, ldb, panel, pitch, last)
         else:
             place = b + first * {itemsize}
@@ -102,7 +110,8 @@ def turned(
             for v in range(0, columns, width):
                 lines = min(width, columns - v)
                 to = c + ((first + v) * ldc + j) * {itemsize}
-                transpose_block_{T}(rows, lines, corner + v * {itemsize}, pitch, beta, to, ldc)
+                place = corner + v * {itemsize}
+                transpose_block_{T}(rows, lines, place, pitch, beta, to, ldc, rows)
 '''
 
 _GEMM: Final = '''

@@ -89,6 +89,14 @@ class Vectors(ABC):
         """x · y + z, rounded once."""
         return self._call("fma", self.kind, [x, y, z])
 
+    def opaque(self, value: Any) -> Any:
+        """The same integer, of which LLVM does not know how it was made.
+
+        So it stays in a register; of addresses that are equal steps apart LLVM would keep one, and
+        add up the others each time, in the units that multiply.
+        """
+        return self.builder.asm(ir.FunctionType(WORD, [WORD]), "", "=r,0", [value], False)
+
     # memory ---------------------------------------------------------------------------------
 
     def number_at(self, address: Any) -> Any:
@@ -112,6 +120,15 @@ class Vectors(ABC):
         else:
             align = ir.Constant(_INDEX, self.itemsize)
             self._call("masked.store", ir.VoidType(), [value, place, align, mask], ".p0")
+
+    def prefetch(self, address: Any) -> None:
+        """Begin to bring the line of memory at an address into the nearest cache."""
+        byte, flag = ir.IntType(8).as_pointer(), _INDEX
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        name, module = "llvm.prefetch.p0", self.builder.module
+        function = module.globals.get(name) or ir.Function(module, kind, name)
+        place = self.builder.inttoptr(address, byte)
+        self.builder.call(function, [place, flag(0), flag(3), flag(1)])  # to read, to keep, data
 
     def first(self, count: Any) -> Any:
         """The mask of the first `count` lanes."""
