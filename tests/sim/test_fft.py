@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from magmath.array.array import Array
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.layout.rule import Rule
+from magmath.ops.chirp import smooth
 from magmath.passes.pipeline import run
 from magmath.passes.place import _Placing
 from operation_bodies import leaf, placements
@@ -250,3 +252,46 @@ def test_what_cannot_be_transformed_is_refused() -> None:
             mm.fft.irfft(mm.ones((1,)))
         with pytest.raises(ValueError, match="needs a length for each axis"):
             mm.fft.fftn(x, s=(3,), axes=(0, 1))
+
+
+# lengths without factors ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("least", "expected"), [(1, 1), (7, 8), (8197, 8640), (10007, 10125)])
+def test_lengths_with_factors(least: int, expected: int) -> None:
+    assert smooth(least) == expected
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("shared", 3), ("messages", 4)])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_split_axis_of_any_length_is_transformed_in_parts(
+    kind: str, workers: int, dtype: str
+) -> None:
+    """A prime length, and one with a factor that is too small to divide it by."""
+    with current(kind, workers):
+        engine = mm.array.session.engine()
+        engine.environment = replace(engine.environment, workspace=0)
+        for number, (n, shape, axis) in enumerate(
+            [(4099, (4099,), 0), (4106, (4106, 1), 0), (4099, (1, 4099), 1)]
+        ):
+            x = numbers(shape, dtype)
+            a = mm.asarray(x, layout=Layout.split(axis))
+            norm = ("backward", "ortho", "forward")[number]
+            for name in REAL if x.dtype.kind == "f" else COMPLEX:
+                size = {"n": 2 * n - 1 - number} if name in ("irfft", "hfft") else {}
+                result = getattr(mm.fft, name)(a, axis=axis, norm=norm, **size)
+                cost = result.explain()
+                lines = str(cost).splitlines()
+                transforms = [line for line in lines if "= fft_" in line]
+                assert all(f"{n}" not in line.split("=")[0] for line in transforms), lines
+                check_close(result, getattr(np.fft, name)(x, axis=axis, norm=norm, **size))
+
+
+def test_the_gradient_of_a_transform_of_prime_length() -> None:
+    with current("messages", 2):
+        engine = mm.array.session.engine()
+        engine.environment = replace(engine.environment, workspace=0)
+        x = mm.asarray(numbers((4099,), "float64"), layout=Layout.split(0))
+        total = mm.sum(mm.square(mm.abs(mm.fft.fft(mm.astype(x, mm.complex128)))))
+        slope = mm.grad(total, [x])[0]
+        np.testing.assert_allclose(np.asarray(slope), 2 * 4099 * np.asarray(x), atol=1e-8)

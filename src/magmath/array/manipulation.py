@@ -245,7 +245,7 @@ def _repeated_positions(repeats: Array) -> Node:
     evaluate(total, negative)
     if negative:
         raise ShapeError("repeat: counts must be at least 0, some of those given are negative")
-    one = manipulation.broadcast_to(constant(1, int64), repeats.shape)
+    one = e.astype(e.call("logical_not", is_negative), int64)  # divided as the counts are
     begun = apply(
         SCATTER_ADD, one, e.subtract(ends, counts), axes=(0,), at=0, extents=(int(total) + 1,)
     )

@@ -47,7 +47,8 @@ class CollectiveCall:
     `out` and `inputs` are local tensors, of no elements where this worker holds nothing, `layouts`
     and `layout` how the whole operands and the whole result are divided. `memory[r]` is the
     workspace of worker r, as bytes; None where this worker cannot see it. `ring` passes panels
-    through it, and leaves `scratch` to this worker.
+    through it, and leaves `scratch` to this worker. `seen(i, r)` is operand i of worker r, which
+    this one must be able to see, to be read when r has come as far, until the kernel ends.
     """
 
     out: torch.Tensor
@@ -59,6 +60,7 @@ class CollectiveCall:
     memory: Sequence[torch.Tensor | None]
     ring: PanelRing
     scratch: torch.Tensor
+    seen: Callable[[int, int], torch.Tensor]
 
 
 def in_cache(node: Node, workers: int) -> int:
@@ -78,6 +80,10 @@ class Collective:
     traffic    (node, number of workers) → the bytes that go between workers, and the messages
     touched    (node, number of workers) → the bytes of its own that a worker goes through, where
                the arithmetic has to wait for them
+    spread     what goes between workers is spread over them: all send and receive at once
+    reads      workers that share memory send nothing: they meet once, and each reads what the
+               others have
+    exact      gives the same bits for any number of workers: also in deterministic mode
     """
 
     layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
@@ -85,3 +91,6 @@ class Collective:
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]
     touched: Callable[[Node, int], int] = in_cache
+    spread: bool = False
+    reads: bool = False
+    exact: bool = False

@@ -46,17 +46,18 @@ def structure_of(node: Node) -> Structure:
 
 def is_collective(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
     """True where a node in these layouts is computed by all workers together: they divide what its
-    index structure keeps whole."""
+    index structure keeps whole, or several letters along one axis."""
     if node.operation.collective is None:
         return False
     structure = structure_of(node)
-    return any(
-        letter == "." and split is not None and layout.mesh.shape[split.axis] > 1
-        for letters, layout in zip(
-            (*structure.inputs, structure.output), (*inputs, output), strict=True
-        )
-        for letter, split in zip(letters, layout.splits, strict=True)
-    )
+    divided: dict[int, set[str]] = {}
+    for letters, layout in zip(
+        (*structure.inputs, structure.output), (*inputs, output), strict=True
+    ):
+        for letter, split in zip(letters, layout.splits, strict=True):
+            if split is not None and layout.mesh.shape[split.axis] > 1:
+                divided.setdefault(split.axis, set()).add(letter.lower())
+    return any("." in letters or len(letters) > 1 for letters in divided.values())
 
 
 def logical_letter(structure: Structure, node: Node) -> str | None:

@@ -17,6 +17,7 @@ from magmath.errors import ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.gathering import Picker, check_indices, others
+from magmath.ops.picking import Picking, bind_add, bind_read, pick_together, places_along
 from magmath.ops.places import neutral
 from magmath.ops.rules import LETTERS, as_signed, is_numpy_only
 
@@ -38,6 +39,11 @@ def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) 
             f"{name}: needs shapes that agree but for axis {axis}, was given {compared} and "
             f"indices {indices.shape}"
         )
+
+
+def _picking(array: Shape, indices: Shape, axis: int) -> Picking:
+    """The same as indices for all axes, those of the others being the places themselves."""
+    return Picking(array, (axis, *others(tuple(range(len(array))), (axis,))), indices, 0)
 
 
 def _take_along_infer(x: Node, indices: Node, *, axis: int) -> tuple[Shape, DType]:
@@ -94,6 +100,12 @@ TAKE_ALONG = Operation(
     reference=_take_along_reference,
     flops=_no_flops,
     selects=True,
+    collective=pick_together(
+        lambda shapes, shape, a: _picking(shapes[0], shape, a["axis"]),
+        ("array",),
+        "picked",
+        lambda call, p: bind_read(call, p, places_along(call, p)),
+    ),
 )
 
 
@@ -151,6 +163,13 @@ SCATTER_ALONG = Operation(
     native=None,
     reference=_scatter_along_reference,
     flops=_no_flops,
+    collective=pick_together(
+        lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),
+        ("picked",),
+        "array",
+        lambda call, p: bind_add(call, p, places_along(call, p)),
+        exact=False,
+    ),
 )
 
 OPERATIONS = {record.name: record for record in (TAKE_ALONG, SCATTER_ALONG)}

@@ -3,7 +3,8 @@
 Several index arrays, one for each of some axes, broadcast against each other; the dimensions of
 their common shape stand at position `at` of what is picked. An index counts from the end where it
 is negative. Where an indexed axis of `take` is split, each worker contributes the elements that it
-holds; where one of `put` or `scatter_add` is, it changes those.
+holds; where one of `put` or `scatter_add` is, it changes those. Where the indices are split too,
+the workers exchange what they name (`ops/picking.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.native_emit import NativeCall, Writer, emit_fault
-from magmath.ops.places import Locator, both, neutral, out_of_range
+from magmath.ops.picking import Picking, bind_add, bind_read, bind_replace, pick_together
+from magmath.ops.places import Locator, both, front, neutral, out_of_range
 from magmath.ops.rules import LETTERS, as_signed, is_numpy_only
 from magmath.ops.slicing import aligned, check_written, keep
 
@@ -59,13 +61,14 @@ def others(whole: Sequence[Any], axes: Axis) -> tuple[Any, ...]:
     return tuple(item for d, item in enumerate(whole) if d not in axes)
 
 
-def _common(indices: Sequence[Node]) -> Shape:
-    return broadcast("indexing", *(index.shape for index in indices))
+def _common(*indices: Shape) -> Shape:
+    """The common shape of indices of these shapes."""
+    return broadcast("indexing", *indices)
 
 
 def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:
     """The letters of the common shape of the indices, and of each of them."""
-    common = _common(indices)
+    common = _common(*[index.shape for index in indices])
     letters = LETTERS[ndim : ndim + len(common)]
     return letters, [aligned(letters, common, index.shape) for index in indices]
 
@@ -95,11 +98,6 @@ class Picker:
         return tuple(place.local for place in places), both(*(place.here for place in places))
 
 
-def _front(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
-    """A view with these dimensions first."""
-    return tensor.movedim(tuple(axes), tuple(range(len(axes))))
-
-
 def masked(values: torch.Tensor, here: torch.Tensor | None, dims: int, fill: float) -> torch.Tensor:
     """Values with `fill` where they are not here; the mask belongs to the first `dims`."""
     if here is None:
@@ -114,7 +112,8 @@ def masked(values: torch.Tensor, here: torch.Tensor | None, dims: int, fill: flo
 
 def _take_infer(x: Node, *indices: Node, axes: Axis, at: int) -> tuple[Shape, DType]:
     check_indices("take", *indices)
-    return _picked_shape(others(x.shape, axes), _common(indices), at), x.dtype
+    common = _common(*[index.shape for index in indices])
+    return _picked_shape(others(x.shape, axes), common, at), x.dtype
 
 
 def _take_axes(node: Node) -> str:
@@ -131,7 +130,7 @@ def _take_kernel(call: LocalCall) -> Callable[[], object]:
     if picker.whole and is_row_choice(axes, at, indices[0].ndim) and x.device.type == "cpu":
         return _select_call(x, indices[0], axes[0], out, picker)
     dims = out.ndim - x.ndim + len(axes)
-    source, target = _front(x, axes), _front(out, range(at, at + dims))
+    source, target = front(x, axes), front(out, range(at, at + dims))
     fill = neutral(out)
 
     def run() -> None:
@@ -214,6 +213,12 @@ TAKE = Operation(
     reference=_take_reference,
     flops=_no_flops,
     selects=True,
+    collective=pick_together(
+        lambda shapes, shape, a: Picking(shapes[0], a["axes"], _common(*shapes[1:]), a["at"]),
+        ("array",),
+        "picked",
+        lambda call, p: bind_read(call, p, call.inputs[1:]),
+    ),
 )
 
 
@@ -236,7 +241,8 @@ def _scatter_infer(
     x: Node, *indices: Node, axes: Axis, at: int, extents: Shape
 ) -> tuple[Shape, DType]:
     check_indices("scatter_add", *indices)
-    return _unpicked_shape(x.shape, len(_common(indices)), axes, at, extents), x.dtype
+    dims = len(_common(*[index.shape for index in indices]))
+    return _unpicked_shape(x.shape, dims, axes, at, extents), x.dtype
 
 
 def _scatter_axes(node: Node) -> str:
@@ -251,7 +257,7 @@ def _scatter_kernel(call: LocalCall) -> Callable[[], object]:
     axes, at = call.attributes["axes"], call.attributes["at"]
     picker = Picker(call, axes, call.shape, call.tile)
     dims = x.ndim - out.ndim + len(axes)
-    source, target = _front(x, range(at, at + dims)), _front(out, axes)
+    source, target = front(x, range(at, at + dims)), front(out, axes)
 
     def run() -> None:
         out.zero_()
@@ -310,6 +316,13 @@ SCATTER_ADD = Operation(  # workers that hold different indices hold addends of 
     native=None,
     reference=_scatter_reference,
     flops=_no_flops,
+    collective=pick_together(
+        lambda shapes, shape, a: Picking(shape, a["axes"], _common(*shapes[1:]), a["at"]),
+        ("picked",),
+        "array",
+        lambda call, p: bind_add(call, p, call.inputs[1:]),
+        exact=False,
+    ),
 )
 
 
@@ -325,7 +338,7 @@ def _put_infer(x: Node, values: Node, *indices: Node, axes: Axis, at: int) -> tu
 def _put_axes(node: Node) -> str:
     x, values, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
-    common = _common(indices)
+    common = _common(*[index.shape for index in indices])
     shape = _picked_shape(others(x.shape, axes), common, at)
     picked = aligned(_picked_letters(x.ndim, "." * len(common), axes, at), shape, values.shape)
     each = ["." * index.ndim for index in indices]
@@ -338,8 +351,8 @@ def _put_kernel(call: LocalCall) -> Callable[[], object]:
     picker = Picker(call, axes, call.shape, call.tile)
     common = np.broadcast_shapes(*(tuple(index.shape) for index in indices))
     shape = _picked_shape(others(tuple(out.shape), axes), common, at)
-    source = _front(as_signed(values).expand(shape), range(at, at + len(common)))
-    target = _front(out, axes)
+    source = front(as_signed(values).expand(shape), range(at, at + len(common)))
+    target = front(out, axes)
 
     def run() -> None:
         keep(out, x)
@@ -378,7 +391,7 @@ def _put_vjp(node: Node, g: Node) -> Gradients:
     """Values that others overwrite have no effect: each writes its number, and sees if it stays."""
     x, _, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
-    zero, common = constant(0, g.dtype), _common(indices)
+    zero, common = constant(0, g.dtype), _common(*[index.shape for index in indices])
     kept = apply(PUT, g, zero, *indices, axes=axes, at=at)
     number = reshape(iota((size_of(common),), 0), common)
     marks = full(tuple(x.shape[axis] for axis in axes), constant(-1, int64))
@@ -401,6 +414,12 @@ PUT = Operation(
     reference=_put_reference,
     flops=_no_flops,
     updates=True,
+    collective=pick_together(
+        lambda shapes, shape, a: Picking(shape, a["axes"], _common(*shapes[2:]), a["at"]),
+        ("array", "picked"),
+        "array",
+        lambda call, p: bind_replace(call, p, call.inputs[2:]),
+    ),
 )
 
 

@@ -11,7 +11,7 @@ from magmath.core.shapes import broadcast, size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.layout import Split
+from magmath.layout import Layout, Split
 from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_reshape
 from magmath.ops.pieces import letters_of
 from magmath.ops.rules import LETTERS, pointwise_axes
@@ -70,6 +70,18 @@ def _regrouped(old: Shape, new: Shape) -> Iterator[tuple[list[int], list[int]]]:
         yield before, after
 
 
+def _reshape_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+    """Rows of one length become the flat array, and that rows of another length: between the two
+    it moves from one division into the other."""
+    (x,) = node.inputs
+    apart = any(
+        max(rows) % min(rows)
+        for before, after in _regrouped(x.shape, node.shape)
+        for rows in [(_row(x.shape, before), _row(node.shape, after))]
+    )
+    return [reshape(reshape(x, (x.size,)), node.shape)] if apart else []
+
+
 def _reshape_kernel(call: LocalCall) -> Callable[[], object]:
     (x,), out = call.inputs, call.out
     if x.is_contiguous():
@@ -88,6 +100,7 @@ RESHAPE = Operation(
     native=emit_reshape,
     reference=lambda x, *, shape: np.reshape(x, shape),
     flops=_no_flops,
+    ways=_reshape_ways,
     follow=_reshape_follow,
 )
 

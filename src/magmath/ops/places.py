@@ -6,6 +6,7 @@ negative, must be in range, and name elements that this worker may or may not ho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from magmath.core.index import IndexSet
@@ -53,14 +54,31 @@ class Locator:
 
     def wrapped(self, indices: torch.Tensor) -> torch.Tensor:
         """Indices as positions from the front. Raises IndexError for one out of range."""
-        import torch
-
-        positions = indices.long()
-        positions = torch.where(positions < 0, positions + self.extent, positions)
-        outside = (positions < 0) | (positions >= self.extent)
-        if outside.any():
-            raise out_of_range(int(indices[outside].flatten()[0]), self.axis, self.extent)
+        positions, failure = normalised(indices, self.axis, self.extent)
+        if failure is not None:
+            raise failure
         return positions
+
+
+def normalised(
+    indices: torch.Tensor, axis: int, extent: int
+) -> tuple[torch.Tensor, IndexError | None]:
+    """Indices as positions from the front; 0 in the place of those that are out of range, and the
+    error for these."""
+    import torch
+
+    positions = indices.long()
+    positions = torch.where(positions < 0, positions + extent, positions)
+    outside = (positions < 0) | (positions >= extent)
+    if not outside.any():
+        return positions, None
+    wrong = int(indices.long()[outside].flatten()[0])
+    return positions.masked_fill(outside, 0), out_of_range(wrong, axis, extent)
+
+
+def front(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+    """A view with these dimensions first."""
+    return tensor.movedim(tuple(axes), tuple(range(len(axes))))
 
 
 def out_of_range(index: int, axis: int, extent: int) -> IndexError:

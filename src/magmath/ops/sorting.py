@@ -8,6 +8,7 @@ place in the whole, so that the sorted array of `searchsorted` may be split.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ import numpy as np
 
 from magmath.core.dtypes import DType, int64
 from magmath.core.panels import ring_bytes
+from magmath.core.requests import at_a_time, request_bytes
+from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import (
     Collective,
@@ -31,9 +34,9 @@ from magmath.graph.operation import Gradients, Kernel
 from magmath.kernels import ordered
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.along_axis import TAKE_ALONG
-from magmath.ops.panels import in_panels
 from magmath.ops.rules import (
     LETTERS,
+    as_signed,
     check_kind,
     is_numpy_only,
     letters_except,
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     import torch
 
 
+PLACE = 8
+"""Bytes of a position."""
 MANY = 1 << 16
 """Elements from which on a search in them is not at random."""
 
@@ -170,6 +175,7 @@ def _collective(name: str) -> Collective:
         kernel=_together(name),
         workspace=_workspace(name),
         traffic=_traffic(name),
+        exact=True,
     )
 
 
@@ -224,27 +230,25 @@ def _search_axes(node: Node) -> str:
 
 
 def _search_kernel(call: LocalCall) -> Callable[[], object]:
+    (x, values), out, side = call.inputs, call.out, call.attributes["side"]
+    return lambda: out.copy_(_search(x, values, side))
+
+
+def _search(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
+    """Where values belong in a sorted tensor of one dimension."""
     import torch
 
-    (x, values), out = call.inputs, call.out
-    side = call.attributes["side"]
     if is_numpy_only(x):
-        return lambda: out.copy_(
-            torch.from_numpy(_search_reference(x.numpy(), values.numpy(), side=side))
-        )
+        return torch.from_numpy(_search_reference(x.numpy(), values.numpy(), side=side))
     if x.dtype == torch.bool:
         x, values = x.view(torch.uint8), values.view(torch.uint8)
-
-    def run() -> None:
-        count = len(x)
-        if x.is_floating_point():  # torch would compare with the NaNs at the end
-            count -= int(x.isnan().sum())
-        found = _places(x[:count].contiguous(), values.contiguous(), side)
-        if count < len(x) and side == "right":
-            found.masked_fill_(values.isnan(), len(x))
-        out.copy_(found)
-
-    return run
+    count = len(x)
+    if x.is_floating_point() and count and x[-1].isnan():  # torch would compare with NaN
+        count = bisect(range(count), False, key=lambda i: bool(x[i].isnan()))
+    found = _places(x[:count].contiguous(), values.contiguous(), side)
+    if count < len(x) and side == "right":
+        found.masked_fill_(values.isnan(), len(x))
+    return found
 
 
 def _places(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
@@ -266,6 +270,79 @@ def _search_reference(x: Any, values: Any, *, side: Any) -> Any:
     return np.asarray(np.searchsorted(x, values, side))
 
 
+def _search_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    """Everyone has a part of the sorted array; the values are divided along their longest
+    dimension."""
+    x, _ = node.inputs
+    longest = max(node.shape, default=0)
+    if x.size < mesh.size or longest < 2 or not node.size:
+        return None
+    values = Layout.even(node.shape, mesh, node.shape.index(longest))
+    return (Layout.even(x.shape, mesh, 0), values), values
+
+
+def _search_rounds(shape: Shape, itemsize: int, workers: int) -> tuple[int, int]:
+    """The most values of a worker, and how many it sends at a time."""
+    longest = max(shape)
+    share = size_of(shape) // longest * -(-longest // workers)
+    return share, at_a_time(share, itemsize + PLACE, workers)
+
+
+def _search_workspace(node: Node, workers: int) -> Workspace:
+    itemsize = node.inputs[1].dtype.itemsize
+    _, size = _search_rounds(node.shape, itemsize, workers)
+    return Workspace(0, request_bytes(size, (itemsize, PLACE), PLACE, workers))
+
+
+def _search_traffic(node: Node, workers: int) -> tuple[int, int]:
+    """Which values there are, where they belong, and of each round how many."""
+    itemsize = node.inputs[1].dtype.itemsize
+    share, size = _search_rounds(node.shape, itemsize, workers)
+    pairs, rounds = workers * (workers - 1), -(-share // size)
+    nbytes = node.size * (itemsize + PLACE) * (workers - 1) // workers
+    return nbytes + (rounds * PLACE + itemsize) * pairs, (3 * rounds + 1) * pairs
+
+
+def _search_touched(node: Node, workers: int) -> int:
+    itemsize = node.inputs[1].dtype.itemsize
+    return 4 * _search_rounds(node.shape, itemsize, workers)[0] * (itemsize + PLACE)
+
+
+def _search_together(call: CollectiveCall) -> Callable[[], object]:
+    """Values are looked for in the part between whose ends they belong: the last element of each
+    part tells."""
+    import torch
+
+    from magmath.kernels.owners import Rounds, Rows, ask
+
+    (x, values), comm, side = call.inputs, call.comm, call.attributes["side"]
+    sees_all = comm.shares_memory and x.device.type == "cpu"
+    ranks = range(comm.size) if sees_all else (comm.rank,)
+    parts = {rank: call.seen(0, rank) for rank in ranks}
+    cuts = even_cuts(call.layouts[0].shape[0], comm.size)
+    given, target = Rows(as_signed(values), values.ndim), Rows(call.out, values.ndim)
+    share, size = _search_rounds(call.layout.shape, x.itemsize, comm.size)
+    rounds = Rounds(comm, call.scratch, share, size)
+    lasts = as_signed(x).new_empty(comm.size)
+
+    def requests(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        some = given.part(part)
+        return some, _search(lasts[:-1].view(x.dtype), some.view(x.dtype), side)
+
+    def answer(rank: int, some: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(_search(parts[rank], some.view(x.dtype), side)).add_(cuts[rank])
+
+    def run() -> None:
+        if sees_all:
+            comm.barrier()  # everybody's part is there
+            torch.cat([as_signed(part)[-1:] for part in parts.values()], out=lasts)
+        else:
+            comm.allgather(lasts, as_signed(x)[-1:].contiguous())
+        ask(rounds, given.count, requests, answer, target, sees_all=sees_all)
+
+    return run
+
+
 SEARCHSORTED = Operation(  # of parts of a sorted array, the places add up
     name="searchsorted",
     infer=_search_infer,
@@ -276,7 +353,16 @@ SEARCHSORTED = Operation(  # of parts of a sorted array, the places add up
     native=None,
     reference=_search_reference,
     flops=lambda node: 20.0 * node.size * (node.inputs[0].size + 1).bit_length(),
-    ways=in_panels,
+    collective=Collective(
+        layouts=_search_layouts,
+        kernel=_search_together,
+        workspace=_search_workspace,
+        traffic=_search_traffic,
+        touched=_search_touched,
+        spread=True,
+        reads=True,
+        exact=True,
+    ),
 )
 
 OPERATIONS = {record.name: record for record in (SORT, ARGSORT, SEARCHSORTED)}

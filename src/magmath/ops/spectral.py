@@ -23,8 +23,9 @@ from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
+from magmath.ops.chirp import SHORTEST, chirped
 from magmath.ops.creation import iota
-from magmath.ops.elementwise import call, multiply, where
+from magmath.ops.elementwise import astype, call, conj, multiply, where
 from magmath.ops.four_steps import (
     Transform,
     four_steps,
@@ -33,7 +34,9 @@ from magmath.ops.four_steps import (
     rows_of,
 )
 from magmath.ops.leaves import constant
+from magmath.ops.manipulation import CONCAT
 from magmath.ops.rules import letters_except
+from magmath.ops.slicing import SLICE, slice_along
 
 COMPLEX_OF = {float32: complex64, float64: complex128}
 REAL_OF = {complex64: float32, complex128: float64}
@@ -101,7 +104,8 @@ def _c2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
         if layout.splits[axes[0]] is None:
             return []
         inverse = node.attributes["inverse"]
-        return four_steps(node.inputs[0], axes[0], _along(node), inverse)
+        steps = four_steps(node.inputs[0], axes[0], _along(node), inverse)
+        return steps or _c2c_chirped(node, axes[0])
     split = tuple(d for d in axes if layout.splits[d] is not None) or axes[:1]
     whole = tuple(d for d in axes if d not in split)
     alone = [(d,) for d in split]
@@ -109,6 +113,18 @@ def _c2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     if len(split) > 1:
         ways.append([whole, *alone] if whole else alone)
     return [_in_turn(node, groups) for groups in ways]
+
+
+def _c2c_chirped(node: Node, axis: int) -> list[Node]:
+    """By transforms of another length."""
+
+    def plain(x: Node, inverse: bool) -> Node:
+        return apply(FFT, x, line=node.line, axes=(axis,), inverse=inverse, norm="backward")
+
+    x, inverse, norm = node.inputs[0], node.attributes["inverse"], node.attributes["norm"]
+    unscaled = norm == ("forward" if inverse else "backward")
+    power = 0.0 if unscaled else 0.5 if norm == "ortho" else 1.0
+    return chirped(x, axis, plain, inverse, float(x.shape[axis]) ** -power)
 
 
 def _in_turn(node: Node, groups: Sequence[tuple[int, ...]]) -> Node:
@@ -190,7 +206,17 @@ def _r2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     def first(matrix: Node, axis: int) -> Node:
         return apply(FFT_OF_REAL, matrix, line=node.line, **{**node.attributes, "axis": axis})
 
-    return four_steps_of_real(x, axis, first, _along(node), inverse)
+    steps = four_steps_of_real(x, axis, first, _along(node), inverse)
+    return steps or _of_real_as_complex(node)
+
+
+def _of_real_as_complex(node: Node) -> list[Node]:
+    """The first half of the complex transform, where that has a way."""
+    (x,), axis = node.inputs, node.attributes["axis"]
+    if x.shape[axis] < SHORTEST:
+        return []
+    every = _along(node)(astype(x, node.dtype), axis)
+    return [slice_along(every, axis, 0, node.shape[axis])]
 
 
 FFT_OF_REAL: Operation = Operation(
@@ -254,7 +280,21 @@ def _c2r_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
         attributes = {**node.attributes, "axis": axis, "n": rows_of(n)}
         return apply(FFT_TO_REAL, matrix, line=node.line, **attributes)
 
-    return four_steps_to_real(node.inputs[0], axis, n, _along(node), last, inverse)
+    steps = four_steps_to_real(node.inputs[0], axis, n, _along(node), last, inverse)
+    return steps or _to_real_as_complex(node)
+
+
+def _to_real_as_complex(node: Node) -> list[Node]:
+    """The complex transform of all coefficients, where that has a way. Those that stand for
+    themselves alone count by their real parts."""
+    (x,), axis, n = node.inputs, node.attributes["axis"], node.attributes["n"]
+    if n < SHORTEST:
+        return []
+    known = where(_edges(x, axis, n), astype(call("real", x), x.dtype), x)
+    bounds = [(0, extent, 1) for extent in x.shape]
+    bounds[axis] = ((n - 1) // 2, 0, -1)
+    others = conj(apply(SLICE, known, bounds=tuple(bounds)))
+    return [call("real", _along(node)(apply(CONCAT, known, others, axis=axis), axis))]
 
 
 FFT_TO_REAL: Operation = Operation(

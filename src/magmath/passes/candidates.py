@@ -50,12 +50,12 @@ def candidates(
                 candidate = _candidate(node, structure, mesh, choice)
                 if candidate is not None:
                     yield candidate
-    if environment.deterministic or environment.workers == 1:
+    if environment.workers == 1:
         return
-    if is_contraction(structure):
+    if is_contraction(structure) and not environment.deterministic:
         yield from _on_grids(node, structure, environment)
     collective = node.operation.collective
-    if collective is not None:
+    if collective is not None and (collective.exact or not environment.deterministic):
         mesh = Mesh((environment.workers,), None, environment.mesh.workers)
         layouts = collective.layouts(node, mesh)
         if layouts is not None:

@@ -44,11 +44,17 @@ def exchange_seconds(
 ) -> float:
     """The predicted seconds in which the workers exchange data while they compute a node."""
     nbytes, messages = traffic(node, inputs, output)
+    collective = node.operation.collective
+    if collective is None or not messages:
+        return 0.0
+    steps = messages / output.mesh.size if collective.spread else messages
+    if environment.shares_memory and collective.reads:
+        steps = 1.0
+    seconds = steps * (MEETING_SECONDS + environment.link.latency)
     if environment.shares_memory:  # read where it lies, by the arithmetic itself
-        nbytes = 0
-    return nbytes / environment.link.bandwidth + messages * (
-        MEETING_SECONDS + environment.link.latency
-    )
+        return seconds
+    busiest = nbytes / output.mesh.size if collective.spread else nbytes
+    return seconds + busiest / environment.link.bandwidth
 
 
 def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, int]:

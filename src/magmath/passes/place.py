@@ -198,21 +198,33 @@ class _Placing:
         return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
 
     def _stored(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
-        """The bytes of moved operands and of the result, as the heap counts them: what all share,
-        everyone has room for."""
-        moved = [
+        """The bytes of moved operands and of the result, as the heap counts them."""
+        result = candidate.output.max_local_size * node.dtype.itemsize
+        return self._brought(operands, candidate) + result
+
+    def _brought(self, operands: list[Node], candidate: Candidate) -> int:
+        """The bytes of moved operands as the heap counts them: what all share, everyone has room
+        for."""
+        return sum(
             layout.max_local_size * operand.dtype.itemsize
             for operand, layout in zip(operands, candidate.inputs, strict=True)
             if not self._is_there(operand, layout)
-        ]
-        return sum(moved) + candidate.output.max_local_size * node.dtype.itemsize
+        )
+
+    def _needs(self, node: Node, operands: list[Node], candidate: Candidate) -> int:
+        """The bytes by which ways to compute something are compared: a product gains from a copy
+        of an operand that all share, and a factorisation holds its result while it computes."""
+        if node.operation.lapack:
+            return self._stored(node, operands, candidate)
+        if is_contraction(structure_of(node)):
+            return self._workspace(node, operands, candidate)
+        return self._brought(operands, candidate)
 
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
         cost, best = self._ranked(node, operands)[0]
         self.cost += cost
-        needs = self._stored if node.operation.lapack else self._workspace
-        self.workspace = max(self.workspace, needs(node, operands, best))
+        self.workspace = max(self.workspace, self._needs(node, operands, best))
         moved = tuple(
             self.moved(operand, layout)
             for operand, layout in zip(operands, best.inputs, strict=True)
@@ -324,7 +336,8 @@ class _Placing:
             output = summed
         if node in self.wanted:
             return cost + _price(output, self.wanted[node], itemsize, self.environment)
-        if not output.is_replicated and all(x.is_replicated for x in candidate.inputs):
+        little = node.size * itemsize <= self.environment.workspace  # it may be wanted whole
+        if little and not output.is_replicated and all(x.is_replicated for x in candidate.inputs):
             whole = self.environment.whole(node.shape)
             cost += 0.5 * _price(output, whole, itemsize, self.environment)
         return cost

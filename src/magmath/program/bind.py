@@ -84,14 +84,15 @@ class Calls:
         """Raise the error of a call; but first go on with the others where workers may meet.
 
         A kernel meets nobody, so a worker on which one fails can go on, with whatever is in its
-        result, and stays in step; from a collective kernel data raise LinAlgError on all workers or
-        after the last exchange. The executor raises the error at the end of the program.
+        result, and stays in step; from a collective kernel data raise LinAlgError or IndexError,
+        on all workers or after the last exchange. The executor raises the error at the end of the
+        program.
         """
         instruction = self._instructions[position]
         blame(error, instruction)
         local = isinstance(instruction, Call) and instruction.workspace is None
         lost = isinstance(error, WorkerLost)
-        if self._alone or lost or not (local or isinstance(error, LinAlgError)):
+        if self._alone or lost or not (local or isinstance(error, LinAlgError | IndexError)):
             self._settle()
             raise error
         self._failures.append(error)
@@ -386,6 +387,7 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
             memory=memory,
             ring=PanelRing(comm, memory, needed.panel),
             scratch=own[ring_bytes(needed.panel) : needed.nbytes],
+            seen=lambda operand, rank: tensors.of(call.inputs[operand], rank),
         )
     )
     return ready if result is out else partial(_delivered, ready, out, result)

@@ -159,6 +159,8 @@ class _Lowering:
 
     def _instruction(self, position: int, instruction: Instruction) -> None:
         if isinstance(instruction, Call):
+            if instruction.workspace is not None:
+                raise Unwritable(f"{instruction.operation} of all workers together")
             if not self._works(instruction):
                 return
             operation = OPERATIONS[instruction.operation]

@@ -1,0 +1,359 @@
+"""Picking elements by all workers together, where the array and the indices are divided.
+
+Nobody needs the whole of either. Who has indices asks those who have the elements that they name,
+or sends them what belongs there (`kernels/owners.py`). The array is divided along one of the
+indexed axes, so that the index along that axis tells the owner; the indices, and what is picked,
+are divided along one of their dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from magmath.core.panels import rounded
+from magmath.core.requests import at_a_time, request_bytes
+from magmath.core.shapes import size_of
+from magmath.graph import Collective, CollectiveCall, Node, Shape, Workspace
+from magmath.layout import Layout, Mesh, even_cuts
+from magmath.ops.places import front, normalised
+from magmath.ops.rules import as_signed
+from magmath.ops.slicing import keep
+
+if TYPE_CHECKING:
+    import torch
+
+    from magmath.kernels.owners import Rounds, Rows
+
+NUMBER = 8
+"""Bytes of the number of a row."""
+Role = Literal["array", "picked", "index"]
+
+
+@dataclass(frozen=True)
+class Picking:
+    """Elements of an array of `shape`, by indices along `axes` that broadcast to `common`, whose
+    dimensions stand at position `at` of what is picked."""
+
+    shape: Shape
+    axes: tuple[int, ...]
+    common: Shape
+    at: int
+
+    @cached_property
+    def axis(self) -> int:
+        """The indexed axis along which the array is divided: the longest."""
+        return max(self.axes, key=self.shape.__getitem__)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The indexed axes, the divided one first."""
+        return (self.axis, *[axis for axis in self.axes if axis != self.axis])
+
+    @cached_property
+    def dim(self) -> int:
+        """The dimension along which the indices are divided: the longest."""
+        return max(range(len(self.common)), key=self.common.__getitem__)
+
+    @cached_property
+    def rest(self) -> Shape:
+        """The dimensions that are not indexed: what one index picks."""
+        return tuple(n for d, n in enumerate(self.shape) if d not in self.axes)
+
+    @property
+    def picked(self) -> Shape:
+        """The shape of what is picked."""
+        return (*self.rest[: self.at], *self.common, *self.rest[self.at :])
+
+    @property
+    def stride(self) -> int:
+        """The rows that one position along the divided axis stands for."""
+        return size_of(self.shape[axis] for axis in self.order[1:])
+
+    def is_divided(self) -> bool:
+        """True where both the array and the indices can be."""
+        several = bool(self.common) and self.common[self.dim] > 1 and self.shape[self.axis] > 1
+        return several and size_of(self.shape) > 0 and size_of(self.common) > 0
+
+    def layout(self, role: Role, shape: Shape, mesh: Mesh) -> Layout:
+        """How the array is divided, or what is picked, or indices; the last two may have a shape
+        that broadcasts."""
+        whole, dim = {
+            "array": (self.shape, self.axis),
+            "picked": (self.picked, self.at + self.dim),
+            "index": (self.common, self.dim),
+        }[role]
+        own = dim - (len(whole) - len(shape))
+        if own < 0 or shape[own] != whole[dim]:
+            return Layout.whole(shape, mesh)
+        return Layout.even(shape, mesh, own)
+
+    def held(self, rank: int, workers: int) -> tuple[int, Shape]:
+        """The first index along `dim` that a worker has, and the shape of its indices."""
+        first, last = even_cuts(self.common[self.dim], workers)[rank : rank + 2]
+        shape = (*self.common[: self.dim], last - first, *self.common[self.dim + 1 :])
+        return first, shape
+
+    def share(self, workers: int) -> int:
+        """The most indices that a worker has."""
+        return size_of(self.held(0, workers)[1])
+
+
+PickingOf = Callable[[Sequence[Shape], Shape, Mapping[str, Any]], Picking]
+"""(shapes of the operands, shape of the result, attributes) → how elements are picked."""
+Bind = Callable[[CollectiveCall, Picking], Callable[[], object]]
+
+
+def pick_together(
+    picking_of: PickingOf, roles: Sequence[Role], result: Role, bind: Bind, *, exact: bool = True
+) -> Collective:
+    """The collective form of a record that picks elements.
+
+    `roles` are those of its first operands, the others are indices. Where elements are read, an
+    owner gets the number of a row for each; where they are replaced, the number of the assignment
+    too, and it keeps the numbers of those that it has made.
+    """
+    reads, replaces = result == "picked", "picked" in roles and "array" in roles
+    sent = 2 * NUMBER if replaces else NUMBER
+
+    def of(node: Node) -> Picking:
+        return picking_of([x.shape for x in node.inputs], node.shape, node.attributes)
+
+    def layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+        p = of(node)
+        if not p.is_divided():
+            return None
+        others: list[Role] = ["index"] * (len(node.inputs) - len(roles))
+        inputs = [
+            p.layout(role, x.shape, mesh)
+            for role, x in zip([*roles, *others], node.inputs, strict=True)
+        ]
+        return tuple(inputs), p.layout(result, node.shape, mesh)
+
+    def row_bytes(node: Node) -> int:
+        return size_of(of(node).rest) * node.dtype.itemsize
+
+    def workspace(node: Node, workers: int) -> Workspace:
+        p, row = of(node), row_bytes(node)
+        size = at_a_time(p.share(workers), sent + row, workers)
+        nbytes = request_bytes(size, (sent, row), row if reads else 0, workers)
+        return Workspace(0, nbytes + (_noted_bytes(p, workers) if replaces else 0))
+
+    def traffic(node: Node, workers: int) -> tuple[int, int]:
+        """Of what is evenly spread; three messages for each round: how many, which, and what."""
+        p, row, peers = of(node), row_bytes(node), workers - 1
+        share = p.share(workers)
+        rounds = -(-share // at_a_time(share, sent + row, workers))
+        nbytes = size_of(p.common) * (sent + row) * peers // workers
+        return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
+
+    def touched(node: Node, workers: int) -> int:
+        """What is picked is written twice and read three times on its way."""
+        return 4 * of(node).share(workers) * (sent + row_bytes(node))
+
+    def kernel(call: CollectiveCall) -> Callable[[], object]:
+        shapes = [layout.shape for layout in call.layouts]
+        return bind(call, picking_of(shapes, call.layout.shape, call.attributes))
+
+    return Collective(
+        layouts=layouts,
+        kernel=kernel,
+        workspace=workspace,
+        traffic=traffic,
+        touched=touched,
+        spread=True,
+        reads=reads,
+        exact=exact,
+    )
+
+
+def _noted_bytes(p: Picking, workers: int) -> int:
+    """The bytes of the number of the last assignment to each row that a worker owns."""
+    return rounded(-(-p.shape[p.axis] // workers) * p.stride * NUMBER)
+
+
+# the kernels on one worker's part -----------------------------------------------------------------
+
+
+class _Named:
+    """The rows that this worker's indices name: their numbers in the array, and who owns them.
+
+    `indices` are local tensors, one for each of the picking's axes.
+    """
+
+    def __init__(self, call: CollectiveCall, p: Picking, indices: Sequence[torch.Tensor]) -> None:
+        import torch
+
+        from magmath.kernels.owners import Rows
+
+        comm = call.comm
+        self.first, self.shape = p.held(comm.rank, comm.size)
+        self.count = size_of(self.shape)
+        self.failure: IndexError | None = None
+        by_axis = dict(zip(p.axes, indices, strict=True))
+        self._types = [by_axis[axis].dtype for axis in p.order]
+        self._indices = [
+            Rows(as_signed(by_axis[axis]).expand(self.shape), len(self.shape)) for axis in p.order
+        ]
+        self._axes = [(axis, p.shape[axis]) for axis in p.order]
+        self.starts = [cut * p.stride for cut in even_cuts(p.shape[p.axis], comm.size)]
+        self._bounds = torch.tensor(self.starts[1:-1], device=call.out.device)
+
+    def rows(self, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows and their owners; for an index out of range any row, and a failure that is noted."""
+        import torch
+
+        rows: torch.Tensor | None = None
+        for index, dtype, (axis, extent) in zip(
+            self._indices, self._types, self._axes, strict=True
+        ):
+            positions, failure = normalised(index.part(part).view(dtype), axis, extent)
+            self.failure = self.failure or failure
+            rows = positions if rows is None else rows * extent + positions
+        assert rows is not None
+        return rows, torch.bucketize(rows, self._bounds, right=True)
+
+    def check(self) -> None:
+        """Raise what went wrong since the last call."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+
+def _rounds(call: CollectiveCall, p: Picking, scratch: torch.Tensor, nbytes: int) -> Rounds:
+    """Rounds of requests that take so many bytes each, with what is picked."""
+    from magmath.kernels.owners import Rounds
+
+    workers, row = call.comm.size, size_of(p.rest) * call.out.itemsize
+    share = p.share(workers)
+    return Rounds(call.comm, scratch, share, at_a_time(share, nbytes + row, workers))
+
+
+def _picked(tensor: torch.Tensor, p: Picking, shape: Shape) -> Rows:
+    """What is picked by indices of this shape, or broadcasts to it, as rows."""
+    from magmath.kernels.owners import Rows
+
+    whole = as_signed(tensor).expand((*p.rest[: p.at], *shape, *p.rest[p.at :]))
+    return Rows(front(whole, range(p.at, p.at + len(shape))), len(shape))
+
+
+def _array(tensor: torch.Tensor, p: Picking) -> Rows:
+    from magmath.kernels.owners import Rows
+
+    return Rows(front(as_signed(tensor), p.order), len(p.order))
+
+
+def places_along(call: CollectiveCall, p: Picking) -> list[torch.Tensor]:
+    """The second operand as indices of the first of the picking's axes, and for each of the others
+    the places along it."""
+    import torch
+
+    first, shape = p.held(call.comm.rank, call.comm.size)
+    found = [call.inputs[1]]
+    for d in p.axes[1:]:
+        start = first if d == p.dim else 0
+        places = torch.arange(start, start + shape[d], device=call.out.device)
+        found.append(places.view(-1, *(1,) * (len(shape) - d - 1)))
+    return found
+
+
+def bind_read(
+    call: CollectiveCall, p: Picking, indices: Sequence[torch.Tensor]
+) -> Callable[[], object]:
+    """Elements of the first operand."""
+    from magmath.kernels.owners import ask
+
+    comm, named = call.comm, _Named(call, p, indices)
+    sees_all = comm.shares_memory and call.out.device.type == "cpu"
+    ranks = range(comm.size) if sees_all else (comm.rank,)
+    sources = {rank: _array(call.seen(0, rank), p) for rank in ranks}
+    target, rounds = _picked(call.out, p, named.shape), _rounds(call, p, call.scratch, NUMBER)
+
+    def answer(rank: int, rows: torch.Tensor, out: torch.Tensor) -> None:
+        sources[rank].read(rows - named.starts[rank], out)
+
+    def run() -> None:
+        if sees_all:
+            comm.barrier()  # everybody's part is there
+        ask(rounds, named.count, named.rows, answer, target, sees_all=sees_all)
+        named.check()
+
+    return run
+
+
+def bind_add(
+    call: CollectiveCall, p: Picking, indices: Sequence[torch.Tensor]
+) -> Callable[[], object]:
+    """The elements of the first operand added up where they belong, those of the first worker
+    first."""
+    from magmath.kernels.owners import tell
+
+    named, out = _Named(call, p, indices), as_signed(call.out)
+    values, target = _picked(call.inputs[0], p, named.shape), _array(out, p)
+    rounds, start = _rounds(call, p, call.scratch, NUMBER), named.starts[call.comm.rank]
+
+    def messages(part: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        rows, owner = named.rows(part)
+        return owner, [rows, values.part(part)]
+
+    def run() -> None:
+        out.zero_()
+        total = target.tensor
+        if not target.is_one:
+            total = out.new_zeros((target.count, *target.row))
+
+        def receive(rows: torch.Tensor, some: torch.Tensor) -> None:
+            total.index_add_(0, rows - start, some)
+
+        tell(rounds, named.count, messages, receive)
+        if total is not target.tensor:
+            target.tensor.copy_(total.view(target.tensor.shape))
+        named.check()
+
+    return run
+
+
+def bind_replace(
+    call: CollectiveCall, p: Picking, indices: Sequence[torch.Tensor]
+) -> Callable[[], object]:
+    """The first operand with elements replaced by those of the second: of several for one place
+    the last, whoever sends it."""
+    import torch
+
+    from magmath.kernels.owners import tell
+
+    named, out, workers = _Named(call, p, indices), as_signed(call.out), call.comm.size
+    x, values = as_signed(call.inputs[0]), _picked(call.inputs[1], p, named.shape)
+    target, start = _array(out, p), named.starts[call.comm.rank]
+    noted = _noted_bytes(p, workers)
+    last = call.scratch[:noted].view(torch.int64)[: target.count]
+    rounds = _rounds(call, p, call.scratch[noted:], 2 * NUMBER)
+
+    def messages(part: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        rows, owner = named.rows(part)
+        return owner, [torch.stack([rows, _numbers(part)], 1), values.part(part)]
+
+    def _numbers(part: slice) -> torch.Tensor:
+        """The positions of assignments among all of them."""
+        places = torch.arange(part.start, part.stop, device=out.device)
+        found = torch.zeros_like(places)
+        for d, position in enumerate(torch.unravel_index(places, named.shape)):
+            found = found * p.common[d] + position + (named.first if d == p.dim else 0)
+        return found
+
+    def receive(numbered: torch.Tensor, some: torch.Tensor) -> None:
+        rows, number = numbered.unbind(1)
+        places = rows - start
+        last.scatter_reduce_(0, places, number, "amax")
+        counts = last[places] == number
+        target.write(places[counts], some[counts])
+
+    def run() -> None:
+        keep(out, x)
+        last.fill_(-1)
+        tell(rounds, named.count, messages, receive)
+        named.check()
+
+    return run
