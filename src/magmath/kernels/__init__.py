@@ -1,4 +1,4 @@
 """Local kernels: matrix products, random numbers, and the tuner that chooses between candidates.
 
-The modules load on first use: `blas` and `philox` bring a compiler along, `threads` does not.
+The modules load on first use.
 """

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from magmath.kernels.fortran import address_of
 from magmath.machine.kept import Code
 
 _LETTERS: Final = {"float32": "s", "float64": "d"}
@@ -169,6 +168,8 @@ def code(number: str) -> Code:
 def _register(letter: str) -> None:
     """Give LLVM the addresses of the Fortran routines."""
     import llvmlite.binding as llvm
+
+    from magmath.kernels.fortran import address_of
 
     for routine in _ROUTINES:
         llvm.add_symbol(f"magmath_{letter}{routine}", address_of(f"{letter}{routine}"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from magmath.kernels import library
@@ -25,12 +25,13 @@ NICENESS = 10  # of the compiler: what computes goes first
 COMPILE = """\
 import fcntl, os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-path, niceness = sys.argv[1:]
+path, niceness, *lacking = sys.argv[1:]
 os.nice(int(niceness))
 with open(os.path.join(os.path.dirname(path), "compiling.lock"), "w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)  # one compiler at a time, whoever asks
-    from magmath.kernels.build import compile_file
-    compile_file(path)
+    if not os.path.exists(os.path.splitext(path)[0] + ".o"):  # others may have asked for the same
+        from magmath.kernels.build import compile_file
+        compile_file(path, lacking)
 """
 
 Function = Callable[[int], int]
@@ -45,9 +46,10 @@ class Build:
         self._loaded: Loaded | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if not _code(self._path).exists():
+            lacking = [name for name in imported(source) if not library.is_ready(name)]
             with open(self._path.with_suffix(".err"), "wb") as errors:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", COMPILE, str(self._path), str(NICENESS)],
+                    [sys.executable, "-c", COMPILE, str(self._path), str(NICENESS), *lacking],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
@@ -84,14 +86,12 @@ class Build:
         self._process = None
 
 
-def compile_file(path: str) -> None:
-    """Compile a source to object code beside it, and what it calls where that is not on disk."""
+def compile_file(path: str, lacking: Sequence[str]) -> None:
+    """Compile a source to object code beside it, and before that what it calls and is `lacking`."""
     source = Path(path).read_text()
-    called = imported(source)
-    for name in called:
-        if not library.is_ready(name):
-            library.use(name)
-    write_whole(_code(Path(path)), compile_source(source, library.signatures(called)))
+    for name in lacking:
+        library.use(name)
+    write_whole(_code(Path(path)), compile_source(source, library.signatures(imported(source))))
 
 
 def _written(source: str) -> Path:

@@ -9,24 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from magmath.comm import barrier
-from magmath.kernels import blas, philox, tiled
-from magmath.machine.kept import Code
 
 if TYPE_CHECKING:
     from magmath.machine.compiler import Signatures
+    from magmath.machine.kept import Code
 
 
 @dataclass(frozen=True)
 class Export:
-    """A function of the library: whose code it is part of, under which name, and its types."""
+    """A function of the library: the module of whose code it is part, its name there, its types.
 
-    code: Code
+    The code is the module's `CODE`, or `code(number)` where there is one for each type of number.
+    """
+
+    module: str
     function: str
     arguments: tuple[str, ...]
     result: str = ""
+    number: str = ""
+
+    @property
+    def code(self) -> Code:
+        """The code, whose module loads when it is first asked for: who compiles needs none."""
+        module = import_module(self.module)
+        code: Code = module.code(self.number) if self.number else module.CODE
+        return code
 
 
 def _of_both(name: str, make: Callable[[str], Export]) -> dict[str, Export]:
@@ -38,15 +47,19 @@ def _words(count: int) -> tuple[str, ...]:
 
 
 EXPORTS: dict[str, Export] = {
-    "wait": Export(barrier.CODE, "wait", _words(3), "int64"),
-    "uniform32": Export(philox.CODE, "uniform32", _words(3), "float32"),
+    "wait": Export("magmath.comm.barrier", "wait", _words(3), "int64"),
+    "uniform32": Export("magmath.kernels.philox", "uniform32", _words(3), "float32"),
     **_of_both(
         "tiled_gemm",
-        lambda t: Export(tiled.code(t), "gemm", (*_words(5), t, *_words(4), t, *_words(4))),
+        lambda t: Export(
+            "magmath.kernels.tiled", "gemm", (*_words(5), t, *_words(4), t, *_words(4)), number=t
+        ),
     ),
     **_of_both(
         "gemm",
-        lambda t: Export(blas.code(t), "gemm", (*_words(5), t, *_words(4), t, *_words(2))),
+        lambda t: Export(
+            "magmath.kernels.blas", "gemm", (*_words(5), t, *_words(4), t, *_words(2)), number=t
+        ),
     ),
 }
 """What there is, by name; addresses, sizes and truth values are int64."""
