@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -32,6 +33,18 @@ LONG = dict.fromkeys(("bool", "bfloat16", "float32", "complex128"), 300001)
 """For some dtypes a length of several pieces, too."""
 
 
+def once(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Ranks that are threads share what the first of them computes; it is not to be written to."""
+    lock, known = Lock(), lru_cache(maxsize=64)(function)
+
+    def shared(*arguments: object) -> Tensor:
+        with lock:
+            return known(*arguments)
+
+    return shared
+
+
+@once
 def contribution(dtype: torch.dtype, length: int, rank: int, seed: int) -> Tensor:
     """What `rank` puts in: small whole numbers, whose reductions are exact in every dtype."""
     rng = np.random.default_rng([seed, rank])
@@ -50,6 +63,12 @@ def reduced(parts: list[Tensor], op: str) -> Tensor:
     with np.errstate(all="ignore"):
         result = getattr(np, op)(stack, axis=0)
     return torch.from_numpy(np.asarray(result)).to(dtype)
+
+
+@once
+def whole(dtype: torch.dtype, length: int, size: int, seed: int, op: str) -> Tensor:
+    """The reduction of what all ranks put in."""
+    return reduced([contribution(dtype, length, rank, seed) for rank in range(size)], op)
 
 
 def reductions(dtype: torch.dtype) -> tuple[str, ...]:
@@ -80,11 +99,11 @@ def same(actual: Tensor, expected: Tensor) -> None:
 
 def allreduce(comm: Communicator) -> None:
     for dtype, length, seed in cases():
-        parts = [contribution(dtype, length, rank, seed) for rank in range(comm.size)]
+        own = contribution(dtype, length, comm.rank, seed)
         for op in reductions(dtype):
-            tensor = parts[comm.rank].clone()
+            tensor = own.clone()
             comm.allreduce(tensor, op)
-            same(tensor, reduced(parts, op))
+            same(tensor, whole(dtype, length, comm.size, seed, op))
 
 
 def allreduce_shapes(comm: Communicator) -> None:
@@ -126,12 +145,11 @@ def allgather(comm: Communicator) -> None:
 def reduce_scatter(comm: Communicator) -> None:
     for dtype, length, seed in blocks(comm.size):
         total = comm.size * length
-        parts = [contribution(dtype, total, rank, seed) for rank in range(comm.size)]
         own = slice(comm.rank * length, (comm.rank + 1) * length)
         for op in reductions(dtype):
             out = torch.empty(length, dtype=dtype)
-            comm.reduce_scatter(out, parts[comm.rank], op)
-            same(out, reduced([part[own] for part in parts], op))
+            comm.reduce_scatter(out, contribution(dtype, total, comm.rank, seed), op)
+            same(out, whole(dtype, total, comm.size, seed, op)[own])
 
 
 def all_to_all(comm: Communicator) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,11 +28,17 @@ settings.register_profile(
 settings.load_profile("magmath")
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Processes that tests start keep the byte code of what they load: it takes each half a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests of native code compile it themselves; the others must not keep a compiler busy.
 os.environ["MAGMATH_COMPILE_AFTER"] = "inf"
 
 # torch gives most of its warnings once a process, so which test fails would depend on their order.
 torch.set_warn_always(True)
+
+# OpenBLAS's threads wait for their next work by spinning, at the cost of other tests' processes. It
+# reads this when it is loaded, so it takes effect in the processes that xdist and tests start.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 build.NICENESS = 0  # who waits for a compiler beside other tests would wait for long
 
@@ -45,12 +53,23 @@ def _settled() -> None:
 
 
 WITH_PROCESSES = ("mpi", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")
+TOGETHER = 16  # tests: handed out one by one they would keep the one who hands out busy
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where tests run side by side, those that start worker processes, and look for what these
-    leave behind, stay together, one after another; the others share nothing and spread."""
+    leave behind, stay together, one after another; they take longest, and so begin first. The
+    others share nothing and spread, some of one file at a time."""
     here = Path(__file__).parent
+    counts: Counter[Path] = Counter()
+
+    @cache
+    def starts_processes(path: Path) -> bool:
+        return any(path.is_relative_to(here / name) for name in WITH_PROCESSES)
+
     for item in items:
-        if any(item.path.is_relative_to(here / name) for name in WITH_PROCESSES):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+        group = "processes"
+        if not starts_processes(item.path):
+            group = f"{item.path.stem}-{counts[item.path] // TOGETHER}"
+            counts[item.path] += 1
+        item.add_marker(pytest.mark.xdist_group(group))

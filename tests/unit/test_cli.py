@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -14,10 +15,12 @@ import pytest
 from rich.console import Console
 
 import magmath
+from magmath.cli.main import main
 from magmath.cli.progress import ProgressReporter
 from magmath.kernels.tuner import machine
 from magmath.train import EpochRecord
 
+Here = Callable[..., subprocess.CompletedProcess[str]]
 COMMAND = [sys.executable, "-m", "magmath.cli"]
 
 
@@ -29,6 +32,26 @@ def magmath_command(*arguments: str, **environment: str) -> subprocess.Completed
         timeout=100,
         env={**os.environ, "COLUMNS": "100", **environment},
     )
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Here]:
+    """Runs the command in this process, which has loaded what it needs: takes what
+    `magmath_command` takes, and returns the same."""
+    monkeypatch.setenv("COLUMNS", "100")
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        capsys.readouterr()
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, out, err)
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+    magmath.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -70,14 +93,21 @@ def test_version() -> None:
         (("train", "mlp", "--layers", "3", "--width", "10", "20"), "each of the 3 hidden layers"),
     ],
 )
-def test_errors_are_one_message(arguments: tuple[str, ...], message: str) -> None:
-    environment = {"MAGMATH_DATA": ""}
-    done = magmath_command(*arguments, **environment)
+def test_errors_are_one_message(arguments: tuple[str, ...], message: str, here: Here) -> None:
+    done = here(*arguments, MAGMATH_DATA="")
     assert done.returncode == 1
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-    traced = magmath_command("--traceback", *arguments, **environment)
+    with pytest.raises(Exception):  # noqa: B017, PT011  whichever it is, Python shows it
+        here("--traceback", *arguments)
+
+
+def test_errors_are_the_exit_code() -> None:
+    done = magmath_command("bench", "nonsense")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    traced = magmath_command("--traceback", "bench", "nonsense")
     assert traced.returncode == 1
     assert "Traceback" in traced.stderr
 
@@ -92,8 +122,8 @@ def test_wrong_command_lines(arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_info() -> None:
-    done = magmath_command("info", "--json")
+def test_info(here: Here) -> None:
+    done = here("info", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["versions"]["magmath"] == magmath.__version__
@@ -106,27 +136,27 @@ def test_info() -> None:
         assert title in text.stdout
 
 
-def test_info_counts_the_caches(tmp_path: Path) -> None:
+def test_info_counts_the_caches(tmp_path: Path, here: Here) -> None:
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "one").write_bytes(b"x" * 1000)
-    done = magmath_command("info", "--json", MAGMATH_CACHE=str(tmp_path))
+    done = here("info", "--json", MAGMATH_CACHE=str(tmp_path))
     assert json.loads(done.stdout)["caches"]["programs"] == 1000
 
 
-def test_info_shows_what_the_tuner_has_measured(tmp_path: Path) -> None:
+def test_info_shows_what_the_tuner_has_measured(tmp_path: Path, here: Here) -> None:
     seconds = {"torch": 5e-6, "numpy": 4e-6}
     file = tmp_path / "tuner" / "timings.jsonl"
     file.parent.mkdir()
     keys = [f"gemm 70x72x71 | {machine()}, 3 threads", "gemm 1x1x1 | another machine, 1 threads"]
     lines = [json.dumps({"key": k, "chosen": "numpy", "seconds": seconds}) for k in keys]
     file.write_text("\n".join(lines))
-    done = magmath_command("info", "--tuner", "--json", MAGMATH_CACHE=str(tmp_path))
+    done = here("info", "--tuner", "--json", MAGMATH_CACHE=str(tmp_path))
     assert json.loads(done.stdout) == {
         "tuner": [
             {"operation": "gemm 70x72x71", "threads": 3, "chosen": "numpy", "seconds": seconds}
         ]
     }
-    text = magmath_command("info", "--tuner", MAGMATH_CACHE=str(tmp_path)).stdout
+    text = here("info", "--tuner", MAGMATH_CACHE=str(tmp_path)).stdout
     assert "gemm 70x72x71" in text
     assert "torch 5, numpy 4" in text
     assert "another" not in text
@@ -195,8 +225,8 @@ def test_train_leaves_history_plot_and_weights(tmp_path: Path, workers: str) -> 
     assert (folder / "weights.safetensors").stat().st_size > 4 * (64 * 128 + 128 * 128)
 
 
-def test_train_says_what_came_out_and_what_to_try(tmp_path: Path) -> None:
-    done = magmath_command("train", "mlp", "--epochs", "1", "--output", str(tmp_path))
+def test_train_says_what_came_out_and_what_to_try(tmp_path: Path, here: Here) -> None:
+    done = here("train", "mlp", "--epochs", "1", "--output", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "Test accuracy" in done.stdout
     assert "What to try next" in done.stdout
