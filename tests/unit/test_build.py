@@ -67,7 +67,8 @@ def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
 def test_one_process_compiles_what_all_want(tmp_path: Path) -> None:
     """Pools start with many processes that all want the same code at once."""
     script = (
-        "import sys; from magmath.comm.barrier import CODE; CODE.address('wait');"
+        "import sys; from magmath.machine.kept import Code;"
+        "Code('def same(x: int64) -> int64:\\n    return x\\n', ['same']).address('same');"
         "print('magmath.machine.compiler' in sys.modules)"
     )
     environment = {"MAGMATH_CACHE": str(tmp_path), "PYTHONPATH": str(MACHINE[0].parents[2])}
