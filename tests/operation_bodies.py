@@ -219,7 +219,9 @@ def check_gradient_any_layout(
         values(engine, *slopes_of(engine, name, case, by, at)), expected, strict=True
     ):
         assert from_torch(found.dtype) == float64
-        check_close(found, known, (name, case, at))
+        # Where the problem is ill-conditioned, rounding is as large as the largest slope allows.
+        largest = max(1.0, float(known.abs().max())) if known.numel() else 1.0
+        check_close(found / largest, known / largest, (name, case, at))
 
 
 # layouts and types -------------------------------------------------------------------------------

@@ -50,6 +50,9 @@ def _masked() -> mm.Array:
 EXPRESSIONS: dict[str, Callable[[], Any]] = {
     "sort": lambda: mm.sort(_numbers()),
     "sort (axis of a matrix)": lambda: mm.sort(_square(), axis=0),
+    "sort (one column)": lambda: mm.sort(_numbers((N, 1)), axis=0),
+    "sort (few rows)": lambda: mm.sort(_numbers((3, N // 3), COLUMNS), axis=1),
+    "argsort (few rows)": lambda: mm.argsort(_numbers((2, N // 2), COLUMNS), axis=1),
     "argsort": lambda: mm.argsort(_numbers()),
     "cumulative_sum": lambda: mm.cumulative_sum(_numbers(), include_initial=True),
     "cumulative_prod": lambda: mm.cumulative_prod(_square(COLUMNS), axis=1),

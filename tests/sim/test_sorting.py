@@ -136,3 +136,21 @@ def test_many_values_are_searched_in_their_order(
             found = mm.searchsorted(x, of, side=side)
             truth = np.searchsorted(np.asarray(x), np.asarray(of), side)
             np.testing.assert_array_equal(np.asarray(found), truth)
+
+
+@pytest.mark.parametrize("shape", [(90, 1), (1, 90), (2, 90), (90, 2), (45, 1, 2)])
+def test_a_few_long_lines_are_sorted_by_all(pool: Any, shape: tuple[int, ...]) -> None:
+    engine, axis = session.engine(), int(np.argmax(shape))
+    engine.environment = replace(engine.environment, workspace=0)
+    values = np.random.default_rng(0).integers(-50, 50, shape).astype("float32")
+    for layout in (mm.Layout.split(axis), mm.Layout.cyclic(axis, 2)):
+        x = mm.asarray(values, layout=layout)
+        for descending in (False, True):
+            y = mm.sort(x, axis=axis, descending=descending)
+            if values.size // shape[axis] < pool.workers:
+                assert " together in " in str(y.explain())
+            expected = np.sort(values, axis)
+            expected = np.flip(expected, axis) if descending else expected
+            np.testing.assert_array_equal(np.asarray(y), expected)
+        order = np.argsort(values, axis, kind="stable")
+        np.testing.assert_array_equal(np.asarray(mm.argsort(x, axis=axis)), order)

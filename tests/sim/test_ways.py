@@ -19,7 +19,7 @@ from operation_table import ROWS, cases
 found = [Phase.explicit, Phase.reuse, Phase.generate]
 some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=found)
 # These have ways for large operands or few shapes only: tried where those are.
-SELDOM = ("contract", "correlation", "fft_c2r", "fft_r2c", "reshape")
+SELDOM = ("contract", "correlation", "fft_c2r", "fft_r2c", "reshape", "sort", "argsort")
 SEVERAL = sorted(
     name for name in ROWS if OPERATIONS[name].ways is not one_way and name not in SELDOM
 )

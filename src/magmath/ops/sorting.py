@@ -1,15 +1,16 @@
 """Sorting along an axis, and the place of values among sorted ones.
 
 An axis that is sorted must be whole, but for arrays of one dimension, which all workers sort
-together (`kernels/sorting.py`). NaN comes last in either direction, as the largest number that
-there is would ascending. The sum of the places of a value among parts of a sorted array is its
-place in the whole, so that the sorted array of `searchsorted` may be split.
+together (`kernels/sorting.py`), and those that are a few such lines. NaN comes last in either
+direction, as the largest number that there is would ascending. The sum of the places of a value
+among parts of a sorted array is its place in the whole, so that the sorted array of `searchsorted`
+may be split; where the values are too, those who have the parts are asked (`kernels/owners.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from magmath.graph.operation import Gradients, Kernel
 from magmath.kernels import ordered
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.along_axis import TAKE_ALONG
+from magmath.ops.manipulation import CONCAT, permute, reshape
 from magmath.ops.rules import (
     LETTERS,
     as_signed,
@@ -42,6 +44,7 @@ from magmath.ops.rules import (
     letters_except,
     no_gradient,
 )
+from magmath.ops.slicing import slice_along
 
 if TYPE_CHECKING:
     import torch
@@ -188,6 +191,28 @@ def _sort_vjp(node: Node, g: Node) -> Gradients:
     return (apply(TAKE_ALONG, g, back, axis=axis),)
 
 
+def _line_by_line(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+    """Of an axis that is split, beside others that are too short to be divided: every line of it
+    is sorted by all workers together."""
+    (x,), (layout,), axis = node.inputs, layouts, node.attributes["axis"]
+    extent = x.shape[axis]
+    lines = size_of(x.shape) // max(extent, 1)
+    split = layout.boxes is not None or layout.splits[axis] is not None
+    if x.ndim == 1 or not split or not 0 < lines < layout.mesh.size:
+        return []
+    order = (axis, *[d for d in range(x.ndim) if d != axis])
+    columns = reshape(permute(x, order), (extent, lines))
+    attributes = {**node.attributes, "axis": 0}
+    found = []
+    for i in range(lines):
+        line = reshape(slice_along(columns, 1, i, i + 1), (extent,))
+        done = apply(node.operation, line, line=node.line, **attributes)
+        found.append(reshape(done, (extent, 1)))
+    joined = found[0] if lines == 1 else apply(CONCAT, *found, axis=1)
+    whole = reshape(joined, tuple(x.shape[d] for d in order))
+    return [permute(whole, tuple(order.index(d) for d in range(x.ndim)))]
+
+
 SORT = Operation(
     name="sort",
     infer=_sort_infer("sort", None),
@@ -198,6 +223,7 @@ SORT = Operation(
     native=None,
     reference=_sort_reference,
     flops=_flops(20.0),
+    ways=_line_by_line,
     collective=_collective("sort"),
 )
 
@@ -211,6 +237,7 @@ ARGSORT = Operation(
     native=None,
     reference=_order,
     flops=_flops(60.0),
+    ways=_line_by_line,
     collective=_collective("argsort"),
 )
 
