@@ -241,7 +241,7 @@ def compiled_code_joins(comm: Communicator) -> None:
     """Compiled code on some ranks and Python on others meet in the same barriers."""
     for turn in range(comm.size):
         if comm.rank == turn:
-            many_barriers = MANY_BARRIERS.function("many_barriers", ("int64",) * 4)
+            many_barriers = MANY_BARRIERS.function("many_barriers")
             place = comm.flags.ctypes.data
             assert many_barriers(place, comm.rank, comm.size, 50) == barrier.DONE
         else:

@@ -20,7 +20,7 @@ def test_copy(least: int, more: int, begin: int, end: int) -> None:
     nbytes = least + more
     source = np.random.default_rng(nbytes).integers(0, 256, begin + nbytes, dtype=np.uint8)
     target = np.full(begin + nbytes + end + 1, 77, dtype=np.uint8)
-    copy = CODE.function("copy", ("int64",) * 3, "")
+    copy = CODE.function("copy")
     copy(target.ctypes.data + end, source.ctypes.data + begin, nbytes)
     np.testing.assert_array_equal(target[end : end + nbytes], source[begin:])
     assert (target[:end] == 77).all()

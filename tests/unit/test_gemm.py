@@ -362,8 +362,7 @@ def test_factors_that_leave_the_type() -> None:
 def by_pointer(dtype: type) -> Callable[..., Any]:
     """`gemm` of the library for float32 or float64."""
     number = np.dtype(dtype).name
-    arguments = library.EXPORTS[f"gemm_{number}"].arguments
-    return blas.code(number).function("gemm", arguments, "")
+    return blas.code(number).function("gemm")
 
 
 @given(
@@ -434,7 +433,7 @@ import numpy as np
 from magmath.kernels import blas, library
 ready = library.is_ready("gemm_float32")
 a = np.ones((3, 3), np.float32); c = np.empty_like(a)
-gemm = blas.code("float32").function("gemm", library.EXPORTS["gemm_float32"].arguments, "")
+gemm = blas.code("float32").function("gemm")
 gemm(0, 0, 3, 3, 3, 1, a.ctypes.data, 3, a.ctypes.data, 3, 0, c.ctypes.data, 3)
 assert (c == 3).all()
 print(ready, "magmath.machine.compiler" in sys.modules)

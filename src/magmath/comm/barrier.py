@@ -131,9 +131,9 @@ class SpinBarrier:
         self._own = np.array([flags.ctypes.data, rank, size])
         self._place = self._own.ctypes.data
         self._meet, self._go_on, self._largest = (
-            CODE.function(name, ("int64",)) for name in ("meet", "go_on", "largest")
+            CODE.function(name) for name in ("meet", "go_on", "largest")
         )
-        self._agree = CODE.function("agree", ("int64", "int64"))
+        self._agree = CODE.function("agree")
 
     def wait(self) -> None:
         """Return once every rank has called it. Raises WorkerLost once a rank has aborted."""

@@ -19,7 +19,7 @@ from magmath.comm.reduction import check_reduction
 from magmath.comm.staging import deliver, host_buffer, host_copy
 from magmath.errors import DeviceError, DTypeError, ShapeError
 
-_Movement: TypeAlias = Callable[[Tensor, Tensor], None]
+_Movement: TypeAlias = Callable[..., None]  # of (out, tensor), and a reduction where it has one
 
 
 class Communicator(ABC):
@@ -110,8 +110,8 @@ class Communicator(ABC):
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out`, of `size` equal blocks, with rank r's `tensor`."""
-        _check_blocks("allgather", out, tensor, self.size)
-        self._collect(self._allgather, out, tensor)
+        if _check_blocks("allgather", out, tensor, self.size):
+            self._collect(self._allgather, out, tensor)
 
     def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str = "sum") -> None:
         """Fill `out` with the reduction over the ranks of block `rank` of `tensor`.
@@ -119,8 +119,8 @@ class Communicator(ABC):
         `tensor` has `size` blocks of the size of `out`; `op` as for `allreduce`.
         """
         check_reduction("reduce_scatter", tensor.dtype, op)
-        _check_blocks("reduce_scatter", tensor, out, self.size)
-        self._collect(lambda o, t: self._reduce_scatter(o, t, op), out, tensor)
+        if _check_blocks("reduce_scatter", tensor, out, self.size):
+            self._collect(self._reduce_scatter, out, tensor, op)
 
     def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with block `rank` of rank r's `tensor`, both of `size` blocks."""
@@ -129,16 +129,18 @@ class Communicator(ABC):
                 f"all_to_all over {self.size} ranks needs tensors of {self.size} equal blocks, "
                 f"not {tensor.numel()} elements; pad them, or use exchange"
             )
-        _check_blocks("all_to_all", out, tensor, 1)
-        self._collect(self._all_to_all, out, tensor)
+        if _check_blocks("all_to_all", out, tensor, 1):
+            self._collect(self._all_to_all, out, tensor)
 
-    def _collect(self, move: _Movement, out: Tensor, tensor: Tensor) -> None:
-        source, target = host_copy(tensor), host_buffer(out)
+    def _collect(self, move: _Movement, out: Tensor, tensor: Tensor, *op: str) -> None:
         if self.size == 1:
-            target.view(-1).copy_(source.view(-1))
-        elif tensor.numel():
-            move(target, source)
-        deliver(out, target)
+            out.view(-1).copy_(tensor.view(-1))
+        elif out.is_cpu and tensor.is_cpu:
+            move(out, tensor, *op)
+        else:
+            target = host_buffer(out)
+            move(target, host_copy(tensor), *op)
+            deliver(out, target)
 
     def _peer(self, rank: int) -> int:
         if not 0 <= rank < self.size:
@@ -181,15 +183,19 @@ def _dense(operation: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _check_blocks(operation: str, whole: Tensor, block: Tensor, count: int) -> None:
-    _dense(operation, whole)
-    _dense(operation, block)
-    if whole.dtype != block.dtype:
+def _check_blocks(operation: str, whole: Tensor, block: Tensor, count: int) -> int:
+    """The number of elements of a block. Raises where the two do not fit."""
+    if not (whole.is_contiguous() and block.is_contiguous()):
+        _dense(operation, whole)
+        _dense(operation, block)
+    if whole.dtype is not block.dtype:
         raise DTypeError(
             f"{operation} needs tensors of one dtype, not {whole.dtype} and {block.dtype}"
         )
-    if whole.numel() != count * block.numel():
+    elements = block.numel()
+    if whole.numel() != count * elements:
         raise ShapeError(
             f"{operation} needs one tensor {count} times as large as the other, not of shapes "
             f"{tuple(whole.shape)} and {tuple(block.shape)}"
         )
+    return elements

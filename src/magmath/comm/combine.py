@@ -78,7 +78,7 @@ def kernel(dtype: torch.dtype) -> int:
 
 @cache
 def _function(dtype: torch.dtype) -> Callable[..., Any]:
-    return _code(dtype).function("combine", ("int64",) * 6, "")
+    return _code(dtype).function("combine")
 
 
 @cache

@@ -46,7 +46,7 @@ def await_count(flags: uint64[1], counters: uint64[1], word: int64, count: int64
 
 def raise_count(counters: int, word: int, count: int) -> None:
     """Set a counter of this rank, in words at an address."""
-    _function("raise_count", 3, "")(counters, word, count)
+    _function("raise_count")(counters, word, count)
 
 
 def await_count(flags: int, counters: int, word: int, count: int) -> None:
@@ -54,7 +54,7 @@ def await_count(flags: int, counters: int, word: int, count: int) -> None:
 
     `flags`: the address of the barrier memory of the ranks (`magmath.comm.flags`).
     """
-    function = _function("await_count", 4, "int64")
+    function = _function("await_count")
     status = PENDING
     while status == PENDING:  # back in Python now and then, so that signals are handled
         status = function(flags, counters, word, count)
@@ -63,5 +63,5 @@ def await_count(flags: int, counters: int, word: int, count: int) -> None:
 
 
 @cache
-def _function(name: str, words: int, result: str) -> Callable[..., Any]:
-    return _CODE.function(name, ("int64",) * words, result)
+def _function(name: str) -> Callable[..., Any]:
+    return _CODE.function(name)

@@ -64,7 +64,7 @@ def advance() -> Callable[..., int]:
     itemsize, step  the bytes of a number, and how many numbers are staged at a time
     kernel, op      how to combine
     """
-    return _CODE.function("advance", ("int64",) * 14)
+    return _CODE.function("advance")
 
 
 _ADVANCE: Final = """

@@ -84,7 +84,7 @@ class SharedCollectives:
 
     def close(self) -> None:
         """Give back the staging window."""
-        self._fixed = np.zeros(0, np.int64)
+        self._place = 0
         self._slots = []
 
     def _run(
@@ -99,10 +99,11 @@ class SharedCollectives:
         function: int = 0,
         op: int = 0,
     ) -> None:
-        fixed, piece = self._prepared(), self._piece
+        fixed, piece = self._place or self._prepared(), self._piece
         windows = self._windows.place
         shown = -1 if small else self.next_show()
-        self._piece = piece + max(1, -(-count // step)) & 1  # another slot than the one used last
+        pieces = 1 if count <= step else -(-count // step)
+        self._piece = piece + pieces & 1  # another slot than the one used last
         phase = 0
         while True:
             phase = self._advance(
@@ -119,15 +120,13 @@ class SharedCollectives:
             self._meet.finish(ABORTED if phase == phases.STOPPED else PENDING)
 
     def _prepared(self) -> int:
-        """Where that lies which compiled code must know in every call; the staging slots are made
-        with the first."""
-        if not len(self._fixed):
-            size, fixed = self._size, np.zeros(phases.fixed_length(self._size), np.int64)
-            fixed[: phases.SLOTS] = self._meet.flags.ctypes.data, self._meet.rank, size
-            self._slots = self._window(4 * _SLOT)
-            starts = [slots.data_ptr() for slots in self._slots]
-            for number in range(4):
-                first = phases.SLOTS + number * size
-                fixed[first : first + size] = [start + number * _SLOT for start in starts]
-            self._fixed, self._place = fixed, fixed.ctypes.data
+        """Where that lies which compiled code must know in every call. Makes the staging slots."""
+        size, fixed = self._size, np.zeros(phases.fixed_length(self._size), np.int64)
+        fixed[: phases.SLOTS] = self._meet.flags.ctypes.data, self._meet.rank, size
+        self._slots = self._window(4 * _SLOT)
+        starts = [slots.data_ptr() for slots in self._slots]
+        for number in range(4):
+            first = phases.SLOTS + number * size
+            fixed[first : first + size] = [start + number * _SLOT for start in starts]
+        self._fixed, self._place = fixed, fixed.ctypes.data
         return self._place

@@ -177,5 +177,5 @@ def _register(letter: str) -> None:
 
 def runner(number: str) -> Callable[[int], int]:
     """`run`: does the products of the RECORD at an address."""
-    run: Callable[[int], int] = code(number).function("run", ("int64",))
+    run: Callable[[int], int] = code(number).function("run")
     return run

@@ -34,6 +34,6 @@ def parities(orders: NDArray[np.int64]) -> NDArray[np.float64]:
     orders = np.ascontiguousarray(orders)
     rows, n = orders.shape
     found, seen = np.empty(rows), np.empty(n + 1, np.uint8)
-    function = _CODE.function("parities", ("int64",) * 5, "")
+    function = _CODE.function("parities")
     function(orders.ctypes.data, rows, n, seen.ctypes.data, found.ctypes.data)
     return found

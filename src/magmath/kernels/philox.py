@@ -237,19 +237,19 @@ CODE: Final = Code(
 def block(seed: int, stream: int, counter: int) -> tuple[int, ...]:
     """The four words of a block, each below 2^32; all arguments below 2^64."""
     words = np.empty(4, np.uint64)
-    generate = CODE.function("generate", ("int64", "uint64", "uint64", "int64", "int64"), "")
+    generate = CODE.function("generate")
     generate(words.ctypes.data, seed, stream, counter, 1)
     return tuple(words.tolist())
 
 
 def uniform32(seed: int, stream: int, index: int) -> float:
     """The float32 number in [0, 1) that `fill_uniform` gives this element."""
-    return float(CODE.function("uniform32", ("int64",) * 3, "float32")(seed, stream, index))
+    return float(CODE.function("uniform32")(seed, stream, index))
 
 
 @cache
 def _filler(dtype: torch.dtype) -> Callable[..., Any]:
-    return CODE.function(f"fill_{str(dtype).removeprefix('torch.')}", ("int64",) * 10, "")
+    return CODE.function(f"fill_{str(dtype).removeprefix('torch.')}")
 
 
 def _fill_runs(

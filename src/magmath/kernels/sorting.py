@@ -208,12 +208,10 @@ def _merge(a: Run, b: Run, out: Run) -> None:
     code = _code(out.keys.dtype.name)
     (x, y, z), sizes = (run.keys.ctypes.data for run in (a, b, out)), (len(a.keys), len(b.keys))
     if a.places is None or b.places is None or out.places is None:
-        code.function("merge", ("int64",) * 5, "")(x, sizes[0], y, sizes[1], z)
+        code.function("merge")(x, sizes[0], y, sizes[1], z)
         return
     of_a, of_b, places = (part.ctypes.data for part in (a.places, b.places, out.places))
-    code.function("merge_places", ("int64",) * 8, "")(
-        x, of_a, sizes[0], y, of_b, sizes[1], z, places
-    )
+    code.function("merge_places")(x, of_a, sizes[0], y, of_b, sizes[1], z, places)
 
 
 # the kernels --------------------------------------------------------------------------------------

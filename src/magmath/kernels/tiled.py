@@ -161,5 +161,5 @@ def code(number: str) -> Code:
 
 def runner(number: str) -> Callable[[int], int]:
     """`run`: does the products of the `blas.RECORD` at an address; the bias is contiguous."""
-    run: Callable[[int], int] = code(number).function("run", ("int64",))
+    run: Callable[[int], int] = code(number).function("run")
     return run

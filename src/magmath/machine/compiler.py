@@ -40,7 +40,8 @@ import numpy as np
 from llvmlite import ir
 
 from magmath.machine import functions
-from magmath.machine.loading import ENTER, EXPORTED, LAST, target_machine
+from magmath.machine.builtin import write_builtin
+from magmath.machine.loading import BUILTIN, ENTER, EXPORTED, LAST, target_machine
 from magmath.machine.parse import parsed
 from magmath.machine.values import (
     ARITHMETIC,
@@ -178,11 +179,13 @@ class _Module:
         at.ret(returned if last.result == "int64" else WORD(0))
 
     def export(self, names: Sequence[str]) -> None:
-        """Let functions be called from outside."""
+        """Let functions be called from outside, by their address and by Python."""
         for name in names:
-            function = self.functions[name].function
-            function.linkage = "external"
-            function.name = EXPORTED + name
+            callee = self.functions[name]
+            callee.function.linkage = "external"
+            callee.function.name = EXPORTED + name
+            types = ["" if isinstance(a, Memory) else str(a.dtype) for a in callee.arguments]
+            write_builtin(self.ir, BUILTIN + name, callee.function, types, callee.result)
 
     def knows(self, name: str) -> bool:
         """Whether there is a function of this name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-STREAMED: Final = 1 << 22
+STREAMED: Final = 1 << 20
 """Bytes from which on a copy writes past the caches."""
 
 INSIDE: Final = "magmath.machine.streaming"

@@ -52,14 +52,10 @@ class Code:
         self._constants, self._outside, self._inside = constants, outside, inside
         self._needs = needs
 
-    def function(
-        self, name: str, arguments: Sequence[str], result: str = "int64"
-    ) -> Callable[..., Any]:
-        """An exported function, given the types of its arguments and of its result; "" is none.
-
-        It is called without Python's lock.
-        """
-        return self._code().function(name, arguments, result)
+    def function(self, name: str) -> Callable[..., Any]:
+        """An exported function as a builtin of Python (`machine/builtin.py`), called without its
+        lock."""
+        return self._code().function(name)
 
     def address(self, name: str) -> int:
         """Where an exported function is."""

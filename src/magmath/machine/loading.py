@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 
-LAST, ENTER, EXPORTED = "magmath_last", "magmath_enter", "magmath_export_"
-"""Symbols: of a source's last function, of the one that calls it, and before each exported name."""
-
-_TYPES: Final[dict[str, Any]] = {
-    "int64": ctypes.c_int64,
-    "uint64": ctypes.c_uint64,
-    "float32": ctypes.c_float,
-    "float64": ctypes.c_double,
-    "": None,
-}
+LAST, ENTER = "magmath_last", "magmath_enter"
+"""Symbols: of a source's last function, and of the one that calls it."""
+EXPORTED, BUILTIN = "magmath_export_", "magmath_builtin_"
+"""What stands before each exported name: of the function, and of what Python calls in its place."""
 
 
 class Loaded:
@@ -28,7 +22,7 @@ class Loaded:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        self._functions: dict[tuple[str, ...], Callable[..., Any]] = {}
+        self._functions: dict[str, Callable[..., Any]] = {}
 
     @cached_property
     def enter(self) -> Callable[[int], int]:
@@ -46,15 +40,39 @@ class Loaded:
         """Where an exported function is."""
         return int(self._engine.get_function_address(EXPORTED + name))
 
-    def function(
-        self, name: str, arguments: Sequence[str], result: str = "int64"
-    ) -> Callable[..., Any]:
-        """An exported function, given the types of its arguments and result; "" is none."""
-        key = name, result, *arguments
-        if key not in self._functions:
-            kind = ctypes.CFUNCTYPE(_TYPES[result], *[_TYPES[argument] for argument in arguments])
-            self._functions[key] = kind(self.place(name))
-        return self._functions[key]
+    def function(self, name: str) -> Callable[..., Any]:
+        """An exported function as a builtin of Python: see `machine/builtin.py`."""
+        if name not in self._functions:
+            place = int(self._engine.get_function_address(BUILTIN + name))
+            self._functions[name] = _builtin(name, place)
+        return self._functions[name]
+
+
+_FASTCALL: Final = 0x80  # METH_FASTCALL in Python's C interface
+
+
+class _Method(ctypes.Structure):
+    """Python's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_methods: list[_Method] = []  # Python keeps only their addresses
+
+
+def _builtin(name: str, place: int) -> Callable[..., Any]:
+    """What `machine/builtin.py` wrote, loaded at an address, as an object of Python."""
+    method = _Method(name.encode(), place, _FASTCALL, None)
+    _methods.append(method)
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+    made: Callable[..., Any] = new(ctypes.addressof(method), None, None)
+    return made
 
 
 @cache

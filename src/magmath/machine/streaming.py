@@ -1,4 +1,7 @@
-"""The copy that writes past the caches, in LLVM's language: `machine/copy.py` says when."""
+"""The copy that writes past the caches, in LLVM's language: `machine/copy.py` says when.
+
+It goes through several pages side by side, since neighbouring lines of memory wait for each other.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from llvmlite import ir
 
 from magmath.machine.vectors import VECTOR_BYTES, WORD, Vectors
 
-_UNROLL = 4
+_PAGE = 4096
+_PAGES = 4  # that are copied side by side
+_RUN = 128  # bytes of a page at a time: two lines, which the processor fetches together
 _BYTE = ir.IntType(8).as_pointer()
 
 
 class _Stream(Vectors):
-    """Copies bytes between two places that do not overlap, whole aligned vectors but for ends."""
+    """Copies bytes between two places that do not overlap, whole aligned pages but for ends."""
 
     def __init__(self) -> None:
         super().__init__("float32", "stream")
@@ -24,22 +29,29 @@ class _Stream(Vectors):
         lacking = at.and_(at.neg(target), self.word(VECTOR_BYTES - 1))
         head = at.select(at.icmp_signed("<", lacking, nbytes), lacking, nbytes)
         self._move(target, source, head)
-        step = self.word(_UNROLL * VECTOR_BYTES)
+        step = self.word(_PAGES * _PAGE)
         count = at.sdiv(at.sub(nbytes, head), step)
-        self._vectors(count, at.add(source, head), at.add(target, head))
+        self._pages(count, at.add(source, head), at.add(target, head))
         done = at.add(head, at.mul(count, step))
         self._move(at.add(target, done), at.add(source, done), at.sub(nbytes, done))
 
-    def _vectors(self, count: Any, source: Any, target: Any) -> None:
-        """Copy `count` times _UNROLL vectors to an aligned place."""
+    def _pages(self, count: Any, source: Any, target: Any) -> None:
+        """Copy `count` times _PAGES pages to an aligned place."""
         past = self.builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
-        with self.loop(count, [source, target]) as places:
-            for v in range(_UNROLL):
-                have, want = (self.plus(place, v * self.width) for place in places)
-                pointer = self.builder.inttoptr(want, self.kind.as_pointer())
-                store = self.builder.store(self.load(have), pointer, align=VECTOR_BYTES)
-                store.set_metadata("nontemporal", past)
-            places[:] = [self.plus(place, _UNROLL * self.width) for place in places]
+        vectors = [
+            (first + v) // self.itemsize
+            for first in range(0, _PAGES * _PAGE, _PAGE)
+            for v in range(0, _RUN, VECTOR_BYTES)
+        ]
+        with self.loop(count, [source, target]) as groups:
+            with self.loop(self.word(_PAGE // _RUN), list(groups)) as places:
+                for v in vectors:
+                    have, want = (self.plus(place, v) for place in places)
+                    pointer = self.builder.inttoptr(want, self.kind.as_pointer())
+                    store = self.builder.store(self.load(have), pointer, align=VECTOR_BYTES)
+                    store.set_metadata("nontemporal", past)
+                places[:] = [self.plus(place, _RUN // self.itemsize) for place in places]
+            groups[:] = [self.plus(group, _PAGES * _PAGE // self.itemsize) for group in groups]
         if llvm.get_process_triple().startswith("x86_64"):  # such stores are in no order there
             kind = ir.FunctionType(ir.VoidType(), [])
             fence = self.builder.module.declare_intrinsic("llvm.x86.sse.sfence", (), kind)
