@@ -22,6 +22,7 @@ from hypothesis.extra import numpy as hnp
 import magmath as mm
 from engines import current, start
 from magmath.array import session
+from magmath.array.reuse import held_elsewhere
 from magmath.core.dtypes import DTYPES, promote
 from magmath.errors import (
     DTypeError,
@@ -32,7 +33,9 @@ from magmath.errors import (
     ShapeError,
     TracingError,
 )
+from magmath.graph import apply
 from magmath.memory.tensors import to_torch
+from magmath.ops import OPERATIONS
 from magmath.runtime import Pool
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
@@ -1226,3 +1229,10 @@ def test_a_shape_in_the_place_of_a_number_is_told() -> None:
     with pytest.raises(ShapeError, match=r"uniform: high must be a number.*shape=…"):
         mm.random.uniform(0, (3,))
     assert mm.random.uniform(np.float32(1), 2, (3,)).shape == (3,)
+
+
+def test_an_array_that_is_held_stays_where_nodes_share_their_operands() -> None:
+    kept = mm.asarray(np.arange(9.0)).node
+    first = apply(OPERATIONS["tanh"], kept)
+    second = first.replace(first.inputs)
+    assert kept in held_elsewhere([kept, first, second])

@@ -28,9 +28,11 @@ def held_elsewhere(order: Sequence[Node]) -> set[Node]:
     """The nodes of an expression that are held by others than its nodes, and this list."""
     counts = zip(order, _references(order), strict=True)  # nearly all have one reader, or a caller
     several = {id(node): (node, count) for node, count in counts if count > _OWN + 1}
+    if not several:
+        return set()
     uses = dict.fromkeys(several, 0)
-    for node in order:
-        for source in node.inputs:
+    for inputs in {id(node.inputs): node.inputs for node in order}.values():  # nodes may share them
+        for source in inputs:
             if id(source) in uses:
                 uses[id(source)] += 1
     return {node for key, (node, count) in several.items() if count > _OWN + uses[key]}
