@@ -415,3 +415,14 @@ def test_variables_are_written_in_place() -> None:
     v[1:3] = 10
     check(v, [0.0, 10.0, 10.0, 3.0])
     check(y, [0.0, 20.0, 20.0, 6.0])
+
+
+@pytest.mark.parametrize("mask", [(0,), (3, 0), (0, 0), (0, 4)])
+def test_a_mask_of_no_elements_picks_nothing(mask: tuple[int, ...]) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    a, none = mm.asarray(x), np.zeros(mask, bool)
+    np.testing.assert_array_equal(np.asarray(a[mm.asarray(none)]), x[none])
+    a[mm.asarray(none)] = 7.0
+    np.testing.assert_array_equal(np.asarray(a), x)
+    with pytest.raises(IndexError, match="mask of shape"):
+        a[mm.zeros((2, *mask[1:]), dtype=mm.bool)]

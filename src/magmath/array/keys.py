@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from magmath.array.array import Array
-from magmath.array.creation import asarray
+from magmath.array.creation import asarray, zeros
 from magmath.array.masks import Counted, count
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
@@ -205,6 +205,8 @@ class _Parser:
     def _mask(self, item: Array | np.ndarray[Any, Any]) -> None:
         mask = asarray(item)
         own = self.key.shape[self.axis : self.axis + mask.ndim]
+        if mask.size == 0 and _fits_or_empty(mask.shape, own):
+            mask = zeros(own, dtype=mask.dtype)  # it picks nothing
         if mask.ndim == 0 or mask.shape != own:
             raise IndexError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
@@ -248,3 +250,9 @@ class _Parser:
         outside = (item < -self._extent) | (item >= self._extent)
         if outside.any():
             raise out_of_range(int(item[outside].flat[0]), self.axis, self._extent)
+
+
+def _fits_or_empty(mask: Shape, own: Shape) -> bool:
+    """True for the shape of a mask each of whose extents is the dimension's, or 0, as the standard
+    has it."""
+    return len(mask) == len(own) and all(m in (n, 0) for m, n in zip(mask, own, strict=True))
