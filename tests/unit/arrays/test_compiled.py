@@ -1,0 +1,102 @@
+"""Compiled functions: traced once, given and giving structures, and why some cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from arrays import GRID, check, programs
+from engines import current
+from magmath.errors import (
+    MagmathError,
+)
+from magmath.runtime import Pool
+
+
+def test_compiled_function_is_traced_once(every_pool: Pool) -> None:
+    traced = []
+
+    @mm.compile
+    def f(x: mm.Array, scale: float, *, shift: float = 0.0) -> mm.Array:
+        traced.append(x.shape)
+        return mm.sum(x, axis=0) * scale + shift
+
+    x = mm.asarray(GRID)
+    check(f(x, 2.0), GRID.sum(0) * 2)
+    for i in range(5):
+        check(f(x + float(i), 0.5 * i, shift=1.0), (GRID + i).sum(0) * 0.5 * i + 1)
+    assert len(traced) == 2, "once without and once with a shift"
+    known = programs(every_pool)
+    check(f(x, 9.0), GRID.sum(0) * 9)
+    assert programs(every_pool) == known
+    check(f(GRID[:2], 1.0), GRID[:2].sum(0))
+    assert len(traced) == 3, "another shape"
+
+
+def test_compiled_function_takes_and_gives_nested_structures() -> None:
+    @mm.compile
+    def f(state: dict[str, Any], pair: tuple[Any, Any], flag: str) -> Any:
+        a, b = pair
+        return {"sum": state["x"] + a, "both": [b * 2, (state["n"] * a,)], "flag": a + len(flag)}
+
+    x = mm.asarray([1.0, 2.0])
+    result = f({"x": x, "n": 3}, (x + 1, np.array([5.0, 6.0])), "abc")
+    check(result["sum"], np.array([3.0, 5.0], np.float32))
+    check(result["both"][0], np.array([10.0, 12.0]))
+    check(result["both"][1][0], np.array([6.0, 9.0], np.float32))
+    check(result["flag"], np.array([5.0, 6.0], np.float32))
+    assert isinstance(result["both"][1], tuple)
+
+
+def test_compiled_gradient_is_a_step_of_descent(every_pool: Pool) -> None:
+    @mm.compile
+    def step(w: mm.Array, x: mm.Array, y: mm.Array, rate: float) -> tuple[mm.Array, mm.Array]:
+        loss = mm.mean(mm.square(x @ w - y))
+        return w - rate * mm.grad(loss, w), loss
+
+    random = np.random.default_rng(1)
+    x, truth = random.standard_normal((50, 4)), np.array([1.0, -2.0, 3.0, 0.5])
+    w, y = mm.zeros(4, dtype="float64"), x @ truth
+    losses = []
+    for _ in range(200):
+        w, loss = step(w, x, y, 0.1)
+        losses.append(float(loss))
+    np.testing.assert_allclose(w.numpy(), truth, atol=1e-6)
+    assert losses[-1] < 1e-9 < losses[0]
+
+
+def test_functions_that_cannot_be_compiled_are_told_why() -> None:
+    with pytest.raises(MagmathError, match="must return arrays, it returned a float"):
+        mm.compile(lambda x: 1.5)(mm.ones(2))
+    with pytest.raises(MagmathError, match="argument of type set is neither"):
+        mm.compile(lambda x, y: x)(mm.ones(2), {1})
+
+
+def test_programs_that_are_held_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are, so that a long session does not collect them."""
+    monkeypatch.setattr("magmath.array.engine.KEPT_PROGRAMS", 4)
+    with current("shared", 2) as pool:
+        before = pool.stats()[0]["programs"]
+        x, v = mm.asarray([1.0, 2.0]), mm.variable("v", [3.0])
+        function, descent, loss = mm.compile(mm.sin), mm.optim.GradientDescent(0.25), mm.sum(v * v)
+        for n in range(1, 12):
+            check(function(x), np.sin(np.float32([1, 2])))
+            assert descent.minimize(loss, [v]) == pytest.approx(9 * 0.25 ** (n - 1))
+            mm.evaluate(mm.ones(n) + 1)
+        assert pool.stats()[0]["programs"] == before + 4
+
+
+def test_compiled_function_sees_variables_as_they_are_now() -> None:
+    v = mm.variable("v", [1.0, 2.0])
+
+    @mm.compile
+    def f(x: mm.Array) -> mm.Array:
+        return x * v
+
+    x = mm.asarray([10.0, 10.0])
+    check(f(x), np.array([10.0, 20.0], np.float32))
+    v.set([3.0, 4.0])
+    check(f(x), np.array([30.0, 40.0], np.float32))

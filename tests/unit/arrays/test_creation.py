@@ -1,0 +1,211 @@
+"""Arrays as users make them: values, fills, counts, layouts and types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import magmath as mm
+from arrays import check
+from engines import current
+from magmath.core.dtypes import DTYPES, promote
+from magmath.errors import (
+    DTypeError,
+)
+from magmath.memory.tensors import to_torch
+from magmath.runtime import Pool
+
+
+# creation -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(True, "bool"), (3, "int64"), (2.5, "float32"), (1 + 2j, "complex64"), ([1, 2], "int64"),
+     ([1.5, 2], "float32"), ([[True], [False]], "bool"), ([1j, 2], "complex64"), ([], "float32"),
+     (np.float64(2), "float64"), (np.arange(3, dtype=np.int8), "int8"), ((1, (2)), "int64")],
+)  # fmt: skip
+def test_asarray_takes_the_type_of_what_it_is_given(value: Any, dtype: str) -> None:
+    array = mm.asarray(value)
+    assert array.dtype.name == dtype
+    np.testing.assert_array_equal(array.numpy(), np.asarray(value, dtype=dtype))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_type_goes_there_and_back(name: str, every_pool: Pool) -> None:
+    tensor = torch.tensor([[0, 1, 2], [3, 1, 0]]).to(to_torch(DTYPES[name]))
+    array = mm.asarray(tensor)
+    assert array.dtype is DTYPES[name]
+    back = array.numpy()
+    assert back.dtype == ("float32" if name == "bfloat16" else name)
+    expected = (tensor.float() if name == "bfloat16" else tensor).numpy()
+    np.testing.assert_array_equal(back, expected)
+
+
+@given(values=hnp.arrays(st.sampled_from([np.float32, np.int64, np.bool_]),
+                         hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
+                         elements=st.integers(0, 1)))  # fmt: skip
+def test_numpy_arrays_of_any_shape_and_order(values: Any) -> None:
+    with current("shared", 2):
+        for array in (values, values.T, values[::-1] if values.ndim else values):
+            np.testing.assert_array_equal(mm.asarray(array).numpy(), array)
+
+
+def test_asarray_of_an_array_converts_and_copies() -> None:
+    x = mm.asarray([1.0, 2.0])
+    assert mm.asarray(x) is x
+    assert mm.asarray(x, copy=True) is not x
+    check(mm.asarray(x, dtype="int32"), np.array([1, 2], dtype=np.int32))
+    check(mm.asarray(x, dtype=mm.float64), np.array([1.0, 2.0]))
+    check(mm.asarray(np.array([1.0, 2.0]), dtype=float), np.array([1, 2], dtype=np.float32))
+
+
+def test_numpy_cannot_have_an_array_without_a_copy() -> None:
+    with pytest.raises(ValueError, match="without a copy"):
+        mm.ones(3).__array__(copy=False)
+
+
+def test_arrays_share_nothing_with_what_they_are_made_of() -> None:
+    source = np.zeros(3)
+    array = mm.asarray(source)
+    source[0] = 9
+    check(array, np.zeros(3))
+    array.numpy()[1] = 9
+    check(array, np.zeros(3))
+
+
+def test_filled_arrays(every_pool: Pool) -> None:
+    check(mm.zeros((2, 3)), np.zeros((2, 3), np.float32))
+    check(mm.ones(4, dtype="int8"), np.ones(4, np.int8))
+    check(mm.full((2, 0), 7), np.full((2, 0), 7))
+    check(mm.full((), 2.5), np.full((), 2.5, np.float32))
+    check(mm.full(2, True), np.full(2, True))
+    assert mm.empty((3, 2), dtype="float64").shape == (3, 2)
+    x = mm.asarray(np.arange(6.0).reshape(2, 3))
+    check(mm.zeros_like(x), np.zeros((2, 3)))
+    check(mm.ones_like(x, dtype="int64"), np.ones((2, 3), np.int64))
+    check(mm.full_like(x, 4), np.full((2, 3), 4.0))
+
+
+@given(
+    start=st.integers(-20, 20), stop=st.none() | st.integers(-20, 20),
+    step=st.sampled_from([1, 2, 7, -1, -3]),
+)  # fmt: skip
+def test_arange_of_integers(start: int, stop: int | None, step: int) -> None:
+    expected = np.arange(start, stop, step) if stop is not None else np.arange(0, start, step)
+    check(mm.arange(start, stop, step), expected)
+
+
+def test_counted_arrays(every_pool: Pool) -> None:
+    check(mm.arange(0.5, 3.0, 0.25), np.arange(0.5, 3.0, 0.25, dtype=np.float32))
+    check(mm.arange(5, dtype="float64"), np.arange(5.0))
+    check(mm.linspace(-1, 1, 9), np.linspace(-1, 1, 9, dtype=np.float32))
+    check(mm.linspace(0, 1, 4, endpoint=False, dtype="float64"), np.linspace(0, 1, 4, False))
+    check(mm.linspace(2, 5, 1), np.linspace(2, 5, 1, dtype=np.float32))
+    for k in (-4, -1, 0, 2, 7):
+        check(mm.eye(4, 5, k=k), np.eye(4, 5, k, dtype=np.float32))
+    check(mm.eye(3, dtype="int32"), np.eye(3, dtype=np.int32))
+
+
+@pytest.mark.parametrize(
+    "rule", [mm.Layout.split(1), mm.Layout.cyclic(0), mm.Layout.on(2)], ids=str
+)
+def test_creation_in_a_layout(rule: Any) -> None:
+    with current("shared", 3) as pool:
+        bound = rule.bind((4, 6), pool.mesh)
+        for array in (
+            mm.zeros((4, 6), layout=rule),
+            mm.full((4, 6), 1.0, layout=rule),
+            mm.asarray(np.ones((4, 6)), layout=rule),
+            mm.random.uniform(shape=(4, 6), layout=rule),
+            mm.eye(4, 6, layout=rule),
+        ):
+            assert array.layout == bound
+
+
+def test_large_arrays_are_split_and_small_ones_replicated() -> None:
+    with current("shared", 3):
+        assert mm.asarray(np.zeros((3, 10))).layout.is_replicated
+        large = mm.asarray(np.zeros((2, 100_000)))
+        assert large.layout.splits[0] is None, "two rows cannot be split over three workers"
+        assert large.layout.splits[1] is not None
+
+
+# types --------------------------------------------------------------------------------------------
+INTS = ["int8", "int16", "int32", "int64"]
+UINTS = ["uint8", "uint16", "uint32", "uint64"]
+
+
+def standard_promotion(a: str, b: str) -> str | None:
+    """The array API standard's table (2025.12), by NumPy where NumPy agrees; bfloat16 by hand."""
+    kinds = {DTYPES[a].kind, DTYPES[b].kind}
+    if a == b:
+        return a
+    if kinds <= {"int", "uint"}:
+        result = np.promote_types(a, b).name
+        return None if result == "float64" else result
+    if "bool" in kinds or kinds & {"int", "uint"}:
+        return None
+    if "bfloat16" in (a, b):
+        other = a if b == "bfloat16" else b
+        return "float32" if other == "float16" else other
+    return np.promote_types(a, b).name
+
+
+@pytest.mark.parametrize("a", DTYPES)
+def test_promotion_is_that_of_the_standard(a: str) -> None:
+    for b in DTYPES:
+        expected = standard_promotion(a, b)
+        if expected is None:
+            with pytest.raises(DTypeError, match=rf"types {a} and {b} .*mm\.astype"):
+                promote(DTYPES[a], DTYPES[b])
+        else:
+            assert promote(DTYPES[a], DTYPES[b]).name == expected
+            x, y = mm.ones(2, dtype=a), mm.ones(2, dtype=b)
+            assert (x == y).dtype is mm.bool
+            assert mm.result_type(x, y).name == expected
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_python_numbers_take_the_type_of_the_array(name: str) -> None:
+    x = mm.ones(2, dtype=name)
+    kind = DTYPES[name].kind
+    if kind == "bool":
+        assert (x == True).dtype is mm.bool  # noqa: E712
+        with pytest.raises(DTypeError, match=f"Python int cannot be combined with .* {name}"):
+            x + 1
+        return
+    assert (x + 1).dtype is (1 + x).dtype is DTYPES[name]
+    with pytest.raises(DTypeError, match="Python bool"):
+        x + True
+    if kind in ("int", "uint"):
+        with pytest.raises(DTypeError, match=rf"Python float .* {name}.*mm\.astype"):
+            x + 1.5
+    else:
+        assert (x * 1.5).dtype is DTYPES[name]
+    if kind == "float":
+        wide = "complex128" if name == "float64" else "complex64"
+        assert (x * 1j).dtype.name == wide
+    if kind == "complex":
+        assert (x * 1j).dtype is DTYPES[name]
+
+
+def test_numpy_operands_are_arrays_with_their_own_type() -> None:
+    x = mm.asarray([1.0, 2.0])
+    check(x + np.array([1.0, 2.0]), np.array([2.0, 4.0]))
+    check(np.array([1.0, 2.0]) * x, np.array([1.0, 4.0]))
+    check(x + np.float64(1), np.array([2.0, 3.0]))
+
+
+def test_types_are_named_by_names_numpy_torch_and_python() -> None:
+    x = mm.asarray([1, 2])
+    for name in ("float64", np.float64, np.dtype("float64"), torch.float64, mm.float64):
+        assert mm.astype(x, name).dtype is mm.float64
+    assert mm.astype(x, float).dtype is mm.float32
+    assert mm.astype(x, bool).dtype is mm.bool
+    with pytest.raises(DTypeError, match=r"dtype 'float42' is not known.*float32"):
+        mm.astype(x, "float42")

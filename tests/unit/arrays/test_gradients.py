@@ -1,0 +1,162 @@
+"""Gradients of expressions as users write them, and what has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from arrays import GRID, check
+from engines import current
+from magmath.errors import (
+    DTypeError,
+    MagmathError,
+    ShapeError,
+)
+from magmath.runtime import Pool
+
+
+def test_gradients_of_known_functions(every_pool: Pool) -> None:
+    data = np.array([0.5, -1.5, 2.0])
+    x = mm.asarray(data)
+    check(mm.grad(mm.sum(x**3), x), 3 * data**2)
+    check(mm.grad(mm.sum(mm.exp(x) * x), x), np.exp(data) * (1 + data))
+    check(mm.grad(mm.sum(mm.relu(x)), x), (data > 0).astype(float))
+    check(mm.grad(mm.sum(mm.softmax(x) * data), x), _softmax_slope(data))
+    check(mm.grad(mm.sum(mm.where(x > 0, x * x, x)), x), np.where(data > 0, 2 * data, 1))
+    check(mm.grad(mm.mean(x), x), np.full(3, 1 / 3))
+    check(mm.grad(x[1] * x[1], x), np.array([0, 2 * data[1], 0]))
+
+
+def _softmax_slope(data: Any) -> Any:
+    p = np.exp(data) / np.exp(data).sum()
+    return p * (data - (p * data).sum())
+
+
+def test_gradients_of_gradients() -> None:
+    data = np.array([0.5, -1.5, 2.0])
+    x = mm.asarray(data)
+    slopes = [mm.sin(x) * x]
+    for _ in range(4):
+        slopes.append(mm.grad(mm.sum(slopes[-1]), x))
+    check(slopes[1], np.cos(data) * data + np.sin(data))
+    check(slopes[2], -np.sin(data) * data + 2 * np.cos(data))
+    check(slopes[3], -np.cos(data) * data - 3 * np.sin(data))
+    check(slopes[4], np.sin(data) * data - 4 * np.cos(data))
+
+
+def test_gradient_by_several_and_by_what_it_does_not_depend_on() -> None:
+    a, b = mm.asarray(GRID[0]), mm.asarray(GRID[1, 0])
+    y = mm.sum(a * b)
+    slopes = mm.grad(y, [a, b, mm.ones((2, 2), dtype="float64")])
+    check(slopes[0], np.broadcast_to(GRID[1, 0], (5, 3)))
+    check(slopes[1], GRID[0].sum(0))
+    check(slopes[2], np.zeros((2, 2)))
+    part = a * 2
+    check(mm.grad(mm.sum(part * part), part), GRID[0] * 4)
+
+
+def test_gradient_stops_where_it_is_told_to() -> None:
+    x = mm.asarray([2.0, 3.0])
+    check(mm.grad(mm.sum(x * mm.stop_gradient(x)), x), np.array([2, 3], np.float32))
+
+
+LOOKS: dict[str, Callable[[mm.Array], object]] = {
+    "print": str,
+    "evaluate": mm.evaluate,
+    "numpy": np.asarray,
+    "layout": lambda y: y.layout,
+    "float": lambda y: float(mm.sum(y)) and str(y),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_gradients_through_what_was_computed_are_refused(every_pool: Pool, look: str) -> None:
+    x, w = mm.asarray(np.array([1.0, 2.0, 3.0])), mm.asarray(np.array([2.0, 0.5, 1.0]))
+    y = x * x * 2
+    LOOKS[look](y)
+    result = mm.sum(y * w)
+    with pytest.raises(MagmathError, match=r"grad: .*test_gradients\.py.*let go.*mm\.variable"):
+        mm.grad(result, x)
+    check(mm.grad(result, w), np.array([2.0, 8.0, 18.0]))
+    check(mm.grad(result, y), w.numpy())
+    check(mm.grad(mm.sum(x * mm.stop_gradient(y)), x), y.numpy())
+
+
+def test_copies_in_other_layouts_are_values(every_pool: Pool) -> None:
+    x = mm.asarray(np.array([1.0, 2.0, 3.0]))
+    copy, moved = x.replicate(), x.redistribute(mm.Layout.split(0))
+    check(mm.grad(mm.sum(moved), x), np.ones(3))
+    mm.evaluate(moved)
+    for y in (copy, moved):
+        with pytest.raises(MagmathError, match=r"grad: .*let go"):
+            mm.grad(mm.sum(y), x)
+
+
+@pytest.mark.parametrize("through", ["loop", "loop's body", "compiled", "read by compiled"])
+def test_gradients_through_loops_and_compiled_functions_are_refused(through: str) -> None:
+    x, w = mm.asarray([1.0, 2.0, 3.0]), mm.variable("w", [2.0, 0.5, 1.0])
+    if "loop" in through:
+        y = mm.fori_loop(0, 3, lambda i, z: z * w, x)
+    else:
+        function = mm.compile(lambda z: z * w)
+        y = [function(x) for _ in range(3)][-1]
+    with pytest.raises(MagmathError, match=r"grad: .*let go.*mm\.compile"):
+        mm.grad(mm.sum(y * y), x if through in ("loop", "compiled") else w)
+    check(mm.grad(mm.sum(y * x), y), x.numpy())
+
+
+def test_gradient_with_respect_to_what_was_computed_later(every_pool: Pool) -> None:
+    """An expression of an array that had no value yet, and one of the value."""
+    w = mm.asarray(np.array([1.0, 2.0]))
+    x = w * 3
+    y = mm.sum(x * x)
+    mm.evaluate(x)
+    check(mm.grad(y, x), np.array([6.0, 12.0]))
+    check(mm.grad(y, w), np.array([18.0, 36.0]))
+    check(mm.grad(y + mm.sum(x), x), np.array([7.0, 13.0]))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_gradients_are_right_or_refused(data: st.DataObject) -> None:
+    """Whenever values are asked for: an expression that was kept has its gradient, and only what
+    depends on an array through one that was let go is refused."""
+    with current("inline"):
+        values = [np.array([0.3, -0.7]), np.array([1.1, 0.2])]
+        arrays, kept = [mm.asarray(v) for v in values], [mm.asarray(v) for v in values]
+        reached = [{0}, {1}]  # the arrays that each was made of, itself included
+        lost: list[set[int]] = [set(), set()]  # those from which only values came
+        for _ in range(data.draw(st.integers(1, 12))):
+            i, j = (data.draw(st.integers(0, len(arrays) - 1)) for _ in range(2))
+            if data.draw(st.integers(0, 2)) == 0:
+                LOOKS[data.draw(st.sampled_from(["print", "evaluate", "layout"]))](arrays[i])
+                lost[i] = reached[i] - {i}
+            else:
+                for found in (arrays, kept):
+                    found.append(mm.sin(found[i]) * found[j] + 1)
+                reached.append(reached[i] | reached[j] | {len(reached)})
+                lost.append(lost[i] | lost[j])
+        result = mm.sum(arrays[-1])
+        for x, (array, twin) in enumerate(zip(arrays, kept, strict=True)):
+            if x in lost[-1]:
+                with pytest.raises(MagmathError, match="let go"):
+                    mm.grad(result, array)
+            else:
+                expected = mm.grad(mm.sum(kept[-1]), twin).numpy()
+                np.testing.assert_allclose(mm.grad(result, array).numpy(), expected, atol=1e-12)
+
+
+def test_what_has_no_gradient_is_refused() -> None:
+    x = mm.asarray([1.0, 2.0])
+    with pytest.raises(ShapeError, match=r"grad: needs a 0-d result.*\(2,\); sum it first"):
+        mm.grad(x * 2, x)
+    with pytest.raises(DTypeError, match="grad: needs real floating point, was given int64"):
+        mm.grad(mm.sum(mm.asarray([1, 2])), x)
+    with pytest.raises(DTypeError, match="complex64"):
+        mm.grad(mm.sum(x), mm.asarray([1j]))

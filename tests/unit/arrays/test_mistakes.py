@@ -1,0 +1,180 @@
+"""Mistakes are told where they are made, in words that help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from arrays import GRID, check
+from engines import current
+from magmath.array.reuse import held_elsewhere
+from magmath.errors import (
+    DTypeError,
+    LayoutError,
+    MagmathError,
+    MemoryLimitError,
+    MissingDataError,
+    ShapeError,
+)
+from magmath.graph import apply
+from magmath.ops import OPERATIONS
+from magmath.runtime import Pool
+
+
+def _minimized_by_array(x: mm.Array) -> object:
+    return mm.optim.GradientDescent(0.1).minimize(mm.sum(x), [x])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda x: x + mm.ones((4, 5)), ShapeError, r"add: .*\(4, 3\), \(4, 5\).*dimension -1 is 3 and 5.*equal or 1"),
+        (lambda x: x @ x, ShapeError, r"matmul: needs .* given \(4, 3\) @ \(4, 3\).*3 is not 4"),
+        (lambda x: x @ mm.asarray(1.0), ShapeError, r"matmul: needs arrays of 1 or more dimensions"),
+        (lambda x: mm.reshape(x, (5, 2)), ShapeError, r"reshape: \(4, 3\) has 12 elements, \(5, 2\) would have 10"),
+        (lambda x: mm.reshape(x, (5, -1)), ShapeError, r"reshape: 12 elements cannot be reshaped to \(5, -1\)"),
+        (lambda x: mm.reshape(x, (-1, -1)), ShapeError, r"reshape: at most one extent may be -1"),
+        (lambda x: mm.permute_dims(x, (0, 0)), ShapeError, r"permute_dims: \(0, 0\) is not an ordering of 2"),
+        (lambda x: mm.sum(x, axis=2), ShapeError, r"sum: axis 2 is out of range .* 2 dimensions"),
+        (lambda x: mm.sum(x, axis=(0, -2)), ShapeError, r"sum: axes .* name an axis twice"),
+        (lambda x: mm.concat([x, mm.ones((4, 2, 1))]), ShapeError, r"concat: .*shapes \(4, 3\) and \(4, 2, 1\)"),
+        (lambda x: mm.concat([]), ShapeError, r"concat: needs at least one array"),
+        (lambda x: mm.stack([x, x[0]]), ShapeError, r"stack: needs arrays of one shape.*mm\.concat"),
+        (lambda x: mm.concat([x, x.T]), ShapeError, r"concat: .* axis 0, was given .*\(4, 3\) and \(3, 4\).*reshape"),
+        (bool, TypeError, r"bool\(\): needs a 0-d array, .*\(4, 3\); take .*mm\.any\(x\) or mm\.all"),
+        (float, TypeError, r"float\(\): needs a 0-d array, .*\(4, 3\); take .*mm\.sum"),
+        (lambda x: mm.std(x, correction="a"), TypeError, "std: correction must be a real number, was given 'a'; 1"),
+        (lambda x: mm.var(x, correction=1j), TypeError, "var: correction must be a real number, was given 1j; 1"),
+        (lambda x: mm.Mesh("a"), LayoutError, r"Mesh: shape must be whole numbers, such as \(2, 2\), .*'a'"),
+        (lambda x: mm.Mesh(2.5), LayoutError, "Mesh: shape must be whole numbers.* 2.5"),
+        (lambda x: mm.Mesh(2, workers="ab"), LayoutError, "Mesh: workers must be whole numbers.* 'ab'"),
+        (lambda x: mm.save(3, x), TypeError, "save: the first argument is a path.*given int; .*mm.save"),
+        (lambda x: mm.savez(x), TypeError, "savez: the first argument is a path.*given Array; "),
+        (lambda x: mm.load(3.5), TypeError, "load: the first argument is a path.*given float; "),
+        (lambda x: mm.data.read_csv("/none.csv"), MissingDataError, "data.read_csv: there is no file /none.csv; give"),
+        (lambda x: mm.data.read_idx("/none"), MissingDataError, "read_idx: there is no file /none; give"),
+        (lambda x: mm.MemoryManager(mm.MemoryKind.DEVICE), TypeError, r"MemoryManager: count must be a whole number.*DEVICE.*MemoryManager\(1000"),
+        (lambda x: mm.MemoryManager(-1), ShapeError, "MemoryManager: count must be at least 0, was given -1"),
+        (lambda x: mm.nn.cross_entropy(x, mm.zeros(4)), DTypeError, r"integers .*given \(4,\) float32; .*mm\.astype"),
+        (lambda x: mm.ones((2, "a")), TypeError, r"ones: a shape is .*such as \(2, 3\), .*'a'"),
+        (lambda x: mm.empty(-1), ShapeError, r"empty: extents must be at least 0, was given \(-1,\); write"),
+        (lambda x: mm.eye(-1), ShapeError, r"eye: extents must be at least 0, was given \(-1, -1\); write"),
+        (lambda x: mm.linspace(0, 1, "a"), TypeError, "linspace: a shape is .*'a'"),
+        (lambda x: mm.random.normal(shape=-2), ShapeError, "random.normal: extents must be"),
+        (lambda x: mm.squeeze(x, 0), ShapeError, r"squeeze: axes \(0,\) of shape \(4, 3\) are not all"),
+        (lambda x: mm.broadcast_to(x, (4, 4)), ShapeError, r"broadcast_to: .*\(4, 3\).*\(4, 4\)"),
+        (lambda x: x[:, :, None].T, ShapeError, r"T: needs 2 dimensions, .* 3; use permute_dims"),
+        (lambda x: mm.max(x[:0], axis=0), ShapeError, r"max: axis of extent 0"),
+        (lambda x: mm.argmax(x[:0], axis=0), ShapeError, r"argmax.*extent 0"),
+        (lambda x: mm.zeros((2, -1)), ShapeError, r"zeros: extents must be at least 0.*\(2, -1\)"),
+        (lambda x: mm.arange(0, 4, 0), ShapeError, r"arange: step must not be 0"),
+        (lambda x: mm.cumulative_sum(x), ShapeError, r"cumulative_sum: needs `axis`"),
+        (lambda x: mm.exp(mm.asarray([1, 2])), DTypeError, r"exp: takes floating types, was given int64; convert"),
+        (lambda x: mm.mean(mm.asarray([1, 2])), DTypeError, r"mean: takes floating point, was given int64.*astype"),
+        (lambda x: mm.logical_not(x), DTypeError, r"logical_not: takes bool types, was given float32"),
+        (lambda x: mm.where(x, x, x), DTypeError, r"where \(condition\): takes bool types, was given float32"),
+        (lambda x: x + mm.ones((4, 3), dtype="int32"), DTypeError, r"float32 and int32 have no common type.*astype"),
+        (lambda x: mm.asarray("text"), DTypeError, r"asarray: NumPy type .* has no counterpart"),
+        (lambda x: mm.exp([1.0]), TypeError, r"exp: needs magmath or NumPy arrays .* given list; .*mm\.asarray"),
+        (lambda x: mm.add(1, 2), TypeError, r"add: needs an array, was given 1, 2"),
+        (lambda x: mm.sum(x, axis="a"), TypeError, "sum: axes are integers, was given 'a'"),
+        (lambda x: mm.asarray([[1, 2], [3]]), ShapeError, "asarray: nested sequences.*equal"),
+        (lambda x: mm.zeros(3.5), TypeError, "a shape is an integer or a sequence.*3.5"),
+        (lambda x: mm.zeros((10**7, 10**7)).numpy(), MemoryLimitError, "no 400,000,000 MB left"),
+        (lambda x: mm.linspace(0, 1, -2), ShapeError, "linspace: extents must be at least 0"),
+        (lambda x: mm.grad(mm.sum(x), "a"), TypeError, "grad: needs arrays, was given str"),
+        (lambda x: mm.clip(x, "a", 3), TypeError, "clip: the minimum must be a number.*str"),
+        (lambda x: mm.clip(x, 0, [1]), TypeError, "clip: the maximum must be a number.*list"),
+        (lambda x: mm.reshape(x, "ab"), TypeError, "reshape: a shape must be .* was given 'ab'"),
+        (lambda x: mm.reshape(x, (-1, 5)), ShapeError, "reshape: .*give extents whose product is"),
+        (lambda x: mm.squeeze(x, axis=0), ShapeError, r"squeeze: .*name such.*x\[0\]"),
+        (lambda x: mm.roll(x, "a"), TypeError, "roll: shifts must be .* was given 'a'"),
+        (lambda x: mm.tile(x, "a"), TypeError, "tile: repetitions must be .* was given 'a'"),
+        (lambda x: mm.repeat(x, "a"), TypeError, "repeat: needs magmath or NumPy.*given str"),
+        (lambda x: mm.full(3, "a"), TypeError, "full: needs a number or a 0-d array, .*'a'"),
+        (lambda x: mm.arange("a"), TypeError, "arange: start, stop and step are numbers, .*'a'"),
+        (lambda x: mm.einsum(3, x), TypeError, "einsum: the subscripts come first.*int"),
+        (lambda x: mm.linalg.norm(x), AttributeError, "mm.linalg.vector_norm and mm.linalg.matrix"),
+        (lambda x: mm.linalg.vector_norm(x, ord="a"), TypeError, "vector_norm: ord must be .*'a'"),
+        (lambda x: mm.linalg.matrix_power(mm.eye(2), "a"), TypeError, "matrix_power: .*integer"),
+        (lambda x: mm.fori_loop("a", 3, max, x), TypeError, "fori_loop: the bounds .* given 'a'"),
+        (lambda x: mm.fori_loop(0, 2.5, max, x), TypeError, "fori_loop: the bounds .* given 2.5"),
+        (lambda x: mm.fori_loop(0, 3, 3, x), TypeError, "fori_loop: the body is a function"),
+        (lambda x: mm.Layout.split("a"), LayoutError, "axis of a layout must be .* given 'a'"),
+        (lambda x: mm.Layout.cyclic(0, "b"), LayoutError, "blocks of Layout.cyclic .* given 'b'"),
+        (lambda x: mm.Layout.grid(3), LayoutError, "grid of a layout must be a sequence.*given 3"),
+        (lambda x: mm.Layout.on("a"), LayoutError, "worker of Layout.on must be .* given 'a'"),
+        (lambda x: mm.Layout.blocks("ab"), LayoutError, "Layout.blocks needs pairs.*given 'ab'"),
+        (_minimized_by_array, TypeError, "minimize: needs a sequence of variables, was given Array"),
+        (lambda x: mm.compile(3), TypeError, "compile: needs a function of arrays, was given 3"),
+        (lambda x: mm.evaluate(3), TypeError, "evaluate: needs magmath arrays, was given int"),
+        (lambda x: mm.from_dlpack(3), TypeError, "from_dlpack: needs an array with __dlpack__"),
+        (lambda x: mm.optim.Adam("a"), TypeError, "learning_rate must be a positive number.*'a'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_where_they_are_made(
+    make: Callable[[mm.Array], object], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        make(mm.ones((4, 3)))
+
+
+def test_failing_worker_names_the_users_line(every_pool: Pool) -> None:
+    x = mm.asarray(GRID)
+    bad = mm.take(x, mm.asarray([0, 99]), axis=0)
+    line = _line_of(bad)
+    with pytest.raises(IndexError) as caught:
+        bad.numpy()
+    notes = " ".join(getattr(caught.value, "__notes__", []))
+    assert f"{__file__}:{line}" in str(caught.value) + notes
+    check(x + 1, GRID + 1)
+
+
+def _line_of(array: mm.Array) -> int:
+    assert array.node.line is not None
+    return array.node.line[1]
+
+
+def test_array_of_another_pool_is_refused(pool: Pool) -> None:
+    x = mm.asarray(GRID)
+    with current("shared", 2), pytest.raises(MagmathError, match="another pool"):
+        (x + 1).numpy()
+    check(x + 1, GRID + 1)
+
+
+def test_layouts_print_the_workers_that_are_not_all() -> None:
+    with current("shared", 4):
+        lies = [mm.ones((8, 2), layout=layout).layout for layout in (
+            mm.Layout.on(0), mm.Layout.split(0).over(mm.Mesh((2,))),
+            mm.Layout.split(0).over(mm.Mesh((3,))), mm.Layout.split(0), mm.Layout.replicated(),
+        )]  # fmt: skip
+        assert [str(layout) for layout in lies] == [
+            "R on 0", "S(0) on 0,1", "S(0) on 0-2", "S(0)", "R",
+        ]  # fmt: skip
+    with current("inline"):
+        assert str(mm.ones(3).layout) == "R"
+
+
+def test_two_arrays_of_one_node_are_evaluated_one_after_the_other() -> None:
+    x = mm.ones((3,)) + 1
+    same = mm.reshape(x, (3,))
+    mm.evaluate(x)
+    assert same.tolist() == x.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_shape_in_the_place_of_a_number_is_told() -> None:
+    with pytest.raises(ShapeError, match=r"normal: mean must be a number, was given \(20, 10\)"):
+        mm.random.normal((20, 10))
+    with pytest.raises(ShapeError, match=r"uniform: high must be a number.*shape=…"):
+        mm.random.uniform(0, (3,))
+    assert mm.random.uniform(np.float32(1), 2, (3,)).shape == (3,)
+
+
+def test_an_array_that_is_held_stays_where_nodes_share_their_operands() -> None:
+    kept = mm.asarray(np.arange(9.0)).node
+    first = apply(OPERATIONS["tanh"], kept)
+    second = first.replace(first.inputs)
+    assert kept in held_elsewhere([kept, first, second])

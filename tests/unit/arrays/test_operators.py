@@ -1,0 +1,165 @@
+"""Operators, updates in place, and arrays as Python's numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from arrays import check
+from engines import current
+from magmath.errors import (
+    DTypeError,
+    ShapeError,
+    TracingError,
+)
+from magmath.runtime import Pool
+
+ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv,
+              operator.mod, operator.pow]  # fmt: skip
+COMPARISON = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+BITWISE = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift]
+
+
+@pytest.mark.parametrize("function", [*ARITHMETIC, *COMPARISON], ids=lambda f: f.__name__)
+def test_operators_from_both_sides(function: Callable[[Any, Any], Any], every_pool: Pool) -> None:
+    a, b = np.array([[1.5, 2.0, 3.0]]), np.array([[2.0], [0.5]])
+    x, y = mm.asarray(a), mm.asarray(b)
+    check(function(x, y), function(a, b))
+    check(function(x, 2), function(a, 2))
+    check(function(2, x), function(2, a))
+    check(function(x, b), function(a, b))
+
+
+@pytest.mark.parametrize("function", BITWISE, ids=lambda f: f.__name__)
+def test_bitwise_operators(function: Callable[[Any, Any], Any]) -> None:
+    a, b = np.array([5, 12, 7]), np.array([1, 2, 3])
+    check(function(mm.asarray(a), mm.asarray(b)), function(a, b))
+    check(function(mm.asarray(a), 2), function(a, 2))
+    check(function(2, mm.asarray(b)), function(2, b))
+
+
+def test_unary_operators() -> None:
+    x = mm.asarray([1.5, -2.0])
+    check(-x, np.array([-1.5, 2.0], np.float32))
+    check(abs(x), np.array([1.5, 2.0], np.float32))
+    check(~mm.asarray([1, 0]), ~np.array([1, 0]))
+    assert +x is not x
+    check(+x, np.array([1.5, -2.0], np.float32))
+
+
+IN_PLACE = [operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv,
+            operator.imod, operator.ipow]  # fmt: skip
+IN_PLACE_BITS = [operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift]
+
+
+@pytest.mark.parametrize("function", [*IN_PLACE, *IN_PLACE_BITS], ids=lambda f: f.__name__)
+def test_updates_in_place_are_seen_by_every_holder(function: Callable[[Any, Any], Any]) -> None:
+    dtype = np.int64 if function in IN_PLACE_BITS else np.float64
+    a, b = np.array([[4, 9, 6], [3, 5, 8]], dtype), np.array([2, 1, 3], dtype)
+    x, known = mm.asarray(a), mm.asarray(a) * 2
+    mm.evaluate(known)
+    for array in (x, known):
+        expected, other, earlier = array.numpy(), array, +array
+        assert function(array, mm.asarray(b)) is array
+        check(earlier, expected)
+        check(other, function(expected, b))
+        check(function(array, 2), function(expected, 2))
+
+
+def test_updates_in_place_keep_shape_and_type() -> None:
+    x = mm.asarray([1.0, 2.0])
+    with pytest.raises(ShapeError, match=r"in place.*\(2,\) float32.*would be \(3, 2\) float32"):
+        x += mm.ones((3, 1))
+    with pytest.raises(DTypeError, match=r"in place.*would be \(2,\) float64.*a = a \+ b"):
+        x *= np.array([1.0, 2.0])
+    check(x, np.array([1, 2], np.float32))
+    y = mm.asarray(np.eye(2))
+    y @= mm.asarray(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    check(y, np.array([[1.0, 2.0], [3.0, 4.0]]))
+    check(np.eye(2) @ y, y.numpy())
+
+
+def test_updated_variables_stay_variables() -> None:
+    x = mm.variable("x", [1.0, 2.0])
+    y = x * 2
+    x += 1
+    assert isinstance(x, mm.Variable)
+    check(x, np.array([2, 3], np.float32))
+    check(y, np.array([4, 6], np.float32))
+
+
+def test_numbers_given_to_compiled_functions_are_updated_as_numbers_are() -> None:
+    @mm.compile
+    def twice(x: mm.Array, n: Any) -> mm.Array:
+        m = n
+        n += 1
+        return x * m + n
+
+    check(twice(mm.asarray([1.0, 2.0]), 3.0), np.array([7, 10], np.float32))
+
+
+def test_arithmetic_of_numbers_given_to_compiled_functions_is_that_of_numbers() -> None:
+    x = mm.asarray([1.0, 2.0])
+    whole = mm.asarray([1, 2])
+
+    def computed(function: Any, array: mm.Array, n: float) -> None:
+        expected = np.asarray(function(np.asarray(array), n))
+        compiled = mm.compile(function)
+        compiled(array, type(n)(2))
+        result = compiled(array, n)
+        assert result.dtype == array.dtype or expected.dtype == bool
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-6)
+
+    for n in (3, 3.5):
+        computed(lambda a, n: a * (n + 1) - n / 4, x, n)
+        computed(lambda a, n: a * -n + abs(1 - n) ** 2, x, n)
+        computed(lambda a, n: a + (n % 2) * (7 // n), x, n)
+        computed(lambda a, n: a * (1 * (n > 3)), x, n)
+    computed(lambda a, n: a * (n // 2 + n % 2 - n**2), whole, 7)
+    computed(lambda a, n: a & ~(n << 2 | 1) ^ n, whole, 5)
+    assert mm.compile(lambda n: n + 1)(3).dtype == mm.int64
+    assert float(mm.compile(lambda n: n / 3)(1)) == 1 / 3, "in 64 bits"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [mm.zeros, mm.eye, mm.arange, lambda n: mm.sum(mm.ones(3), axis=n), range, mm.random.normal],
+)
+def test_numbers_that_must_be_known_are_asked_for(function: Any) -> None:
+    with pytest.raises(TracingError, match=r"partial|known while the function is traced"):
+        mm.compile(function)(2)
+
+
+def test_values_as_python_numbers() -> None:
+    x = mm.asarray(2.5)
+    assert (float(x), int(x), complex(x), bool(x), x.item()) == (2.5, 2, 2.5 + 0j, True, 2.5)
+    assert [10, 20, 30][mm.asarray(1)] == 20
+    assert mm.asarray([[1, 2]]).tolist() == [[1, 2]]
+    assert [float(v) for v in mm.asarray([1.0, 2.0])] == [1.0, 2.0]
+    assert len(mm.zeros((3, 2))) == 3
+    assert f"{x:.3f} {mm.asarray(7):>3} {mm.ones(2)}" == f"2.500   7 {mm.ones(2)!s}"
+    with pytest.raises(TypeError, match="item.*0-d array"):
+        f"{mm.ones(2):.3f}"
+    for function in (float, int, bool, complex):
+        with pytest.raises(TypeError, match=r"needs a 0-d array, this one has shape \(2,\)"):
+            function(mm.ones(2))
+    with pytest.raises(TypeError, match="only integer arrays"):
+        operator.index(x)
+    with pytest.raises(TypeError, match="0-d array has no length"):
+        len(x)
+    with pytest.raises(TypeError):
+        "text" + x
+
+
+def test_arrays_print_their_values_and_layout() -> None:
+    with current("shared", 2):
+        text = repr(mm.asarray([[1.0, 2.0], [3.0, 4.0]], layout=mm.Layout.split(0)) * 2)
+    assert "2." in text
+    assert "8." in text
+    assert "shape=(2, 2), dtype=float32" in text
+    assert "layout=" in text

@@ -1,0 +1,77 @@
+"""Random numbers: the same on every pool, of streams of their own, spread as they should be."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from arrays import GRID, KINDS
+from engines import current, start
+from magmath.array import session
+from magmath.errors import (
+    DTypeError,
+    ShapeError,
+)
+
+
+def drawn() -> list[Any]:
+    mm.random.seed(11)
+    return [
+        mm.random.uniform(-1, 2, (5, 7)).numpy(),
+        mm.random.normal(3, 0.5, (40,), dtype="float64").numpy(),
+        mm.random.integers(-3, 9, (3, 4)).numpy(),
+        mm.random.permutation(13).numpy(),
+        mm.random.permutation(mm.asarray(GRID), axis=1).numpy(),
+    ]
+
+
+def test_random_numbers_are_the_same_on_every_pool() -> None:
+    expected = drawn()
+    for kind, workers in [*KINDS, ("shared", 4), ("exact", 3)]:
+        with current(kind, workers):
+            for found, known in zip(drawn(), expected, strict=True):
+                np.testing.assert_array_equal(found, known)
+
+
+def test_every_draw_has_a_stream_of_its_own() -> None:
+    x, y = mm.random.uniform(shape=100), mm.random.uniform(shape=100)
+    assert not np.array_equal(x.numpy(), y.numpy())
+    np.testing.assert_array_equal(x.numpy(), x.numpy())
+    assert len(np.unique(np.concatenate([x.numpy(), y.numpy()]))) > 190
+
+
+def test_pools_of_one_seed_draw_the_same() -> None:
+    found = []
+    for seed in (4, 4, 5):
+        pool = start("inline", 1)
+        pool.seed = seed
+        session.use(pool)
+        found.append(mm.random.uniform(shape=9).numpy())
+        pool.close()
+        del pool
+        gc.collect()
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_random_numbers_are_spread_as_they_should_be() -> None:
+    u = mm.random.uniform(2, 5, 20000).numpy()
+    assert u.min() >= 2
+    assert u.max() < 5
+    assert abs(u.mean() - 3.5) < 0.03
+    n = mm.random.normal(1, 2, 20000).numpy()
+    assert abs(n.mean() - 1) < 0.06
+    assert abs(n.std() - 2) < 0.06
+    i = mm.random.integers(7, shape=7000).numpy()
+    assert set(i) == set(range(7))
+    assert np.bincount(i).min() > 850
+    p = mm.random.permutation(1000).numpy()
+    assert sorted(p) == list(range(1000))
+    with pytest.raises(ShapeError, match="needs low < high, was given 3 and 3"):
+        mm.random.integers(3, 3)
+    with pytest.raises(DTypeError, match="draws floating point numbers.*int64"):
+        mm.random.uniform(dtype="int64")
