@@ -25,6 +25,8 @@ from magmath.errors import OptionError
 
 # Threads of the system that ran last may spin for a while before they sleep.
 PAUSE_SECONDS = 0.2
+# For systems to end by themselves after Ctrl-C: MPI leaves files behind where it is killed.
+INTERRUPTED_SECONDS = 2.0
 
 
 def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResult:
@@ -56,7 +58,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
             stack.enter_context(_deaf_to_ctrl_c())  # or another would lose what was measured
             console.print(f"interrupted: {len(cases)} cases are kept, the others end")
             for processes in running.values():
-                processes.stop(patience=0.0)
+                processes.stop(INTERRUPTED_SECONDS)
     return BenchResult(
         bench=bench.name,
         title=bench.title,
