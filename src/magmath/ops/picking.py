@@ -150,7 +150,7 @@ def pick_together(
         return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
 
     def touched(node: Node, workers: int) -> int:
-        """What is picked is written twice and read three times on its way."""
+        """What is picked, and the numbers of the rows, go through memory about four times."""
         return 4 * of(node).share(workers) * (sent + row_bytes(node))
 
     def kernel(call: CollectiveCall) -> Callable[[], object]:
