@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from magmath.bench.peers.problem import Problem
 from magmath.bench.processes import SystemProcesses
 from magmath.bench.report import plot_result, print_result, save_result
 from magmath.bench.result import BenchResult, SystemResult, figures_of
-from magmath.bench.runner import choose, run_bench
+from magmath.bench.runner import choose, choose_cases, run_bench
 from magmath.errors import MagmathError, OptionError
 
 CASE = Case("case", {}, work=10.0, unit="images/s", group="g", x=1)
@@ -123,13 +123,25 @@ def test_a_system_that_cannot_start_fails_in_every_case(told: Any) -> None:
         result.raise_if_incomplete()
 
 
-def test_an_interrupted_run_keeps_what_it_has(told: Any, tmp_path: Path) -> None:
-    def cases(options: RunOptions) -> Iterator[Case]:
-        yield CASE
-        raise KeyboardInterrupt
+def interrupt_second_case(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
+    """Ctrl-C when a system is made ready for the second time; `then` is called just before."""
+    prepare, prepared = SystemProcesses.prepare, list[Case]()
 
-    bench = Bench("test", "a test", "number", cases, lambda _: [told("A own")], lambda _: [])  # type: ignore[arg-type]
-    result = run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
+    def interrupted(processes: SystemProcesses, case: Case) -> Any:
+        prepared.append(case)
+        if len(prepared) == 2:
+            then()
+            raise KeyboardInterrupt
+        return prepare(processes, case)
+
+    monkeypatch.setattr(SystemProcesses, "prepare", interrupted)
+
+
+def test_an_interrupted_run_keeps_what_it_has(
+    told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_second_case(monkeypatch, lambda: None)
+    result = run(told("A own"), cases=2)
     assert result.cases[0].systems["A own"].seconds == [1.0] * 3
     save_result(result, tmp_path / "result.json")
     data = json.loads((tmp_path / "result.json").read_text())
@@ -147,13 +159,10 @@ def test_a_second_ctrl_c_loses_nothing(told: Any, monkeypatch: pytest.MonkeyPatc
         os.kill(os.getpid(), signal.SIGINT)
         stop(processes, patience)
 
-    def cases(options: RunOptions) -> Iterator[Case]:
-        yield CASE
-        monkeypatch.setattr(SystemProcesses, "stop", interrupted)
-        raise KeyboardInterrupt
-
-    bench = Bench("test", "a test", "number", cases, lambda _: [told("A own")], lambda _: [])  # type: ignore[arg-type]
-    result = run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
+    interrupt_second_case(
+        monkeypatch, lambda: monkeypatch.setattr(SystemProcesses, "stop", interrupted)
+    )
+    result = run(told("A own"), cases=2)
     assert result.interrupted
     assert len(result.cases) == 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -209,6 +218,15 @@ def test_peers_are_chosen_by_name() -> None:
     assert {s.peer for s in choose(systems, ("torch",))} == {"", "torch"}
     with pytest.raises(OptionError, match=r"unknown peers keras.*jax, tensorflow, torch"):
         choose(systems, ("keras", "jax"))
+
+
+def test_cases_are_chosen_by_a_part_of_their_names() -> None:
+    cases = BENCHES["collectives"].cases(RunOptions())
+    assert choose_cases(cases, ()) == cases
+    names = [case.name for case in choose_cases(cases, ("allgather 4 ", "to_all 32"))]
+    assert names == ["allgather 4 KB", "allgather 4 MB", "all_to_all 32 KB"]
+    with pytest.raises(OptionError, match=r"'gather 5' in its name; there are\n  allreduce 4 KB\n"):
+        choose_cases(cases, ("gather 5",))
 
 
 @pytest.mark.parametrize("name", BENCHES)

@@ -17,13 +17,15 @@ Parameters = dict[str, Any]
 class RunOptions:
     """What the command line chose.
 
-    `peers` may also be ("all",) or ("none",). `pythons` are the interpreters that a peer is looked
-    for in, one after the other.
+    `peers` may also be ("all",) or ("none",). `cases` are texts of which a case's name has one; all
+    cases where there are none. `pythons` are the interpreters that a peer is looked for in, one
+    after the other.
     """
 
     peers: tuple[str, ...] = ("all",)
     workers: int = 2
     quick: bool = False
+    cases: tuple[str, ...] = ()
     pythons: tuple[str, ...] = (sys.executable,)
 
     @property

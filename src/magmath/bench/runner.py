@@ -37,6 +37,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
     run: the result has the cases that were whole, and says so.
     """
     chosen = choose(bench.systems(options), options.peers)
+    wanted = choose_cases(bench.cases(options), options.cases)
     comparisons = bench.comparisons(options)
     absent: dict[str, str] = {}
     broken: dict[str, str] = {}
@@ -50,7 +51,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
                 stack.callback(processes.stop)
                 running[system.name] = processes
                 versions |= processes.versions
-            for case in bench.cases(options):
+            for case in wanted:
                 result = _run_case(case, running, broken, comparisons, options.rounds, console)
                 cases.append(result)
         except KeyboardInterrupt:
@@ -95,6 +96,16 @@ def choose(systems: list[System], peers: tuple[str, ...]) -> list[System]:
             f"{', '.join(known) or 'none'}"
         )
     return [s for s in systems if not s.peer or s.peer in peers or "all" in peers]
+
+
+def choose_cases(cases: list[Case], texts: tuple[str, ...]) -> list[Case]:
+    """The cases whose names have one of the texts; all without texts. OptionError for none."""
+    chosen = [case for case in cases if not texts or any(text in case.name for text in texts)]
+    if not chosen:
+        names = "\n  ".join(case.name for case in cases)
+        wanted = " or ".join(map(repr, texts))
+        raise OptionError(f"bench: no case has {wanted} in its name; there are\n  {names}")
+    return chosen
 
 
 def _start(

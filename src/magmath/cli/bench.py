@@ -21,9 +21,10 @@ def bench(
     peers: str = "all",
     workers: PositiveInt = 2,
     quick: Annotated[bool, Parameter(negative=())] = False,
+    cases: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     json: Path | None = None,
     plot: Path | None = None,
-    peer_python: Path | None = None,
+    peer_python: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
 ) -> None:
     """Measure magmath side by side with other systems; without NAME, list what can be measured.
 
@@ -38,6 +39,8 @@ def bench(
 
         magmath bench collectives --quick
 
+        magmath bench gemm --cases 4096×4096×4096 --peer-python heat/bin/python
+
     Parameters
     ----------
     name
@@ -48,12 +51,15 @@ def bench(
         Number of workers, where a benchmark uses several.
     quick
         Fewer cases and rounds: a look, not a record.
+    cases
+        Only the cases that have this text in their names; may be given several times.
     json
         Write machine, versions, commit, command and every round to this file.
     plot
         Draw the result into this file (PNG, SVG or PDF).
     peer_python
-        Python of another environment, for the peers that are installed there and not in this one.
+        Python of another environment, for the peers that are installed there and not in this one;
+        may be given several times.
     """
     from magmath.bench.report import plot_result, print_result, save_result
     from magmath.bench.runner import run_bench
@@ -69,7 +75,8 @@ def bench(
         peers=tuple(peers.split(",")),
         workers=workers,
         quick=quick,
-        pythons=(sys.executable, *([str(peer_python)] if peer_python else [])),
+        cases=cases,
+        pythons=(sys.executable, *map(str, peer_python)),
     )
     result = run_bench(BENCHES[name], options, Console(stderr=True, highlight=False))
     print_result(result, console)
