@@ -22,6 +22,7 @@ from magmath.comm import Communicator, CountingCommunicator, barrier
 from magmath.comm.courier import Courier
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, DTypeError, MagmathError, ShapeError, WorkerLost
+from magmath.machine.copy import CACHE
 from magmath.machine.kept import Code
 from magmath.memory import Block, Heap, WindowSource, to_torch
 
@@ -278,6 +279,27 @@ def window_collectives(comm: Communicator) -> None:
         out = torch.empty(comm.size * length)
         comm.allgather(out, tensor)
         same(out, torch.cat(parts))
+        comm.allreduce(tensor)
+        same(tensor, reduced(parts, "sum"))
+
+
+def windows_past_the_cache(comm: Communicator) -> None:
+    """All collectives of tensors in windows, as large as fits into the cache, and larger."""
+    size = comm.size
+    fitting = CACHE // (2 * size * size * 8)
+    window = comm.window(16 * size * fitting)[comm.rank]
+    for count in (fitting // 2 + 3, fitting + 13):
+        parts = [contribution(torch.float64, size * count, r, count) for r in range(size)]
+        tensor = window[: size * count * 8].view(torch.float64)
+        tensor.copy_(parts[comm.rank])
+        whole, own = torch.empty_like(tensor), torch.empty(count, dtype=torch.float64)
+        block = slice(comm.rank * count, (comm.rank + 1) * count)
+        comm.all_to_all(whole, tensor)
+        same(whole, torch.cat([part[block] for part in parts]))
+        comm.reduce_scatter(own, tensor)
+        same(own, reduced([part[block] for part in parts], "sum"))
+        comm.allgather(whole, tensor[block])
+        same(whole, torch.cat([p[r * count : (r + 1) * count] for r, p in enumerate(parts)]))
         comm.allreduce(tensor)
         same(tensor, reduced(parts, "sum"))
 
@@ -544,6 +566,7 @@ SHARED_BODIES: tuple[Body, ...] = (
     compiled_code_joins,
     windows,
     window_collectives,
+    windows_past_the_cache,
     late_ranks,
     outlived_window,
     symmetric_heap,

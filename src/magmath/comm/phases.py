@@ -16,7 +16,7 @@ from typing import Final
 
 from magmath.comm import barrier
 from magmath.comm.flags import PLACES
-from magmath.machine.copy import COPY, INSIDE, STREAMED
+from magmath.machine.copy import CACHE, COPY, INSIDE
 from magmath.machine.kept import Code
 
 ALLREDUCE, REDUCE_SCATTER, ALLGATHER, ALL_TO_ALL, ALLREDUCE_SMALL = range(5)
@@ -38,7 +38,7 @@ _CONSTANTS: Final = barrier.CONSTANTS | {
     "ALL_TO_ALL": ALL_TO_ALL, "ALLREDUCE_SMALL": ALLREDUCE_SMALL,
     "FINISHED": FINISHED, "STOPPED": STOPPED, "GONE": GONE,
     "FLAGS": FLAGS, "RANK": RANK, "SIZE": SIZE, "SLOTS": SLOTS, "IN": 0, "OUT": 2,
-    "PLACES": PLACES, "STREAMED": STREAMED,
+    "PLACES": PLACES, "CACHE": CACHE,
     "ALIGNED": 64,  # numbers: no two ranks write to one cache line
     "CACHED": 1 << 15,  # bytes that are combined and then copied while they are at hand
 }  # fmt: skip
@@ -165,14 +165,10 @@ def begin_of(fixed: int64[1], count: int64, rank: int64) -> int64:
     share = (share + ALIGNED - 1) & -ALIGNED
     return min(rank * share, count)
 
-def put(target: int64, source: int64, nbytes: int64, whole: int64):
-    """Copy a piece of something of `whole` bytes."""
-    if target == source:
-        return
-    if whole < STREAMED:
-        copy(target, source, nbytes)
-    else:
-        stream(target, source, nbytes)
+def put(target: int64, source: int64, nbytes: int64, all: int64):
+    """Copy a piece of the `all` bytes that the ranks get together."""
+    if target != source:
+        copy(target, source, nbytes, all)
 
 def combine(
     kernel: int64, out: int64, sources: int64, size: int64, offset: int64, count: int64, op: int64
@@ -191,6 +187,7 @@ def direct(
     rank = fixed[RANK]
     size = fixed[SIZE]
     nbytes = count * itemsize
+    whole = size * nbytes
     sources = address(fixed) + 8 * (SLOTS + 4 * size)
     if kind == ALLREDUCE:
         begin = begin_of(fixed, count, rank)
@@ -202,14 +199,23 @@ def direct(
             own = shown_at(fixed, rank) + at
             combine(kernel, own, sources, size, at, length, op)
             for k in range(1, size):
-                copy(shown_at(fixed, after(rank, k, size)) + at, own, length * itemsize)
+                memcpy(shown_at(fixed, after(rank, k, size)) + at, own, length * itemsize)
     elif kind == REDUCE_SCATTER:
-        combine(kernel, target, sources, size, rank * nbytes, count, op)
+        if 2 * size * whole <= CACHE:
+            combine(kernel, target, sources, size, rank * nbytes, count, op)
+        else:
+            block = quotient(CACHED, itemsize)
+            near = slot_of(fixed, OUT, 0, rank)
+            for first in range(0, count, block):
+                length = min(block, count - first)
+                at = first * itemsize
+                combine(kernel, near, sources, size, rank * nbytes + at, length, op)
+                stream(target + at, near, length * itemsize)
     else:
         first = rank * nbytes if kind == ALL_TO_ALL else 0
         for k in range(size):
             other = after(rank, k, size)
-            put(target + other * nbytes, shown_at(fixed, other) + first, nbytes, size * nbytes)
+            put(target + other * nbytes, shown_at(fixed, other) + first, nbytes, size * whole)
 """
 
 # through staging slots ----------------------------------------------------------------------------
@@ -227,23 +233,23 @@ def contribute(
     slot = slot_of(fixed, IN, turn, rank)
     nbytes = length * itemsize
     if kind == ALLREDUCE_SMALL or kind == ALLGATHER:
-        copy(slot, source + at, nbytes)
+        memcpy(slot, source + at, nbytes)
         if kind == ALLGATHER:
             place = target + rank * count * itemsize + at
-            put(place, source + at, nbytes, size * count * itemsize)
+            put(place, source + at, nbytes, size * size * count * itemsize)
     elif kind == ALLREDUCE:
         first = begin_of(fixed, length, rank) * itemsize
         rest = begin_of(fixed, length, rank + 1) * itemsize
-        copy(slot, source + at, first)
-        copy(slot + rest, source + at + rest, nbytes - rest)
+        memcpy(slot, source + at, first)
+        memcpy(slot + rest, source + at + rest, nbytes - rest)
     else:
         for k in range(1, size):
             other = after(rank, k, size)
             place = slot + other * step * itemsize
-            copy(place, source + other * count * itemsize + at, nbytes)
+            memcpy(place, source + other * count * itemsize + at, nbytes)
         if kind == ALL_TO_ALL:
             own = rank * count * itemsize + at
-            put(target + own, source + own, nbytes, size * count * itemsize)
+            put(target + own, source + own, nbytes, size * size * count * itemsize)
 
 def combine_slots(
     fixed: int64[1], turn: int64, part: int64, own: int64, target: int64, length: int64,
@@ -268,7 +274,7 @@ def combine_segment(
     end = begin_of(fixed, length, rank + 1)
     at = begin * itemsize
     combine_slots(fixed, turn, at, own + at, own + at, end - begin, kernel, op)
-    copy(slot_of(fixed, OUT, turn, rank) + at, own + at, (end - begin) * itemsize)
+    memcpy(slot_of(fixed, OUT, turn, rank) + at, own + at, (end - begin) * itemsize)
 
 def take(
     fixed: int64[1], kind: int64, turn: int64, target: int64, count: int64, itemsize: int64,
@@ -282,7 +288,7 @@ def take(
         other = after(rank, k, size)
         place = target + (other * count + begin) * itemsize
         found = slot_of(fixed, IN, turn, other) + part
-        put(place, found, length * itemsize, size * count * itemsize)
+        put(place, found, length * itemsize, size * size * count * itemsize)
 
 def take_results(
     fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, count: int64
@@ -294,7 +300,7 @@ def take_results(
         other = after(rank, k, size)
         at = begin_of(fixed, length, other) * itemsize
         end = begin_of(fixed, length, other + 1) * itemsize
-        put(own + at, slot_of(fixed, OUT, turn, other) + at, end - at, count * itemsize)
+        put(own + at, slot_of(fixed, OUT, turn, other) + at, end - at, size * count * itemsize)
 
 def stage(
     fixed: int64[1], kind: int64, phase: int64, pieces: int64, turn: int64, source: int64,
