@@ -23,7 +23,8 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     A source on which the output does not depend has gradient zero. A node whose value is known
     counts as the leaf that holds it. Raises ShapeError if the output is not 0-d, DTypeError if it
     or a source is not real floating point, MagmathError where the output depends on a source
-    through an array whose expression has been let go.
+    through an array whose expression has been let go, and where it depends on what a source was
+    made from and not on the source, as of `x[0]` written anew.
     """
     if output.shape != ():
         raise ShapeError(f"grad: needs a 0-d result, was given shape {output.shape}; sum it first")
@@ -47,6 +48,9 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     for node in ends:
         if node in cotangents:
             raise _let_go(node)
+    for source in sources:
+        if all(node.known is not source.known for node in wanted):
+            _check_independent(output, source)
     slopes: dict[Node, Node] = {}
     for node in wanted:
         if node in cotangents:
@@ -70,6 +74,37 @@ def _let_go(node: Node) -> MagmathError:
         f"a variable (mm.variable), whose expressions are always kept, or compile the whole "
         f"(mm.compile); what counts as a constant is mm.stop_gradient(x)"
     )
+
+
+def _check_independent(output: Node, source: Node) -> None:
+    """Raise MagmathError if an output, which does not depend on a source, depends on what that was
+    made from: then what is meant is hardly zero."""
+    made_of = _ingredients(source) - {source, source.known}
+    found = next(iter(made_of & _ingredients(output)), None)
+    if found is not None:
+        raise MagmathError(
+            f"grad: the result depends on an array of shape {found.shape} from which the array of "
+            f"shape {source.shape} was made too, and not on the latter, so its gradient would be "
+            f"zero: what is written anew, as x[0] is each time, is another array; use one and the "
+            f"same in the result and in grad (part = x[0]), or take the gradient with respect to "
+            f"all of x and a part of that (mm.grad(y, x)[0]); if it is meant to be independent, "
+            f"make it of mm.stop_gradient"
+        )
+
+
+def _ingredients(node: Node) -> set[Node]:
+    """The nodes through which a node's value depends on others and has gradients, itself included,
+    and what is left of those from which known ones were made."""
+    found, stack = {node}, [node]
+    while stack:
+        last = stack.pop()
+        sources = [] if last.name == "stop_gradient" else [last.known, *last.inputs]
+        for source in [*sources, *(last.past.left() if last.past else ())]:
+            numbers = source.name in ("parameter", "constant")
+            if source.dtype.kind in ("float", "complex") and not numbers and source not in found:
+                found.add(source)
+                stack.append(source)
+    return found
 
 
 def _depending_on(order: Sequence[Node], sources: Sequence[Node]) -> set[Node]:

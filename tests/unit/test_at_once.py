@@ -16,6 +16,7 @@ from magmath.array import session
 from magmath.array.engine import AT_ONCE_BYTES, Engine
 from magmath.array.handle import MOST_PENDING
 from magmath.errors import MagmathError, MemoryLimitError
+from magmath.graph import Past
 from magmath.runtime import Pool
 
 LARGEST = AT_ONCE_BYTES // 4
@@ -142,6 +143,22 @@ def test_endless_loops_take_no_more_memory(pool: Pool) -> None:
     with pytest.raises(MagmathError, match=r"grad: .*let go.*mm\.variable"):
         mm.grad(z, y)
     assert float(z) == 8.0 * (MOST_PENDING + 10)
+
+
+def test_loops_remember_a_bounded_past() -> None:
+    """Each value is made of a former one, which is gone, and of an array that stays."""
+    x, y = mm.zeros(4), mm.asarray(np.ones(4, np.float32))
+    step = mm.compile(lambda x, y: x + y)
+    kept = []
+    for i in range(1500):
+        x = step(x, y) if i % 3 == 0 else x + y
+        mm.evaluate(x)
+        kept.append(x) if i % 100 == 0 else None
+    gc.collect()
+    assert sum(type(found) is Past for found in gc.get_objects()) < 400
+    for source in (y, *kept):
+        with pytest.raises(MagmathError, match=r"grad: .*let go"):
+            mm.grad(mm.sum(x), source)
 
 
 def test_long_expressions_of_variables_are_kept() -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, final
 from magmath.array.data import Data, leaf_of
 from magmath.array.engine import AT_ONCE_BYTES, Compiled, Engine
 from magmath.array.reuse import are_let_go
-from magmath.graph import Node
 
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
@@ -29,7 +28,7 @@ _handle = attrgetter("handle")
 
 
 @final
-class _Results:
+class Results:
     """What a run has made, and the calls that make it again, by the numbers of their operands."""
 
     __slots__ = ("calls", "data", "leaves")
@@ -48,29 +47,33 @@ class Repeated:
     def __init__(self, engine: Engine, compiled: Compiled) -> None:
         self._engine = engine
         self._compiled = compiled
-        self._results: deque[_Results] = deque()  # the one that was made first comes first
+        self._results: deque[Results] = deque()  # the one that was made first comes first
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
         small = bool(sizes) and max(sizes) <= AT_ONCE_BYTES
         self.keeps = small and pool.direct and pool.memory_limit is None
         self.last: Run | None = None
 
-    def run(self, given: Sequence[Data], numbers: Sequence[Number]) -> list[Node]:
-        """Leaves with the results for these operands. Raises as `Engine.start`."""
+    def run(self, given: Sequence[Data], numbers: Sequence[Number]) -> Results:
+        """The results for these operands, to be kept by `keep` once somebody holds their leaves.
+        Raises as `Engine.start`."""
         engine = self._engine
         results = self._free() if self.keeps and engine.recorder is None else None
         if results is None:
             data, self.last = engine.start(self._compiled, given, numbers)
-            results = _Results(data)
+            results = Results(data)
         else:
             operands = tuple(map(_handle, given))
             call = results.calls.get(operands) or self._ready(results, given)
             engine.pool.again(call, operands, numbers)
+        return results
+
+    def keep(self, results: Results) -> None:
+        """Make them again when nobody holds them any more, where that is worth the memory."""
         if self.keeps:
             self._results.append(results)
-        return results.leaves
 
-    def _free(self) -> _Results | None:
+    def _free(self) -> Results | None:
         """Results that nobody else holds; they are kept no more, until they are made again."""
         kept = self._results
         try:
@@ -86,7 +89,7 @@ class Repeated:
         return None
 
     def _ready(
-        self, results: _Results, given: Sequence[Data]
+        self, results: Results, given: Sequence[Data]
     ) -> Callable[[Sequence[Number]], object]:
         if len(results.calls) >= KEPT_CALLS:
             results.calls.clear()

@@ -211,9 +211,8 @@ class Array(Handle, Operators):
         ask for next, and wait for it where it is first used.
         """
         engine = session.engine()
-        if not wait:
-            evaluate(self)
-        result = self.redistribute(engine.environment.whole(self.shape, shared=True))
+        source = self if wait else Array(self.evaluated())
+        result = source.redistribute(engine.environment.whole(self.shape, shared=True))
         if wait:
             evaluate(result)
             engine.wait()

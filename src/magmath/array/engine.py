@@ -225,6 +225,9 @@ class Engine:
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
         wanted = tuple(dict.fromkeys([node for node in nodes if node not in known]))
         known |= self._computed(wanted) if wanted else {}
+        for node, leaf in known.items():
+            if node.awaited is not None:
+                node.awaited.found(leaf)
         return [known[node] for node in nodes]
 
     def _computed(self, wanted: tuple[Node, ...]) -> dict[Node, Node]:
@@ -370,8 +373,8 @@ def _past(
 ) -> Past | None:
     """What is remembered of the expression of a node that has been computed, as all `known` were:
     they go on as leaves."""
-    if node.dtype.kind not in ("float", "complex") or node.variables:
-        return None  # it has no gradient, or its expression is kept
+    if node.dtype.kind not in ("float", "complex"):
+        return None  # it has no gradient
     numbers = (PARAMETER, CONSTANT)
     made_of = [  # with respect to which, or to what they were made from, gradients may be wanted
         x

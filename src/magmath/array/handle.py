@@ -43,6 +43,12 @@ class Handle:
         return self._node
 
     @property
+    def nodes(self) -> list[Node]:
+        """The node, and the leaf with the value that is known of an expression of variables."""
+        known = self._leaf
+        return [self._node] if known is None or known is self._node else [self._node, known]
+
+    @property
     def shape(self) -> Shape:
         """The extent of each dimension."""
         return self._node.shape

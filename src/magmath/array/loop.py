@@ -11,6 +11,7 @@ from magmath.array.array import Array, as_array, copy_of
 from magmath.array.creation import asarray
 from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.lines import user_line
+from magmath.array.transform import read_besides
 from magmath.array.trees import flatten, unflatten
 from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import int64
@@ -50,7 +51,7 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
     states, read = _run(body, tree, given, upper - lower)
     results = [leaf_of(data) for data in states]
     for leaf in results:
-        leaf.past = Past([*[array.node for array in arrays], *read], user_line())
+        leaf.past = Past([*read, *[n for x in (*arrays, *copies) for n in x.nodes]], user_line())
     return unflatten(tree, [Array(leaf) for leaf in results])
 
 
@@ -73,8 +74,7 @@ def _run(
         place.value = data
     outputs, run = engine.run(compiled, graph.leaves, steps=steps)
     run.values()
-    read = [node for node in traced.nodes if node.value is not None and node not in places]
-    return outputs[:-1], read
+    return outputs[:-1], read_besides(traced, places)
 
 
 def _checked(returned: Any, tree: Hashable, states: Sequence[Data]) -> list[Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
 from weakref import ref
@@ -36,9 +36,11 @@ def grad(y: Array, xs: Array | Sequence[Array]) -> Array | list[Array]:
     """The gradient of a 0-d array with respect to an array, or to each of several.
 
     The result is an expression like any other: it can be combined, compiled and differentiated
-    again. What y does not depend on has gradient zero. Where it does through an array that was
-    computed, whose expression has been let go, MagmathError is raised; of variables every
-    expression is kept. Raises ShapeError if y is not 0-d, DTypeError for other than real floats.
+    again. What y has nothing to do with has gradient zero. MagmathError is raised where y depends
+    on xs through an array that was computed, whose expression has been let go (of variables every
+    expression is kept), and where it depends on what xs was made from but not on xs: `x[0]` is
+    another array each time it is written. Raises ShapeError if y is not 0-d, DTypeError for other
+    than real floats.
     """
     sources = [xs] if isinstance(xs, Array) else list(xs)
     for array in (y, *sources):
@@ -82,7 +84,7 @@ class _Function:
         leaves, tree = flatten((args, kwargs))
         values = [_value(leaf) for leaf in leaves]
         self._last = self._trace((engine, tree, [_signature(value) for value in values]), values)
-        return self._last.run(values, [x._node for x in leaves if isinstance(x, Array)])
+        return self._last.run(values, [n for x in leaves if isinstance(x, Array) for n in x.nodes])
 
     def _trace(self, key: _Key, values: Sequence[Any]) -> _Trace:
         """The trace for this engine and arguments of this structure; made if there is none."""
@@ -124,7 +126,7 @@ class _Trace:
                     f"{type(output).__name__}"
                 )
         traced = Graph(tuple(output.node for output in outputs))
-        self._read = [ref(node) for node in traced.nodes if _is_read(node, places)]
+        self._read = [ref(node) for node in read_besides(traced, places)]
         self._line = user_line()
         graph = self.engine.cut(traced)
         compiled = self.engine.compile(graph)
@@ -167,31 +169,37 @@ class _Trace:
             given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
         if len(numbers) < len(self._numbers):
             numbers = [values[x] if isinstance(x, int) else x.value for x in self._numbers]
-        leaves = self.repeated.run(given, numbers)
-        past = leaves[0].past if leaves else None
-        if past is None or not past.begins_with(nodes):
-            past = self._remember(leaves, nodes)
-        past.again()
-        if self.tree is None:
-            return Array(leaves[0])
-        return unflatten(self.tree, [Array(leaf) for leaf in leaves])
+        results = self.repeated.run(given, numbers)
+        leaves = results.leaves
+        if leaves:
+            self._remember(leaves, nodes)
+        arrays = [Array(leaf) for leaf in leaves]
+        self.repeated.keep(results)
+        return arrays[0] if self.tree is None else unflatten(self.tree, arrays)
 
-    def _remember(self, leaves: Sequence[Node], nodes: Sequence[Node]) -> Past:
+    def _remember(self, leaves: Sequence[Node], nodes: Sequence[Node]) -> None:
         """Note what the results were made from: the arguments, and what the function reads besides.
 
-        Results that are made again into the same memory are the same leaves, so earlier pasts are
-        not kept: they would grow with every call.
+        Results that are made again into the same memory are the same leaves.
         """
-        read = [node for known in self._read if (node := known()) is not None]
-        past = Past([*nodes, *read], self._line, chained=not self.repeated.keeps)
-        for leaf in leaves:
-            leaf.past = past
-        return past
+        past = leaves[0].past
+        if past is None or not past.begins_with(nodes):
+            read = [node for known in self._read if (node := known()) is not None]
+            if past is None:
+                past = Past([*nodes, *read], self._line)
+                for leaf in leaves:
+                    leaf.past = past
+            else:
+                past.again([*nodes, *read])
+                return
+        past.again()
 
 
-def _is_read(node: Node, places: Sequence[Node | None]) -> bool:
-    """True for arrays that a function does not get as arguments."""
-    return node.value is not None and node.name != "parameter" and node not in places
+def read_besides(traced: Graph, places: Collection[Node | None]) -> list[Node]:
+    """What a function has read that it does not get as arguments, which are at `places`: arrays,
+    and what it has made of them."""
+    numbers = ("parameter", "constant")
+    return [node for node in traced.nodes if node.name not in numbers and node not in places]
 
 
 def _is_known(value: Any) -> bool:

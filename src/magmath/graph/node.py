@@ -17,7 +17,7 @@ from magmath.layout import Layout
 
 if TYPE_CHECKING:
     from magmath.graph.operation import Operation
-    from magmath.graph.past import Past
+    from magmath.graph.past import Awaited, Past
 
 Shape = tuple[int, ...]
 Line = tuple[str, int] | None
@@ -46,12 +46,13 @@ class Node:
     of any other node the leaf that holds its value, once that is known. `variables` are the
     variable leaves that the node depends on, `depth` the most operations between it and a leaf.
     `form` is what it has in common with other nodes; None where nobody knows of any. `past` is what
-    a leaf was computed from.
+    a leaf was computed from, `awaited` how others refer to a node whose value may become known.
     """
 
     __slots__ = (
         "__weakref__",
         "attributes",
+        "awaited",
         "depth",
         "dtype",
         "form",
@@ -87,6 +88,7 @@ class Node:
         self.value = value
         self.form = form
         self.past: Past | None = None
+        self.awaited: Awaited | None = None
         depth: int = 0
         variables: frozenset[Node] = NO_VARIABLES
         for node in inputs:

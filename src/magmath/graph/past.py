@@ -7,60 +7,87 @@ so that a gradient with respect to one of them is refused instead of being zero.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, final
 from weakref import ref
 
 if TYPE_CHECKING:
     from magmath.graph.node import Line, Node
 
+_Reference = Callable[[], "Node | None"]
+FEW = 64  # pasts that may be found behind one another before they are made one
 
+
+@final
+class Awaited:
+    """Refers weakly to the leaf with an expression's value, once it has been computed."""
+
+    __slots__ = ("_leaf",)
+
+    def __init__(self) -> None:
+        self._leaf: _Reference = _nothing
+
+    def __call__(self) -> Node | None:
+        return self._leaf()
+
+    def found(self, leaf: Node) -> None:
+        """The expression has been computed."""
+        self._leaf = ref(leaf)
+
+
+def _nothing() -> None:
+    return None
+
+
+@final
 class Past:
     """The nodes from which an array was made; `line` is the user's that built it.
 
-    Nodes are referred to weakly. Of earlier pasts those are kept of which a node is still there, so
-    a loop that replaces its array in each step does not grow a chain. Without `chained` none are
-    kept: they are found through the nodes while these are there.
+    Nodes are referred to weakly. What they were made from is found through the pasts before this
+    one, which stay when the nodes are gone. Once there are many of these, what is left of them all
+    is taken together, so a loop that replaces its array in each step grows no chain.
     """
 
-    __slots__ = ("_before", "_made", "_nodes", "_remade", "line")
+    __slots__ = ("_before", "_behind", "_made", "_nodes", "_together", "line")
     _clock = 0  # how often arrays have been made again
 
-    def __init__(self, nodes: Iterable[Node], line: Line, *, chained: bool = True) -> None:
+    def __init__(self, nodes: Sequence[Node], line: Line) -> None:
         self.line = line
-        self._made, self._remade = Past._clock, 0
-        found: dict[Node, None] = {}
-        before: dict[Past, None] = {}
-        for node in nodes:
-            leaf = node.known
-            found[node] = found[leaf] = None
-            if chained and leaf.past is not None:
-                before[leaf.past] = None
-        self._nodes = [ref(node) for node in found]
-        self._before = tuple(_living(before))
+        self._made = Past._clock
+        self._behind: int  # how many pasts may be found, this one included
+        self._together: int  # how many nodes were left when they were last taken together
+        self._take(nodes, [])
 
-    def holds(self, nodes: Collection[Node]) -> bool:
-        """True if the array was made from one of these nodes."""
+    def _take(self, nodes: Sequence[Node], before: list[Past]) -> None:
+        """Note that these, and all that is in earlier pasts, are what it was made from."""
+        self._nodes = _references(nodes)
+        pasts = {node.known.past: None for node in nodes if node.known.past is not None}
+        self._before = [*before, *pasts]
+        self._behind = 1 + sum([past._behind for past in self._before])
+        self._together = max([past._together for past in self._before], default=0)
+        if self._behind > FEW + self._together:
+            self._nodes = _references(list(dict.fromkeys(self.left())))
+            self._before = []
+            self._behind, self._together = 0, len(self._nodes)
+
+    def left(self) -> Iterator[Node]:
+        """All that is left of what the array was made from, this past's own nodes first."""
         seen, stack = {self}, [self]
         while stack:
             past = stack.pop()
-            made_of = [node for known in past._nodes if (node := known()) and past._precedes(node)]
-            if any(node in nodes for node in made_of):
-                return True
-            earlier = [*past._before, *[x.past for x in made_of if x.past is not None]]
-            stack += [before for before in earlier if before not in seen]
-            seen.update(earlier)
-        return False
+            made = min(past._made, self._made)
+            for known in past._nodes:
+                node = known()
+                if node is not None and (node.past is None or node.past._made <= made):
+                    yield node  # and not another array, made in the memory of the former
+            fresh = [before for before in past._before if before not in seen]
+            stack += fresh
+            seen.update(fresh)
 
-    def again(self) -> None:
-        """Note that the array was made again, in its own memory: what was made from it before was
-        made from another array."""
-        Past._clock += 1
-        self._made = self._remade = Past._clock
-
-    def _precedes(self, node: Node) -> bool:
-        """True unless a node's array was made again after it was used here."""
-        return node.past is None or node.past._remade <= self._made
+    def holds(self, nodes: set[Node]) -> bool:
+        """True if the array was made from one of these nodes."""
+        return not nodes.isdisjoint(self.left())
 
     def begins_with(self, nodes: Sequence[Node]) -> bool:
         """True if these are the first of the nodes."""
@@ -71,20 +98,27 @@ class Past:
                 return False
         return True
 
-    @property
-    def is_gone(self) -> bool:
-        """True if nobody holds any of the nodes."""
-        return all(node() is None for node in self._nodes)
+    def again(self, nodes: Sequence[Node] | None = None) -> None:
+        """Note that the array was made again, in its own memory: from the same nodes, or others.
+
+        What was made from it before was made from another array, whose past this one includes.
+        """
+        if nodes is not None:
+            self._take(nodes, [copy(self)])
+        Past._clock += 1
+        self._made = Past._clock
 
 
-def _living(pasts: Iterable[Past]) -> Iterator[Past]:
-    """Those of which a node is still there, and for the others the same of what came before."""
-    stack = list(pasts)
-    seen = set(stack)
-    while stack:
-        past = stack.pop()
-        if past.is_gone:
-            stack += [before for before in past._before if before not in seen]
-            seen.update(past._before)
-        else:
-            yield past
+def _references(nodes: Sequence[Node]) -> list[_Reference]:
+    """Weak references to nodes, and then to the leaves with their values."""
+    found: list[_Reference] = [ref(node) for node in nodes]
+    for node in nodes:
+        if node.is_leaf:
+            continue
+        if node.known is not node:
+            found.append(ref(node.known))
+        elif node.awaited is None:
+            node.awaited = Awaited()
+        if node.awaited is not None:
+            found.append(node.awaited)
+    return found

@@ -68,7 +68,8 @@ def _outputs(graph: Graph, schedule: Schedule, storage: Storage) -> None:
     claimed: set[Node] = set()
     targets = graph.targets or (None,) * len(graph.outputs)
     for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
-        taken = output in claimed or output.is_leaf or output in storage.alias
+        given = output.is_leaf or output.name == "constant"
+        taken = given or output in claimed or output in storage.alias
         claimed.add(output)
         if taken or output in schedule.late:
             storage.copied.add(i)

@@ -61,6 +61,40 @@ def test_gradient_by_several_and_by_what_it_does_not_depend_on() -> None:
     check(mm.grad(mm.sum(part * part), part), GRID[0] * 4)
 
 
+def test_what_is_written_anew_is_another_array(every_pool: Pool) -> None:
+    """The result depends on x and not on `x[0]`, which is made when `grad` is called."""
+    x, w = mm.asarray(GRID[0]), mm.variable("w", GRID[1])
+    y = mm.sum(x * x * w)
+    for source in (lambda: x[0], lambda: w[1], lambda: x * w, lambda: mm.exp(x[0, 0])):
+        with pytest.raises(MagmathError, match=r"grad: .*written anew.*mm\.grad\(y, x\)\[0\]"):
+            mm.grad(y, source())
+        part = source()
+        mm.evaluate(part)
+        with pytest.raises(MagmathError, match=r"written anew"):
+            mm.grad(y, part)
+        check(mm.grad(y + mm.sum(part), part), np.ones(part.shape))
+    mm.evaluate(y)
+    with pytest.raises(MagmathError, match=r"written anew"):
+        mm.grad(y, x[0])
+    free = mm.stop_gradient(x)[0]
+    check(mm.grad(mm.sum(x), free), np.zeros(free.shape))
+    slope = mm.grad(mm.sum(x * 3), x)
+    check(mm.grad(mm.sum(slope), x), np.zeros(x.shape))
+
+
+def test_gradients_that_are_numbers(every_pool: Pool) -> None:
+    """A program may have nothing to compute but a constant."""
+    x, v = mm.asarray(np.array(3.0)), mm.variable("v", 2.0)
+    part = mm.exp(x)
+    for source in (x, v, part):
+        check(mm.grad(source, source), np.ones((), source.dtype.name))
+        check(mm.grad(source + 1, source), np.ones((), source.dtype.name))
+        check(mm.grad(mm.sum(source * 3), source), np.full((), 3, source.dtype.name))
+    slopes = mm.compile(lambda z: (mm.grad(z, z), z + 1, mm.grad(z, z)))
+    for _ in range(3):
+        assert [float(y) for y in slopes(x)] == [1, 4, 1]
+
+
 def test_gradient_stops_where_it_is_told_to() -> None:
     x = mm.asarray([2.0, 3.0])
     check(mm.grad(mm.sum(x * mm.stop_gradient(x)), x), np.array([2, 3], np.float32))
@@ -146,6 +180,9 @@ def test_gradients_are_right_or_refused(data: st.DataObject) -> None:
         for x, (array, twin) in enumerate(zip(arrays, kept, strict=True)):
             if x in lost[-1]:
                 with pytest.raises(MagmathError, match="let go"):
+                    mm.grad(result, array)
+            elif x not in reached[-1] and not reached[x].isdisjoint(reached[-1]):
+                with pytest.raises(MagmathError, match="written anew"):
                     mm.grad(result, array)
             else:
                 expected = mm.grad(mm.sum(kept[-1]), twin).numpy()

@@ -1,0 +1,120 @@
+"""Gradients through anything that arrays may go through are right or refused, and never zero."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from magmath.errors import MagmathError
+
+EXTENT = 4
+
+
+def _written(x: mm.Array, y: mm.Array) -> mm.Array:
+    z = x * 1
+    z[1] = y[2]
+    return z
+
+
+def _looped(x: mm.Array, y: mm.Array) -> mm.Array:
+    for _ in range(2):
+        x = x * y - 0.5
+    return x
+
+
+PLAIN: list[Callable[[mm.Array, mm.Array], mm.Array]] = [
+    lambda x, y: mm.sin(x) * y + 1,
+    lambda x, y: x[::-1] - y,
+    lambda x, y: x * y[1],
+    lambda x, y: mm.concat([x[:1], y[1:]]),
+    lambda x, y: mm.where(x > y, x, y),
+    _written,
+]
+LOST: list[Callable[[mm.Array], object]] = [str, mm.evaluate, lambda x: x.layout, np.asarray]
+
+
+class Histories:
+    """Arrays, and beside each its twin: the same expression, of which nothing is computed."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+        self.compiled = [mm.compile(f) for f in PLAIN]
+        values = np.random.default_rng(1).uniform(-1, 1, (3, EXTENT))
+        self.sources = [self._source(i, value) for i, value in enumerate(values)]
+        self.pairs = list(self.sources)
+        self.lossless = True
+
+    def _source(self, i: int, value: Any) -> tuple[mm.Array, mm.Array]:
+        return mm.asarray(value) if i else mm.variable("v", value), mm.asarray(value)
+
+    def draw(self, most: int) -> int:
+        return self.data.draw(st.integers(0, most - 1))
+
+    def step(self) -> None:
+        """Something is made of two arrays, a value is asked for, or an array is dropped."""
+        (x, x2), (y, y2) = (self.pairs[self.draw(len(self.pairs))] for _ in range(2))
+        kind, which = self.draw(8), self.draw(len(PLAIN))
+        if kind < 3:
+            self.pairs.append((PLAIN[which](x, y), PLAIN[which](x2, y2)))
+        elif kind < 5:
+            repeats = self.draw(4) if kind == 3 else 0  # which may take over former results
+            self.pairs.append((self.compiled[which](x, y), PLAIN[which](x2, y2)))
+            for _ in range(repeats):
+                self.compiled[which](y, x)
+            self.lossless = False
+        elif kind == 5:
+            self.pairs.append((self._loop(x, y), _looped(x2, y2)))
+            self.lossless = False
+        elif kind == 6:
+            LOST[self.draw(len(LOST))](x)
+            self.lossless = False
+        elif len(self.pairs) > 3:
+            del self.pairs[self.draw(len(self.pairs))], x, y
+            gc.collect(0)
+
+    @staticmethod
+    def _loop(x: mm.Array, y: mm.Array) -> mm.Array:
+        result: mm.Array = mm.fori_loop(0, 2, lambda i, z: z * y - 0.5, x)
+        return result
+
+
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_gradients_are_never_wrong(kind: str, data: st.DataObject) -> None:
+    with current(kind):
+        histories = Histories(data)
+        for _ in range(data.draw(st.integers(1, 12))):
+            histories.step()
+        array, twin = histories.pairs[-1]
+        if data.draw(st.booleans()):  # later calls make results again
+            for f in histories.compiled:
+                for _ in range(5):
+                    f(mm.ones(EXTENT, dtype="float64"), histories.sources[1][0])
+        loss, exact = mm.sum(array * array), mm.sum(twin * twin)
+        for source, other in [*histories.sources, *histories.pairs]:
+            expected, _ = _slope(exact, other)
+            if expected is None:
+                continue  # it does not depend on this
+            slope, refusal = _slope(loss, source)
+            if slope is None:
+                assert not histories.lossless
+                assert "let go" in refusal
+            else:
+                np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-9)
+
+
+def _slope(result: mm.Array, source: mm.Array) -> tuple[Any, str]:
+    """The gradient, or why there is none."""
+    try:
+        return mm.grad(result, source).numpy(), ""
+    except MagmathError as error:
+        return None, str(error)
