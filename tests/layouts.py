@@ -6,13 +6,14 @@ Also who holds what, by brute force: an array distributed to NumPy tensors, one 
 from __future__ import annotations
 
 import math
-from functools import reduce
+from functools import cache, reduce
 from itertools import product
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kept import kept, lists
 from magmath.core.index import Tile
 from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
 
@@ -28,58 +29,58 @@ MAX_WORKERS = 7
 shapes = st.lists(st.integers(0, 7), max_size=4).map(tuple)
 
 
-@st.composite
-def meshes(draw: st.DrawFn, max_workers: int = MAX_WORKERS) -> Mesh:
-    """Any workers of 0 … max_workers - 1, in any order, in one to three axes."""
-    order = draw(st.permutations(range(max_workers)))
+@cache
+def _grids(max_workers: int) -> tuple[tuple[int, ...], ...]:
+    """The shapes of meshes: one to three axes."""
     grids: list[tuple[int, ...]] = [(n,) for n in range(1, max_workers + 1)]
-    grids += [(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a * b <= max_workers]
+    grids += [(a, b) for a in (1, 2, 3) for b in (1, 2, 3)]
     grids += [(2, 1, 2), (1, 3, 2), (2, 1, 1)]
-    grid = draw(st.sampled_from([grid for grid in grids if math.prod(grid) <= max_workers]))
+    return tuple(grid for grid in grids if math.prod(grid) <= max_workers)
+
+
+def draw_mesh(draw: st.DrawFn, max_workers: int = MAX_WORKERS) -> Mesh:
+    """Any workers of 0 … max_workers - 1, in any order, in one to three axes."""
+    order = draw(kept(st.permutations, range(max_workers)))
+    grid = draw(kept(st.sampled_from, _grids(max_workers)))
     workers = order[: math.prod(grid)]
     return Mesh(grid, None, workers if draw(st.booleans()) else sorted(workers))
 
 
-@st.composite
-def pieces(draw: st.DrawFn, extent: int, count: int) -> Blocks | Cyclic:
+def draw_pieces(draw: st.DrawFn, extent: int, count: int) -> Blocks | Cyclic:
     """Even, uneven with any owners, cyclic or block-cyclic pieces of one dimension."""
-    kind = draw(st.sampled_from(["even", "uneven", "cyclic"]))
+    kind = draw(kept(st.sampled_from, ("even", "uneven", "cyclic")))
     if kind == "even":
         return Split.even(0, extent, count).pieces
     if kind == "cyclic":
         return Cyclic(extent, draw(st.integers(1, 3)), draw(st.integers(1, count)))
-    cuts = sorted(draw(st.lists(st.integers(0, extent), max_size=5)))
-    cuts = [0, *cuts, extent]
-    owner = st.integers(0, count - 1)
-    owners = draw(st.lists(owner, min_size=len(cuts) - 1, max_size=len(cuts) - 1))
+    cuts = [0, *sorted(draw(kept(lists, 0, extent, 0, 5))), extent]
+    owners = draw(kept(lists, 0, count - 1, len(cuts) - 1, len(cuts) - 1))
     return Blocks(tuple(cuts), tuple(owners))
 
 
-@st.composite
-def product_layouts(
+def draw_product(
     draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = None, partial: bool = True
 ) -> Layout:
     """Each mesh axis splits a dimension, replicates, or holds a pending reduction."""
-    mesh = draw(meshes()) if mesh is None else mesh
-    name = draw(st.sampled_from(sorted(COMBINE)))
+    mesh = draw_mesh(draw) if mesh is None else mesh
+    name = draw(kept(st.sampled_from, tuple(sorted(COMBINE))))
     splits: list[Split | None] = [None] * len(shape)
     pending: list[str | None] = [None] * mesh.ndim
     for axis, count in enumerate(mesh.shape):
-        free = [dim for dim, split in enumerate(splits) if split is None]
-        roles = ["replicate", *["split"] * 2 * bool(free), *["partial"] * partial]
-        role = draw(st.sampled_from(roles))
+        free = tuple(dim for dim, split in enumerate(splits) if split is None)
+        roles = ("replicate", *["split"] * 2 * bool(free), *["partial"] * partial)
+        role = draw(kept(st.sampled_from, roles))
         if role == "split":
-            dim = draw(st.sampled_from(free))
-            splits[dim] = Split(axis, draw(pieces(shape[dim], count)))
+            dim = draw(kept(st.sampled_from, free))
+            splits[dim] = Split(axis, draw_pieces(draw, shape[dim], count))
         elif role == "partial":
             pending[axis] = name
     return Layout(shape, mesh, tuple(splits), tuple(pending))
 
 
-@st.composite
-def box_layouts(draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = None) -> Layout:
+def draw_boxes(draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = None) -> Layout:
     """The array cut in two again and again, the parts in any order on any workers."""
-    mesh = draw(meshes()) if mesh is None else mesh
+    mesh = draw_mesh(draw) if mesh is None else mesh
     boxes = [tuple((0, extent) for extent in shape)]
     for _ in range(draw(st.integers(0, 6))):
         box = boxes.pop(draw(st.integers(0, len(boxes) - 1)))
@@ -90,19 +91,28 @@ def box_layouts(draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = Non
         cut = draw(st.integers(*box[dim]))
         for side in ((box[dim][0], cut), (cut, box[dim][1])):
             boxes.append((*box[:dim], side, *box[dim + 1 :]))
-    placed = [(box, draw(st.sampled_from(mesh.workers))) for box in draw(st.permutations(boxes))]
+    order = draw(kept(st.permutations, range(len(boxes))))
+    owners = kept(st.sampled_from, mesh.workers)
+    placed = [(boxes[i], draw(owners)) for i in order]
     return Layout(shape, mesh, (None,) * len(shape), boxes=tuple(placed))
 
 
-@st.composite
-def layouts(draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = None) -> Layout:
+def draw_layout(draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = None) -> Layout:
     """Any layout of an array of this shape."""
-    kind = draw(st.sampled_from(["product", "product", "product", "boxes", "whole"]))
+    kind = draw(kept(st.sampled_from, ("product", "product", "product", "boxes", "whole")))
     if kind == "product":
-        return draw(product_layouts(shape, mesh))
+        return draw_product(draw, shape, mesh)
     if kind == "boxes":
-        return draw(box_layouts(shape, mesh))
-    return Layout.whole(shape, draw(meshes()) if mesh is None else mesh, shared=draw(st.booleans()))
+        return draw_boxes(draw, shape, mesh)
+    mesh = draw_mesh(draw) if mesh is None else mesh
+    return Layout.whole(shape, mesh, shared=draw(st.booleans()))
+
+
+meshes = st.composite(draw_mesh)
+pieces = st.composite(draw_pieces)
+product_layouts = st.composite(draw_product)
+box_layouts = st.composite(draw_boxes)
+layouts = st.composite(draw_layout)
 
 
 Local = dict[int, NDArray[np.int64]]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from layouts import layouts, meshes
+from layouts import draw_layout, draw_mesh
 from magmath.array.data import Data, data_of
 from magmath.array.engine import Engine
 from magmath.autodiff import gradients
@@ -97,13 +97,12 @@ def check_signs(result: torch.Tensor, expected: Any, what: object) -> None:
         np.testing.assert_array_equal(*signs, err_msg=str(what))
 
 
-@st.composite
-def placements(
+def draw_placement(
     draw: st.DrawFn, tensor: torch.Tensor, engine: Engine, *, partial: bool = True
 ) -> Layout:
     """Any layout that an array of the tensor's shape and type can have on the engine's pool."""
-    mesh = draw(meshes(engine.pool.workers))
-    layout = draw(layouts(tuple(tensor.shape), mesh))
+    mesh = draw_mesh(draw, engine.pool.workers)
+    layout = draw_layout(draw, tuple(tensor.shape), mesh)
     if layout.shared and not engine.environment.shares_memory:
         layout = replace(layout, shared=False)
     kind = from_torch(tensor.dtype).kind
@@ -112,10 +111,21 @@ def placements(
     return layout if partial and fits else layout.without_partial()
 
 
+placements = st.composite(draw_placement)
+
+
+@st.composite
+def all_placements(
+    draw: st.DrawFn, tensors: Sequence[torch.Tensor], engine: Engine, *, partial: bool = True
+) -> list[Layout]:
+    """Any layouts for each of these tensors."""
+    return [draw_placement(draw, x, engine, partial=partial) for x in tensors]
+
+
 def check_any_layout(engine: Engine, name: str, case: Case, data: st.DataObject) -> None:
     """The result does not depend on where the operands and the result lie."""
     expected = reference(name, case)
-    at = [data.draw(placements(x, engine)) for x in case.operands]
+    at = data.draw(all_placements(case.operands, engine))
     shape, dtype = tuple(np.shape(expected)), torch.float32
     result_like = torch.empty(shape, dtype=dtype)
     target = data.draw(st.none() | placements(result_like, engine, partial=False))
@@ -213,7 +223,7 @@ def check_gradient_any_layout(
     engine: Engine, one: Engine, name: str, case: Case, by: Sequence[int], data: st.DataObject
 ) -> None:
     """The gradient does not depend on where the operands lie."""
-    at = [data.draw(placements(x, engine)) for x in case.operands]
+    at = data.draw(all_placements(case.operands, engine))
     expected = values(one, *slopes_of(one, name, case, by))
     for found, known in zip(
         values(engine, *slopes_of(engine, name, case, by, at)), expected, strict=True
@@ -243,7 +253,7 @@ def check_exact(engines: Sequence[Engine], name: str, case: Case, data: st.DataO
     expected = computed(engines[0], name, case)
     check_close(expected, reference(name, case), (name, case))
     for engine in engines[1:]:
-        at = [data.draw(placements(x, engine, partial=False)) for x in case.operands]
+        at = data.draw(all_placements(case.operands, engine, partial=False))
         result = computed(engine, name, case, at)
         assert torch.equal(_bits(result), _bits(expected)), (name, case, at)
 

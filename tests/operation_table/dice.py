@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from kept import kept, lists
 from magmath.core.dtypes import DType
 from magmath.memory.tensors import to_torch
 
@@ -71,7 +72,7 @@ class Dice:
     def shape(self, least: int = 0, most: int = 3, extents: tuple[int, int] = (0, 6)) -> Shape:
         """A random shape of `least` to `most` dimensions."""
         low, high = (1, 3) if self.smooth else extents
-        return tuple(self.draw(st.lists(st.integers(low, high), min_size=least, max_size=most)))
+        return tuple(self.draw(kept(lists, low, high, least, most)))
 
     def numbers(self, shape: Shape, domain: str = "any") -> torch.Tensor:
         """Numbers of the case's type from a domain."""
@@ -119,7 +120,7 @@ class Dice:
         """Any of the axes, in order."""
         if not ndim:
             return ()
-        return tuple(sorted(self.draw(st.sets(st.integers(0, ndim - 1)))))
+        return tuple(sorted(self.draw(kept(_some_of, ndim))))
 
     def bounds(self, shape: Shape) -> tuple[tuple[int, int, int], ...]:
         """A slice of each dimension."""
@@ -129,9 +130,16 @@ class Dice:
         """A slice, in full half of the time."""
         if self.draw(st.booleans()):
             return 0, extent, 1
-        ends = st.none() | st.integers(-extent - 1, extent + 1)
-        steps = st.sampled_from([1, 1, 2, 3, -1, -2])
+        ends, steps = kept(_ends, extent), kept(st.sampled_from, (1, 1, 2, 3, -1, -2))
         return slice(self.draw(ends), self.draw(ends), self.draw(steps)).indices(extent)
+
+
+def _some_of(ndim: int) -> st.SearchStrategy[set[int]]:
+    return st.sets(st.integers(0, ndim - 1))
+
+
+def _ends(extent: int) -> st.SearchStrategy[int | None]:
+    return st.none() | st.integers(-extent - 1, extent + 1)
 
 
 Draw = Callable[[Dice], Case]

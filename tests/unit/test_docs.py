@@ -10,6 +10,8 @@ import runpy
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,13 @@ from hypothesis import strategies as st
 import magmath as mm
 import operation_bodies as bodies
 import operation_table
-from engines import engine_of
+from engines import current, engine_of
 from magmath.array import elementwise as functions
 from magmath.layout import Layout, Mesh, layout
 from magmath.nn import layers
 from magmath.ops import OPERATIONS, elementwise
 from magmath.optim import optimizers
+from magmath.runtime import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
@@ -82,10 +85,26 @@ def test_readme_example_is_short_and_speaks_of_no_machinery(readme_script: Path)
     assert not re.search(r"\bmpi", text, re.IGNORECASE)
 
 
+@contextmanager
+def kept_pool(workers: int, **_: Any) -> Iterator[Pool]:
+    """In the place of `mm.init`: a pool that serves all the examples."""
+    with current("processes" if workers else "inline", max(workers, 1)) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(script: Path, workers: str) -> None:
-    assert run(script, "--workers", workers).strip()
+def test_example_runs(
+    script: Path,
+    workers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """In this process, whose workers stay: that a script starts some, README's example shows."""
+    monkeypatch.setattr(mm, "init", kept_pool)
+    monkeypatch.setattr(sys, "argv", [str(script), "--workers", workers])
+    runpy.run_path(str(script), run_name="__main__")
+    assert capfd.readouterr().out.strip()
 
 
 def test_there_are_examples() -> None:
@@ -116,7 +135,7 @@ def test_page_shows_what_happens(page: str) -> None:
 
 def test_pictures_are_what_is_drawn(tmp_path: Path) -> None:
     images = ROOT / "docs" / "images"
-    run(images / "draw.py", str(tmp_path))
+    runpy.run_path(str(images / "draw.py"))["draw"](tmp_path)
     drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert drawn == {path.name: path.read_text() for path in images.glob("*.svg")}
 
