@@ -20,7 +20,8 @@ from magmath.layout import Layout, Mesh, Split, plan
 from magmath.ops import panels
 from magmath.ops.contraction import contraction, matmul
 from magmath.passes.candidates import algorithm
-from magmath.passes.place import Option, choices
+from magmath.passes.options import Option
+from magmath.passes.place import choices
 from magmath.passes.reduced import reduced
 from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange

@@ -34,6 +34,7 @@ from magmath.ops.manipulation import broadcast_to, permute, reshape
 from magmath.ops.movement import redistribute
 from magmath.passes import pipeline
 from magmath.passes.fuse import fuse
+from magmath.passes.options import prices_of
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
 from magmath.program import execute
@@ -147,6 +148,14 @@ def check_placed(graph: Graph) -> None:
         assert not output.layout.is_partial
 
 
+def check_forms(graph: Graph) -> None:
+    """Assert that what nodes are said to have in common with others, they have."""
+    for node in graph.nodes:
+        if node.form is not None:
+            alike = apply(node.operation, *node.inputs, **node.attributes)
+            assert alike.form is node.form, node
+
+
 def _read_as(node: Node) -> list[Layout]:
     found = []
     for source in node.inputs:
@@ -162,8 +171,13 @@ def _read_as(node: Node) -> list[Layout]:
 def test_placed_graphs_keep_the_rules(kind: str, workers: int, data: st.DataObject) -> None:
     engine = engine_of(kind, workers)
     steps = data.draw(stepping(engine))
-    planned = pipeline.run(engine.cut(steps.graph), engine.environment)
+    graph = engine.cut(steps.graph)
+    check_forms(simplify(graph))
+    planned = pipeline.run(graph, engine.environment)
     check_placed(planned.graph)
+    prices_of.cache_clear()
+    anew = pipeline.run(graph, engine.environment)
+    assert str(anew.graph) == str(planned.graph), "what is remembered of prices is what they are"
     order = {node: i for i, node in enumerate(planned.schedule.order)}
     assert set(order) == set(planned.graph.nodes)
     for node, i in order.items():

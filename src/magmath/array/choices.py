@@ -8,7 +8,8 @@ from __future__ import annotations
 from magmath.graph import Graph, Node
 from magmath.passes.candidates import algorithm
 from magmath.passes.environment import Environment
-from magmath.passes.place import Choice, Option, choices
+from magmath.passes.options import Option
+from magmath.passes.place import Choice, choices
 from magmath.passes.simplify import simplify
 
 SHOWN = 8  # options of a product; the rest are dearer

@@ -18,6 +18,7 @@ from magmath.layout import Layout
 if TYPE_CHECKING:
     from magmath.graph.operation import Operation
     from magmath.graph.past import Awaited, Past
+    from magmath.graph.structure import Structure
 
 Shape = tuple[int, ...]
 Line = tuple[str, int] | None
@@ -27,16 +28,17 @@ NO_VARIABLES: frozenset[Node] = frozenset()
 
 class Form:
     """What the applications of an operation, with the same attributes, to operands of the same
-    shapes and types have in common: the result's shape and type, and under `ready` what computes
-    such a node at once, once that is known."""
+    shapes and types have in common: the result's shape and type, and once they are known the index
+    structure, and under `ready` what computes such a node at once."""
 
-    __slots__ = ("dtype", "nbytes", "ready", "shape")
+    __slots__ = ("dtype", "nbytes", "ready", "shape", "structure")
 
     def __init__(self, shape: Shape, dtype: DType) -> None:
         self.shape = shape
         self.dtype = dtype
         self.nbytes = prod(shape) * dtype.itemsize
         self.ready: Any = None
+        self.structure: Structure | None = None
 
 
 class Node:
@@ -127,7 +129,7 @@ class Node:
         return prod(self.shape)
 
     def replace(self, inputs: tuple[Node, ...], layout: Layout | None = None) -> Node:
-        """The same operation on other inputs, in a layout."""
+        """The same operation on other inputs of the same shapes and types, in a layout."""
         return Node(
             self.operation,
             inputs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from magmath.graph.node import Node
 from magmath.layout import Layout
@@ -18,7 +19,7 @@ class Structure:
     inputs: tuple[str, ...]
     output: str
 
-    @property
+    @cached_property
     def letters(self) -> str:
         """The letters that divide the result where they are split, in the order of its dimensions:
         its own, and those that its dimensions follow."""
@@ -26,7 +27,11 @@ class Structure:
 
     def is_followed(self, letter: str) -> bool:
         """True if some dimension follows this letter."""
-        return any(letter.upper() in letters for letters in (*self.inputs, self.output))
+        return letter.upper() in self._followers
+
+    @cached_property
+    def _followers(self) -> frozenset[str]:
+        return frozenset("".join((*self.inputs, self.output)))
 
     def extents(self, node: Node) -> dict[str, int]:
         """The extent of every letter."""
@@ -40,6 +45,15 @@ class Structure:
 
 def structure_of(node: Node) -> Structure:
     """The index structure of a node's operation on its operands."""
+    form = node.form
+    if form is None:
+        return _parsed(node)
+    if form.structure is None:
+        form.structure = _parsed(node)
+    return form.structure
+
+
+def _parsed(node: Node) -> Structure:
     left, output = node.operation.axes(node).split("->")
     return Structure(tuple(left.split(",")) if node.inputs else (), output)
 

@@ -56,6 +56,8 @@ def check_splits(layout: Layout) -> None:
 
 def check_partial(layout: Layout) -> None:
     """Pending reductions are of one name, along mesh axes that split nothing."""
+    if layout.partial == (None,) * layout.mesh.ndim:
+        return
     names = {name for name in layout.partial if name is not None}
     if len(layout.partial) != layout.mesh.ndim or not names <= set(REDUCTIONS) or len(names) > 1:
         raise LayoutError(

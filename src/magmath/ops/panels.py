@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from magmath.graph import Node
+from magmath.graph import Node, apply
 from magmath.graph.structure import structure_of
 from magmath.layout import Layout, even_cuts
 from magmath.ops.elementwise import add
@@ -41,8 +41,11 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     total: Node | None = None
     for start, stop in pairwise(even_cuts(extents[along], count)):
         parts = zip(node.inputs, dims, strict=True)
-        panel = node.replace(
-            tuple([x if d < 0 else slice_along(x, d, start, stop) for x, d in parts])
+        panel = apply(
+            node.operation,
+            *[x if d < 0 else slice_along(x, d, start, stop) for x, d in parts],
+            line=node.line,
+            **node.attributes,
         )
         total = panel if total is None else _added(total, panel)
     assert total is not None
@@ -55,7 +58,7 @@ def _added(total: Node, panel: Node) -> Node:
         return add(total, panel)
     attributes = {**panel.attributes, "accumulate": True}
     operands = (*panel.inputs, total, constant(1, panel.dtype))
-    return Node(panel.operation, operands, attributes, panel.shape, panel.dtype, line=panel.line)
+    return apply(panel.operation, *operands, line=panel.line, **attributes)
 
 
 def panels_of(node: Node, way: Node) -> int:

@@ -273,4 +273,15 @@ def _bound(
     splits: Mapping[str, Split],
     partial: tuple[str | None, ...] = (),
 ) -> Layout:
-    return Layout(shape, mesh, tuple(splits.get(c) for c in letters), partial)
+    return _product(shape, mesh, tuple([splits.get(c) for c in letters]), partial)
+
+
+@lru_cache(maxsize=16384)
+def _product(
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    splits: tuple[Split | None, ...],
+    partial: tuple[str | None, ...],
+) -> Layout:
+    """One object for all of them, which knows what it has been asked before."""
+    return Layout(shape, mesh, splits, partial)

@@ -119,7 +119,9 @@ def _simpler_elementwise(node: Node) -> Node | None:
     inputs = list(x)
     for i in range(len(inputs)):
         inputs[i] = _unstretched(inputs, i, node)
-    return None if inputs == list(x) else node.replace(tuple(inputs))
+    if inputs == list(x):
+        return None
+    return apply(node.operation, *inputs, line=node.line, **node.attributes)
 
 
 def _unstretched(inputs: Sequence[Node], position: int, consumer: Node) -> Node:
