@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class KernelContext(Protocol):
     """What a kernel may ask of the executor that binds it."""
 
+    deterministic: bool
+
     def gemm(
         self,
         out: torch.Tensor,
@@ -49,7 +51,8 @@ class LocalCall:
 
     `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers). For operations that
     count elements, `tile` and `tiles` say which elements of the whole arrays they hold, and `shape`
-    and `shapes` what the shapes of the whole arrays are.
+    and `shapes` what the shapes of the whole arrays are. `repeated`: other workers compute the same
+    elements.
     """
 
     out: torch.Tensor
@@ -60,6 +63,7 @@ class LocalCall:
     shape: Shape
     shapes: list[Shape]
     context: KernelContext
+    repeated: bool = False
 
 
 class Brief(NamedTuple):

@@ -8,7 +8,6 @@ Fourier Transform Interface") read and write in any strides, in place if wanted,
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from itertools import product
 
 import torch
 from torch import Tensor
+
+from magmath.kernels.fortran import mkl
 
 Call = Callable[[], object]
 
@@ -158,9 +159,10 @@ class _Descriptor:
 @cache
 def _library() -> ctypes.CDLL | None:
     """The library in which torch brings MKL; None where there is no DFTI in it."""
-    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    library = mkl()
+    if library is None:
+        return None
     try:
-        library = ctypes.CDLL(os.path.join(folder, "libtorch_cpu.so"))
         kinds = [
             f"CreateDescriptor_{precision}_{form}" for precision in "sd" for form in ("1d", "md")
         ]
@@ -168,6 +170,6 @@ def _library() -> ctypes.CDLL | None:
             getattr(library, f"Dfti{name}").restype = ctypes.c_long
         library.DftiFreeDescriptor.restype = ctypes.c_long
         library.DftiErrorMessage.restype = ctypes.c_char_p
-    except (OSError, AttributeError):
+    except AttributeError:
         return None
     return library

@@ -1,16 +1,25 @@
-"""BLAS and LAPACK by pointer: the routines of SciPy's OpenBLAS on tensors, called from Python.
+"""BLAS and LAPACK by pointer: their routines on tensors, called from Python.
 
-Fortran stores a matrix by columns, so it sees the transpose of a tensor's rows.
+Two libraries have them: the OpenBLAS that SciPy brings, and what torch was built with, most often
+Intel's MKL. A routine is called alike in both. Fortran stores a matrix by columns, so it sees the
+transpose of a tensor's rows.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
+
+SCIPY: Final = "scipy"
+TORCH: Final = "torch"
+
+Argument = Tensor | int | bytes
 
 _LETTERS = {
     torch.float32: "s",
@@ -18,6 +27,8 @@ _LETTERS = {
     torch.complex64: "c",
     torch.complex128: "z",
 }
+_OF_COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
+"""Routines that have another name for complex numbers."""
 
 
 def takes(tensor: Tensor) -> bool:
@@ -25,19 +36,40 @@ def takes(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def call(routine: str, like: Tensor, *arguments: Tensor | int | bytes) -> int:
+def has(library: str, dtype: torch.dtype, *routines: str) -> bool:
+    """True if a library has these routines for a type."""
+    return all(LIBRARIES[library](_name(routine, dtype)) for routine in routines)
+
+
+def call(routine: str, like: Tensor, *arguments: Argument, library: str = SCIPY) -> int:
     """Call LAPACK's `routine` for the type of `like`; its `info`, which is the last argument."""
     info = torch.zeros((), dtype=torch.int32)
-    invoke(routine, like, *arguments, info)
+    invoke(routine, like, *arguments, info, library=library)
     return int(info)
 
 
-def invoke(routine: str, like: Tensor, *arguments: Tensor | int | bytes) -> None:
-    """Call a routine of LAPACK; Fortran takes every argument by reference."""
-    _routine(f"{_LETTERS[like.dtype]}{routine}")(*map(_reference, arguments))
+def call_with_work(
+    routine: str, like: Tensor, *arguments: Argument, after: tuple[Argument, ...] = (), library: str
+) -> int:
+    """Call LAPACK's `routine` with as much workspace as it asks for, which stands, with its size,
+    before the arguments `after`; its `info`."""
+    asked = like.new_empty(1)
+    call(routine, like, *arguments, asked, -1, *after, library=library)
+    work = like.new_empty(max(1, int(asked.real.item())))
+    return call(routine, like, *arguments, work, len(work), *after, library=library)
 
 
-def _reference(argument: Tensor | int | bytes) -> Any:
+def invoke(routine: str, like: Tensor, *arguments: Argument, library: str = SCIPY) -> None:
+    """Call a routine of BLAS or LAPACK; Fortran takes every argument by reference."""
+    _routine(_name(routine, like.dtype), library)(*map(_reference, arguments))
+
+
+def _name(routine: str, dtype: torch.dtype) -> str:
+    own = _OF_COMPLEX.get(routine, routine) if dtype.is_complex else routine
+    return f"{_LETTERS[dtype]}{own}"
+
+
+def _reference(argument: Argument) -> Any:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
     if isinstance(argument, bytes):
@@ -46,19 +78,29 @@ def _reference(argument: Tensor | int | bytes) -> Any:
 
 
 @cache
-def _routine(name: str) -> Any:
-    """A Fortran routine of SciPy's BLAS or LAPACK; other Python threads go on while it runs."""
-    return ctypes.CFUNCTYPE(None)(address_of(name))
+def _routine(name: str, library: str) -> Any:
+    """A Fortran routine; other Python threads go on while it runs."""
+    return ctypes.CFUNCTYPE(None)(address_of(name, library))
+
+
+def address_of(name: str, library: str = SCIPY) -> int:
+    """Where a Fortran routine is."""
+    address = LIBRARIES[library](name)
+    if not address:
+        raise ImportError(f"the LAPACK of {library} has no {name}")
+    return address
 
 
 @cache
-def address_of(name: str) -> int:
-    """Where a Fortran routine of SciPy's BLAS or LAPACK is."""
+def _in_scipy(name: str) -> int:
+    """Where SciPy's BLAS or LAPACK has a routine; 0 where it has none."""
     from scipy.linalg import cython_blas, cython_lapack
 
     from magmath.kernels.threads import limit_loaded
 
-    capsule = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}[name]
+    capsule = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}.get(name)
+    if capsule is None:
+        return 0
     name_of, pointer_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -70,3 +112,31 @@ def address_of(name: str) -> int:
         )
     limit_loaded()
     return int(pointer_of(capsule, signature))
+
+
+@cache
+def _in_torch(name: str) -> int:
+    """Where torch's library has a routine: it exports those that it uses itself. 0 where it has
+    none, or where its library is not MKL, whose integers are known to have 32 bits there."""
+    library = mkl()
+    if library is None:
+        return 0
+    try:
+        return ctypes.cast(library[f"{name}_"], ctypes.c_void_p).value or 0
+    except AttributeError:
+        return 0
+
+
+@cache
+def mkl() -> ctypes.CDLL | None:
+    """The library in which torch brings MKL; None where it brings none."""
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+    try:
+        library = ctypes.CDLL(path)
+    except OSError:
+        return None
+    return library if hasattr(library, "MKL_Set_Num_Threads_Local") else None
+
+
+LIBRARIES: Final[Mapping[str, Callable[[str], int]]] = {SCIPY: _in_scipy, TORCH: _in_torch}
+"""The libraries in order of preference: where each has a routine, 0 where it has none."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from magmath.core.panels import Dealt, rounded
 from magmath.kernels import fortran
 from magmath.kernels.fortran import call
-from magmath.kernels.together import go_through, view
+from magmath.kernels.together import go_through, subtract, view
 
 if TYPE_CHECKING:
     from magmath.comm.panels import PanelRing
@@ -71,7 +71,7 @@ class _Panel:
         along, turned = both[0], both[1]
         torch.mm(self.v.conj(), columns, out=along)
         torch.mm(self.factor.mH if adjoint else self.factor, along, out=turned)
-        columns.addmm_(self.v.mT, turned, alpha=-1)
+        subtract(columns, self.v.mT, turned)
 
 
 class Reflections:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from magmath.core.panels import SORTED_COLUMNS, Dealt
 from magmath.kernels import fortran
-from magmath.kernels.fortran import invoke
-from magmath.kernels.lapack import check_diagonal
-from magmath.kernels.together import view
+from magmath.kernels.lapack import check_diagonal, solution_letters
+from magmath.kernels.routines import DIVIDE
+from magmath.kernels.together import measured, subtract, view
 
 if TYPE_CHECKING:
     from magmath.comm.panels import PanelRing
@@ -115,10 +115,10 @@ def _sweep(
         if not x.numel():
             return
         if not transpose and len(rest):
-            own.addmm_(others, rest, alpha=-1)
+            subtract(own, others, rest)
         _solve(block, own, lower=lower, transpose=transpose, unit=unit)
         if transpose and len(rest):
-            rest.addmm_(others.mT, own, alpha=-1)
+            subtract(rest, others.mT, own)
 
     _pass_on(shares, ring, first, panels, matrix, bounds, check, use)
 
@@ -170,9 +170,5 @@ def _solve(block: Tensor, x: Tensor, *, lower: bool, transpose: bool, unit: bool
         solve = torch.linalg.solve_triangular
         x.copy_(solve(matrix, x, upper=upper, unitriangular=unit))
         return
-    n, k = x.shape
-    one = torch.ones(1, dtype=x.dtype)
-    # the transposed system, in which the solution stands on the left
-    letters = b"R", b"U" if lower else b"L", b"T" if transpose else b"N", b"U" if unit else b"N"
-    strides = block.stride(0), x.stride(0)
-    invoke("trsm", x, *letters, k, n, one, block, strides[0], x, strides[1])
+    letters = solution_letters(lower=lower, transpose=transpose, unit=unit)
+    DIVIDE(measured(), x, block, letters=letters)

@@ -13,21 +13,24 @@ dense linear algebra library", with rows in place of columns, since tensors are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from magmath.core.panels import Dealt, rounded
-from magmath.errors import LinAlgError
 from magmath.kernels import fortran
-from magmath.kernels.fortran import call, invoke
-from magmath.kernels.lapack import not_definite
+from magmath.kernels.fortran import invoke
+from magmath.kernels.lapack import not_a_number, not_definite
+from magmath.kernels.routines import CHOLESKY, DIVIDE, LU, NOT_A_NUMBER, add_product
+from magmath.kernels.tuner import tuner_for
 
 if TYPE_CHECKING:
     from magmath.comm.panels import PanelRing
 
-_NAN = -1  # the status of a panel with NaN
+measured = partial(tuner_for, deterministic=False)
+"""The tuner: no element is computed by two workers here, so each may choose for itself."""
 
 
 def cholesky(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) -> None:
@@ -48,7 +51,7 @@ def cholesky(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Te
     def make(panel: int) -> None:
         rows, (start, stop) = out[shares.local(panel)], shares.bounds(panel)
         block = rows[:, start:stop]
-        _subtract(block, rows[:, :start], rows[:, :start].mH)
+        subtract(block, rows[:, :start], rows[:, :start].mH)
         info = _cholesky(block)
         nbytes = _nbytes(out, *shape(panel))
         view(ring.make(panel, nbytes), out, *shape(panel)).copy_(rows[:, :stop])
@@ -57,9 +60,9 @@ def cholesky(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Te
     def use(panel: int, made: Tensor, status: int, mine: slice) -> None:
         start, stop = shares.bounds(panel)
         if status:
-            raise not_definite(status) if status != _NAN else _not_a_number("cholesky")
+            raise not_definite(status) if status != NOT_A_NUMBER else not_a_number("cholesky")
         rows, below = view(made, out, *shape(panel)), out[mine, start:stop]
-        _subtract(below, out[mine, :start], rows[:, :start].mH)
+        subtract(below, out[mine, :start], rows[:, :start].mH)
         _divide(below, rows[:, start:])
 
     go_through(shares, ring, shares.count, lambda panel: _nbytes(out, *shape(panel)), make, use)
@@ -105,7 +108,7 @@ def lu(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) 
         below = factors[mine]
         exchange(below, pivots, start, stop)
         _divide_unit(below[:, start:stop], rows[: stop - start])
-        _subtract(below[:, stop:], below[:, start:stop], rows[: stop - start, stop - start :])
+        subtract(below[:, stop:], below[:, start:stop], rows[: stop - start, stop - start :])
 
     steps = -(-least // shares.rows)
     go_through(shares, ring, steps, nbytes, make, use)
@@ -154,44 +157,36 @@ def _nbytes(like: Tensor, *shape: int) -> int:
     return torch.Size(shape).numel() * like.itemsize
 
 
-def _not_a_number(name: str) -> LinAlgError:
-    return LinAlgError(f"{name}: the matrix has NaN or inf")
-
-
 # on the rows of one worker ------------------------------------------------------------------------
 
 
-def _subtract(target: Tensor, a: Tensor, b: Tensor) -> None:
+def subtract(target: Tensor, a: Tensor, b: Tensor) -> None:
     """target -= a·b."""
-    if target.numel() and a.shape[1]:
-        target.addmm_(a, b, alpha=-1)
+    add_product(measured(), target, a, b, -1)
 
 
 def _cholesky(block: Tensor) -> int:
     """Replace a matrix by its Cholesky factor; what is wrong with it: the order of a minor that is
-    not positive, `_NAN`, or 0."""
+    not positive, `NOT_A_NUMBER`, or 0."""
     if fortran.takes(block):
-        info = call("potrf", block, b"U", len(block), block, block.stride(0))
-    else:
-        factor, found = torch.linalg.cholesky_ex(block)
-        block.copy_(factor)
-        info = int(found)
-    block.tril_()
-    if info:
+        info = int(CHOLESKY(measured(), block))
+        block.tril_()
         return info
-    return _NAN if bool(torch.isnan(block.diagonal()).any()) else 0
+    factor, found = torch.linalg.cholesky_ex(block)
+    block.copy_(factor).tril_()
+    if int(found):
+        return int(found)
+    return NOT_A_NUMBER if bool(torch.isnan(block.diagonal()).any()) else 0
 
 
 def _lu(rows: Tensor) -> Tensor:
     """Replace rows, (w, n), by [L\\U] with the columns exchanged; the pivots, counted from 1."""
-    w, n = rows.shape
     pivots: Tensor
-    if not fortran.takes(rows):
-        packed, pivots, _ = torch.linalg.lu_factor_ex(rows.mT)
-        rows.copy_(packed.mT)
-    else:
-        pivots = torch.empty(min(w, n), dtype=torch.int32)
-        call("getrf", rows, n, w, rows, rows.stride(0), pivots)
+    if fortran.takes(rows):
+        pivots, _ = LU(measured(), rows)
+        return pivots
+    packed, pivots, _ = torch.linalg.lu_factor_ex(rows.mT)
+    rows.copy_(packed.mT)
     return pivots
 
 
@@ -212,7 +207,7 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
 def _divide(rows: Tensor, lower: Tensor) -> None:
     """rows = rows·lower⁻ᴴ."""
     if fortran.takes(rows):
-        _trsm(rows, lower, b"U", b"C", b"N")
+        DIVIDE(measured(), rows, lower, letters="LUCN")
     else:
         rows.copy_(torch.linalg.solve_triangular(lower.mH, rows, upper=True, left=False))
 
@@ -221,17 +216,7 @@ def _divide_unit(rows: Tensor, upper: Tensor) -> None:
     """rows = rows·upper⁻¹, for the first columns of `upper`, with ones on its diagonal."""
     square = upper[:, : len(upper)]
     if fortran.takes(rows):
-        _trsm(rows, square, b"L", b"N", b"U")
+        DIVIDE(measured(), rows, square, letters="LLNU")
     else:
         solve = torch.linalg.solve_triangular
         rows.copy_(solve(square, rows, upper=True, left=False, unitriangular=True))
-
-
-def _trsm(rows: Tensor, matrix: Tensor, *letters: bytes) -> None:
-    """Solve with a matrix on the right of `rows`: on the left in the transposes, which is what
-    Fortran sees."""
-    m, n = rows.shape
-    if rows.numel():
-        one = torch.ones(1, dtype=rows.dtype)
-        strides = matrix.stride(0), rows.stride(0)
-        invoke("trsm", rows, b"L", *letters, n, m, one, matrix, strides[0], rows, strides[1])

@@ -159,6 +159,13 @@ class Layout:
         )
 
     @cached_property
+    def repeats(self) -> bool:
+        """True where several workers hold the same elements."""
+        axes = enumerate(self.mesh.shape)
+        free = [axis for axis, n in axes if n > 1 and self.partial[axis] is None]
+        return self.boxes is None and any(self.dim_of(axis) is None for axis in free)
+
+    @cached_property
     def is_alone(self) -> bool:
         """True where the array lies whole on worker 0 of a pool that has no other."""
         return self == Layout.whole(self.shape, Mesh.line(1))

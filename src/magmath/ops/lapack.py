@@ -58,14 +58,21 @@ def columns_axes(node: Node) -> str:
     return f"{batch}..,{batch}.{column}->{batch}.{column}"
 
 
-def lapack(name: str, *keys: str) -> Callable[[LocalCall], Callable[[], object]]:
-    """The kernel `magmath.kernels.lapack.<name>`, with these attributes."""
+def lapack(
+    name: str, *keys: str, tuned: bool = True
+) -> Callable[[LocalCall], Callable[[], object]]:
+    """The kernel `magmath.kernels.lapack.<name>`, with these attributes; `tuned` where it chooses
+    between libraries. Workers that compute the same choose alike: factors are unique but for signs.
+    """
 
     def bind(call: LocalCall) -> Callable[[], object]:
         from magmath.kernels import lapack
+        from magmath.kernels.tuner import tuner_for
 
         compute: Callable[..., None] = getattr(lapack, name)
-        options = {key: call.attributes[key] for key in keys}
+        options: dict[str, object] = {key: call.attributes[key] for key in keys}
+        if tuned:
+            options["tuner"] = tuner_for(call.context.deterministic or call.repeated)
         out, inputs = call.out, tuple(call.inputs)
 
         def run() -> None:

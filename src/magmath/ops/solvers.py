@@ -159,7 +159,7 @@ PARITY = Operation(  # 1 for even and -1 for odd permutations, the rows of a mat
     axes=lambda node: f"{LETTERS[: node.ndim]}.->{LETTERS[: node.ndim]}",
     reduction=None,
     vjp=no_gradient,
-    kernel=lapack("parity"),
+    kernel=lapack("parity", tuned=False),
     native=None,
     reference=_parity_reference,
     flops=lambda node: float(node.inputs[0].size),

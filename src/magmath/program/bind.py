@@ -351,6 +351,7 @@ def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
         shape=slot.shape,
         shapes=[program.slots[i].shape for i in call.inputs],
         context=tensors.context,
+        repeated=slot.layout.repeats,
     )
     if tensors.context.deterministic:
         return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
