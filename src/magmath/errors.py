@@ -26,6 +26,10 @@ class DTypeError(MagmathError, TypeError):
     """A data type is unknown, or the operation is not defined for it."""
 
 
+class RangeError(MagmathError, OverflowError):
+    """A number does not fit the data type that it is to have."""
+
+
 class LayoutError(MagmathError, ValueError):
     """A layout or mesh is contradictory, or does not fit the array or the pool."""
 

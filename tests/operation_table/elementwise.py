@@ -33,6 +33,13 @@ def _pointwise(*domains: str) -> Draw:
     return draw
 
 
+def _quotient(dice: Dice) -> Case:
+    """Integers are also divided by 0, which gives 0."""
+    return _pointwise("any", "any" if dice.dtype.is_integer and not dice.smooth else "nonzero")(
+        dice
+    )
+
+
 def _where(dice: Dice) -> Case:
     shape = dice.shape()
     condition = torch.from_numpy(np.asarray(dice.random.integers(0, 2, dice.stretched(shape)) > 0))
@@ -102,8 +109,8 @@ ROWS: dict[str, Row] = {
     "subtract": _binary(NUMERIC),
     "multiply": _binary(NUMERIC),
     "divide": _binary(FLOATS, ("any", "nonzero")),
-    "floor_divide": _binary(REAL, ("any", "nonzero"), ()),
-    "remainder": _binary(REAL, ("any", "nonzero")),
+    "floor_divide": Row(_quotient, REAL, ()),
+    "remainder": Row(_quotient, REAL, (0, 1)),
     "power": _binary(NUMERIC, ("positive", "exponent")),
     "maximum": _binary(REAL),
     "minimum": _binary(REAL),

@@ -228,6 +228,21 @@ def test_norms_agree_with_numpy(pool: Any) -> None:
                 np.testing.assert_allclose(np.asarray(got), known, rtol=1e-4, err_msg=str(ord))
 
 
+def test_norms_of_nothing_are_zero(pool: Any) -> None:
+    for shape in ((0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 3)):
+        x = np.zeros(shape)
+        for ord in ("fro", "nuc", 1, 2, np.inf):
+            known = np.linalg.matrix_norm(x, ord=ord)
+            np.testing.assert_array_equal(mm.linalg.matrix_norm(mm.asarray(x), ord=ord), known)
+        for ord in (0, 1, 2, 3, np.inf):
+            known = np.linalg.vector_norm(x, axis=0, ord=ord)
+            np.testing.assert_array_equal(
+                mm.linalg.vector_norm(mm.asarray(x), axis=0, ord=ord), known
+            )
+    with pytest.raises(ShapeError, match="vector_norm: nothing is the least of no values"):
+        mm.linalg.vector_norm(mm.zeros((0,)), ord=-np.inf)
+
+
 def test_diagonals_and_vector_products_agree_with_numpy(pool: Any) -> None:
     x = np.arange(24, dtype="int16").reshape(2, 3, 4)
     for offset in range(-4, 6):

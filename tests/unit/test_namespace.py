@@ -250,6 +250,16 @@ def test_arrays_go_to_other_libraries_and_back(name: str, kind: tuple[str, int])
         assert x.__dlpack_device__() == (1, 0)
 
 
+@given(data=st.data())
+def test_arrays_of_any_strides_are_taken(data: st.DataObject) -> None:
+    values = np.arange(24).reshape(2, 3, 4)
+    steps = tuple(slice(None, None, data.draw(st.sampled_from([-2, -1, 1, 2]))) for _ in range(3))
+    view = values[steps].transpose(data.draw(st.permutations(range(3))))
+    np.testing.assert_array_equal(mm.from_dlpack(view).numpy(), view)
+    if min(view.strides) > 0:
+        np.testing.assert_array_equal(mm.from_dlpack(torch.from_numpy(view)).numpy(), view)
+
+
 def test_exchange_refuses_what_it_cannot_do() -> None:
     x = mm.ones(2)
     with pytest.raises(BufferError, match="copy=False"):

@@ -20,10 +20,12 @@ from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import (
     DEFAULT_COMPLEX,
     DEFAULT_FLOAT,
+    DEFAULT_INT,
     DType,
     as_dtype,
     complex128,
     default_dtype,
+    fitting,
     float64,
     int64,
     uint64,
@@ -130,12 +132,27 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     if dtype is None and (isinstance(obj, (list, tuple)) or is_number(obj)):
         default = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX}.get(values.dtype.kind)
         values = values if default is None else values.astype(default.name)
+    if not hasattr(obj, "dtype"):
+        values = _within(values, dtype)
     if values.dtype.kind not in "biufc" or values.dtype.name in ("float128", "complex256"):
         raise DTypeError(
             f"asarray: NumPy type {values.dtype} has no counterpart; convert it to one of the "
             f"array API's types first"
         )
     return np.asarray(values, dtype=values.dtype.name)  # in native byte order
+
+
+def _within(values: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
+    """Python numbers, which must be of integers' range where these are asked for; NumPy keeps
+    integers of more than 64 bits as objects."""
+    if values.dtype.kind == "O" and all(map(is_number, values.flat)):
+        element = dtype or DEFAULT_INT
+        fit = [fitting(value, element) for value in values.flat]
+        return np.asarray(fit).reshape(values.shape)
+    if dtype is not None and dtype.is_integer and values.size and values.dtype.kind in "iuf":
+        for extreme in (values.min(), values.max()):
+            fitting(extreme.item(), dtype)
+    return values
 
 
 def variable(

@@ -136,7 +136,8 @@ def _starts(cuts: Sequence[Cut]) -> list[Node]:
 def _valued(dtype: DType, value: Any) -> Node:
     """A value that is to be written, in the array's type, which must not change by it."""
     if is_number(value):
-        given, node = scalar_dtype(value, dtype), parameter(value, dtype)
+        given = scalar_dtype(value, dtype)
+        node = parameter(value, given)
     elif isinstance(value, WeakNumber):
         given, node = scalar_dtype(value.sample, dtype), value.node
     else:

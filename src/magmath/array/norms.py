@@ -6,8 +6,9 @@ from typing import Literal
 
 from magmath.array.array import Array, as_array
 from magmath.array.lines import user_line
+from magmath.core.dtypes import real_dtype, widened
 from magmath.core.shapes import normal_axes, reduced_shape
-from magmath.errors import DTypeError
+from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.eigen import SVDVALS
@@ -28,21 +29,39 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
     """
     a = _floating("vector_norm", x)
     axes = normal_axes("vector_norm", axis, a.ndim)
-    size = e.call("abs", a)
-    dtype = size.dtype
-    if ord in (INF, -INF):
-        return Array(reduce("max" if ord > 0 else "min", size, axes, keepdims))
-    if ord == 0:
-        nonzero = e.astype(e.call("not_equal", size, constant(0, dtype)), dtype)
-        return Array(reduce("sum", nonzero, axes, keepdims))
-    if ord == 1:
-        return Array(reduce("sum", size, axes, keepdims))
-    if ord == 2:
-        return Array(e.call("sqrt", reduce("sum", e.call("square", size), axes, keepdims)))
     if not isinstance(ord, (int, float)):
         raise TypeError(f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}")
-    total = reduce("sum", e.call("power", size, parameter(float(ord), dtype)), axes, keepdims)
-    return Array(e.call("power", total, parameter(1.0 / ord, dtype)))
+    norm = _vector_norm(e.call("abs", a), axes, keepdims, ord)
+    return Array(e.astype(norm, real_dtype(a.dtype)))
+
+
+def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) -> Node:
+    """The norm of vectors of absolute values; half types give float32."""
+    if ord in (INF, -INF):
+        return _extreme("vector_norm", ord, size, axes, keepdims)
+    if ord == 0:
+        size = e.astype(e.call("not_equal", size, constant(0, size.dtype)), size.dtype)
+    size = e.astype(size, widened(size.dtype))
+    if ord in (0, 1):
+        return reduce("sum", size, axes, keepdims)
+    if ord == 2:
+        return e.call("sqrt", reduce("sum", e.call("square", size), axes, keepdims))
+    powers = e.call("power", size, parameter(float(ord), size.dtype))
+    total = reduce("sum", powers, axes, keepdims)
+    return e.call("power", total, parameter(1.0 / ord, size.dtype))
+
+
+def _extreme(
+    name: str, sign: float, values: Node, axes: tuple[int, ...] | int, keepdims: bool = False
+) -> Node:
+    """The largest of values none of which is negative, 0 where there are none; with a negative
+    sign the least, which there must be."""
+    reduced = (axes,) if isinstance(axes, int) else axes
+    if all(values.shape[axis] for axis in reduced):
+        return reduce("max" if sign > 0 else "min", values, axes, keepdims)
+    if sign < 0:
+        raise ShapeError(f"{name}: nothing is the least of no values; needs extents of 1 or more")
+    return reduce("sum", values, axes, keepdims)
 
 
 def matrix_norm(
@@ -64,12 +83,16 @@ def matrix_norm(
     if ord in ("fro", None):
         return vector_norm(x, axis=(row, column), keepdims=keepdims)
     if ord in ("nuc", 2, -2):
-        how = "sum" if ord == "nuc" else "max" if ord == 2 else "min"
-        result = reduce(how, apply(SVDVALS, a, line=user_line()), a.ndim - 2)
+        values = apply(SVDVALS, a, line=user_line())
+        if ord == "nuc":
+            result = reduce("sum", values, row)
+        else:
+            result = _extreme("matrix_norm", float(ord), values, row)
     elif ord in (1, -1, INF, -INF):
         added, compared = (row, row) if abs(float(ord)) == 1 else (column, row)
-        sums = reduce("sum", e.call("abs", a), added)
-        result = reduce("max" if float(ord) > 0 else "min", sums, compared)
+        size = e.call("abs", a)
+        sums = reduce("sum", e.astype(size, widened(size.dtype)), added)
+        result = e.astype(_extreme("matrix_norm", float(ord), sums, compared), size.dtype)
     else:
         raise ValueError(
             f'matrix_norm: ord must be "fro", "nuc", 1, -1, 2, -2, inf or -inf, was given {ord!r}'

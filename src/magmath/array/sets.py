@@ -63,14 +63,21 @@ class _Groups:
             self.sorted = take(flat, self.order, 0)
         else:
             self.sorted = apply(SORT, flat, axis=0, descending=False, line=user_line())
-        self.begins: Counted = count(Array(self._begins()))
+        self.beginning = self._beginning()
+
+    @cached_property
+    def begins(self) -> Counted:
+        """Which elements begin a group, counted."""
+        counted = count(Array(self.beginning))
+        self.beginning = counted.node
+        return counted
 
     @cached_property
     def order(self) -> Node:
         """The positions that sort the array."""
         return _order(self.flat)
 
-    def _begins(self) -> Node:
+    def _beginning(self) -> Node:
         if not self.size:
             return full((0,), constant(False, bool_))
         later = slice_along(self.sorted, 0, 1, self.size)
@@ -95,7 +102,7 @@ class _Groups:
     def inverse(self) -> Array:
         """The group of each element of the array: numbers of groups, brought into the order of the
         elements by sorting them behind these' positions, which workers do together."""
-        begun = apply(CUMULATIVE_SUM, e.astype(self.begins.node, int64), axis=0)
+        begun = apply(CUMULATIVE_SUM, e.astype(self.beginning, int64), axis=0)
         group = e.subtract(begun, constant(1, int64))
         if self.size < MOST_PACKED:
             pairs = e.add(e.multiply(self.order, constant(MOST_PACKED, int64)), group)
@@ -146,15 +153,31 @@ def unique_values(x: Array, /) -> Array:
 def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> Array:
     """Whether each element of x1 is in x2, or with `invert` is not; of x1's shape.
 
-    Takes truth values, integers and real floating point; one of the two may be a number.
+    One of the two may be a number. NaN is in nothing.
     """
     x, others = operands("isin", x1, x2)
-    test = reshape(others, (others.size,))
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
+    test = reshape(others, (others.size,))
+    found = (_among_groups if x.dtype.kind == "complex" else _among_sorted)(x, test)
+    return Array(e.call("logical_not", found) if invert else found)
+
+
+def _among_sorted(x: Node, test: Node) -> Node:
+    """Whether what stands in the place of each element of x is that element."""
     ordered = apply(SORT, test, axis=0, descending=False, line=user_line())
     place = apply(SEARCHSORTED, ordered, x, side="left", line=user_line())
-    near = take(
-        ordered, reshape(e.call("minimum", place, constant(others.size - 1, int64)), (x.size,)), 0
-    )
-    return Array(e.call("not_equal" if invert else "equal", reshape(near, x.shape), x))
+    within = e.call("minimum", place, constant(test.size - 1, int64))
+    return e.call("equal", reshape(take(ordered, reshape(within, (x.size,)), 0), x.shape), x)
+
+
+def _among_groups(x: Node, test: Node) -> Node:
+    """Whether the group of equal numbers of each element of x has one of `test`."""
+    both = apply(CONCAT, test, reshape(x, (x.size,)), axis=0, line=user_line())
+    groups = _Groups("isin", Array(both)).inverse().node
+    tested = slice_along(groups, 0, 0, test.size)
+    asked = slice_along(groups, 0, test.size, both.size)
+    none = full((both.size,), constant(False, bool_))
+    marks = full((test.size,), constant(True, bool_))
+    marked = apply(PUT, none, marks, tested, axes=(0,), at=0)
+    return reshape(take(marked, asked, 0), x.shape)

@@ -4,15 +4,16 @@ fast.
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from magmath.array.array import Array, as_array
 from magmath.array.creation import full
-from magmath.array.elementwise import divide, multiply, not_equal, sqrt, square, subtract
+from magmath.array.elementwise import abs, divide, multiply, not_equal, sqrt, square, subtract
 from magmath.array.lines import user_line
 from magmath.array.manipulation import concat
 from magmath.array.types import astype
-from magmath.core.dtypes import accumulator, as_dtype
+from magmath.core.dtypes import DType, accumulator, as_dtype, real_dtype, widened
 from magmath.core.shapes import normal_axes, normal_axis, size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Operation, apply
@@ -76,15 +77,29 @@ def _count(x: Array, axis: Axis) -> int:
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """The arithmetic mean over `axis`; nan where there are no elements."""
-    count = _count(x, axis)
-    total = sum(_floating("mean", x), axis=axis, keepdims=keepdims)
-    return multiply(total, 1.0 / count) if count else divide(total, 0.0)
+    x, count = _floating("mean", x), _count(x, axis)
+    return _as(x.dtype, _mean(_as(widened(x.dtype), x), count, axis, keepdims))
+
+
+def _mean(x: Array, count: int, axis: Axis, keepdims: bool) -> Array:
+    total = sum(x, axis=axis, keepdims=keepdims)
+    if count and count & (count - 1) == 0:  # 1 / count is exact: gradients are spared a division
+        return multiply(total, 1.0 / count)
+    return divide(total, float(count))
+
+
+def _as(dtype: DType, x: Array) -> Array:
+    return x if x.dtype is dtype else Array(e.astype(x.node, dtype))
 
 
 def var(
     x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
-    """The variance over `axis`: squared deviations from the mean over (count - correction)."""
+    """The variance over `axis`: squared deviations from the mean over (count - correction).
+
+    Of complex numbers it is that of their distances from the mean, a real number. It is nan or
+    infinite where count - correction is not positive.
+    """
     return _variance("var", x, axis, correction, keepdims)
 
 
@@ -92,19 +107,24 @@ def std(
     x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     """The standard deviation over `axis`."""
-    return sqrt(_variance("std", x, axis, correction, keepdims))
+    return _variance("std", x, axis, correction, keepdims)
 
 
 def _variance(name: str, x: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
-    deviation = subtract(_floating(name, x), mean(x, axis=axis, keepdims=True))
+    x, count = _floating(name, x), _count(x, axis)
     try:
-        degrees = float(_count(x, axis) - correction)
+        degrees = builtins.max(0.0, float(count - correction))
     except TypeError:
         raise TypeError(
             f"{name}: correction must be a real number, was given {correction!r}; 1 takes the "
             f"values for a sample, 0 for all there are"
         ) from None
-    return divide(sum(square(deviation), axis=axis, keepdims=keepdims), degrees)
+    wide = _as(widened(x.dtype), x)
+    deviation = subtract(wide, _mean(wide, count, axis, True))
+    if x.dtype.kind == "complex":
+        deviation = abs(deviation)
+    result = divide(sum(square(deviation), axis=axis, keepdims=keepdims), degrees)
+    return _as(real_dtype(x.dtype), sqrt(result) if name == "std" else result)
 
 
 def _floating(name: str, x: Array) -> Array:

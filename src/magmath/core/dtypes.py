@@ -7,11 +7,13 @@ the standard; Python scalars are weak and take the type of the array they meet.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-from magmath.errors import DTypeError
+from magmath.errors import DTypeError, RangeError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +76,11 @@ DTYPES: dict[str, DType] = {
     )
 }  # fmt: skip
 
+_COMPLEX_PART = {complex64: float32, complex128: float64}
+
 DEFAULT_FLOAT = float32
 DEFAULT_INT = int64
 DEFAULT_COMPLEX = complex64
-
-_COMPLEX_PART = {complex64: float32, complex128: float64}
 
 
 def as_dtype(value: object) -> DType:
@@ -167,6 +169,44 @@ def scalar_dtype(value: bool | int | float | complex, other: DType) -> DType:
     )
 
 
+def _integer_bounds(dtype: DType) -> tuple[int, int]:
+    bits = 8 * dtype.itemsize
+    return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+_INTEGERS = {dtype: _integer_bounds(dtype) for dtype in DTYPES.values() if dtype.is_integer}
+_DIGITS = {float16: (11, 15), bfloat16: (8, 127), float32: (24, 127), float64: (53, 1023)}
+_FLOATS = {  # the largest number, and the least that is rounded to infinity
+    dtype: ((2 - 2.0 ** (1 - digits)) * 2.0**power, (2 ** (digits + 1) - 1) << (power - digits))
+    for dtype, (digits, power) in _DIGITS.items()
+}
+
+
+def fitting(value: Any, dtype: DType) -> Any:
+    """A Python number as arrays of `dtype` hold it; infinite where floating point ends.
+
+    Raises RangeError for a number that an integer type does not hold, as NumPy does.
+    """
+    if dtype.kind == "float":
+        most, infinite = _FLOATS[dtype]
+        if -most <= value <= most or value != value:
+            return float(value)
+        size = most if -infinite < value < infinite else math.inf
+        return size if value > 0 else -size
+    if dtype.is_integer:
+        least, last = _INTEGERS[dtype]
+        if least <= value <= last:
+            return value
+        raise RangeError(
+            f"{value} does not fit {dtype}, which holds {least} to {last}; convert to a wider "
+            f"type with mm.astype(x, …)"
+        )
+    if dtype.kind == "bool":
+        return bool(value)
+    part, value = _COMPLEX_PART[dtype], complex(value)
+    return complex(fitting(value.real, part), fitting(value.imag, part))
+
+
 NUMBERS = (bool, int, float, complex)
 WIDEST: dict[type, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
 """The types that hold every number of Python's classes (integers: up to 64 bits)."""
@@ -212,6 +252,11 @@ def accumulator(dtype: DType) -> DType:
     if dtype.kind == "int":
         return int64
     return uint64 if dtype.kind == "uint" else dtype
+
+
+def widened(dtype: DType) -> DType:
+    """The type in which what is stored as `dtype` is added up: float32 for half types."""
+    return float32 if dtype in (float16, bfloat16) else dtype
 
 
 def real_dtype(dtype: DType) -> DType:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, bfloat16, float16, float32
+from magmath.core.dtypes import DType, widened
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
@@ -81,14 +81,9 @@ def subscripts_of(node: Node) -> Subscripts:
     return Subscripts.parsed(node.attributes["subscripts"])
 
 
-def product_dtype(dtype: DType) -> DType:
-    """The type in which products of `dtype` are added up."""
-    return float32 if dtype in (float16, bfloat16) else dtype
-
-
 def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, DType]:
     check_kind("matmul", "numeric", a.dtype)
-    if a.dtype != b.dtype or dtype not in (a.dtype, product_dtype(a.dtype)):
+    if a.dtype != b.dtype or dtype not in (a.dtype, widened(a.dtype)):
         raise DTypeError(f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}")
     letters = Subscripts.parsed(subscripts)
     extents: dict[str, int] = {}
@@ -260,7 +255,7 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
         product = multiply(_aligned(a, in_a, out), _aligned(b, in_b, out))
         product.line = line or product.line
         return product
-    attributes = {"subscripts": str(letters), "dtype": product_dtype(a.dtype)}
+    attributes = {"subscripts": str(letters), "dtype": widened(a.dtype)}
     return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, fitting
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout
@@ -73,7 +73,12 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, cell: Any) -> Node
 
 
 def parameter(value: Number | None, dtype: DType) -> Node:
-    """A Python number of the user's, as a 0-d array of `dtype`; None: one that is given later."""
+    """A Python number of the user's, as a 0-d array of `dtype`; None: one that is given later.
+
+    Raises RangeError for an integer that the type does not hold.
+    """
+    if value is not None:
+        value = fitting(value, dtype)
     return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, None, None, value)
 
 

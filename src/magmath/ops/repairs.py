@@ -87,16 +87,33 @@ def expm1(x: Any) -> Any:
     )
 
 
-def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """A remainder of 0 has the sign of the divisor too, which torch's has not."""
+def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch refuses to divide integers by 0; NumPy, like our native code, gives 0."""
 
     def bind(call: LocalCall) -> Callable[[], object]:
         import torch
 
         divide_ = torch_kernel(name, reference)(call)
-        if not call.out.is_floating_point():
-            return divide_
         divisor, out = call.inputs[1], call.out
+        if out.is_floating_point() or out.is_cuda or is_numpy_only(out):
+            return divide_
+        by_numpy = numpy_call(call, reference)
+        return lambda: divide_() if torch.all(divisor) else by_numpy()
+
+    return bind
+
+
+def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """A remainder of 0 has the sign of the divisor too, which torch's has not."""
+    quotient = quotient_kernel(name, reference)
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        divide_ = quotient(call)
+        divisor, out = call.inputs[1], call.out
+        if not out.is_floating_point():
+            return divide_
 
         def run() -> None:
             divide_()

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from magmath.core.dtypes import widened
 from magmath.core.shapes import broadcast
 from magmath.graph import Graph, Node, apply, rewrite, topological
-from magmath.ops.contraction import CONTRACT, Subscripts, product_dtype, subscripts_of
+from magmath.ops.contraction import CONTRACT, Subscripts, subscripts_of
 from magmath.ops.elementwise import call
 from magmath.ops.linalg import gemm
 from magmath.passes.expand import expand
@@ -97,8 +98,8 @@ def _joined_permutation(node: Node) -> Node:
 def _undone_conversion(node: Node) -> Node | None:
     """x, converted to a wider type and back."""
     x = node.inputs[0].inputs[0]
-    widened = product_dtype(x.dtype) == node.inputs[0].dtype
-    return x if x.dtype == node.dtype and widened else None
+    wide = widened(x.dtype) == node.inputs[0].dtype
+    return x if x.dtype == node.dtype and wide else None
 
 
 def is_constant(node: Node, value: float) -> bool:

@@ -194,6 +194,36 @@ def test_python_numbers_take_the_type_of_the_array(name: str) -> None:
         assert (x * 1j).dtype is DTYPES[name]
 
 
+EDGES = [s * n + d for n in (0, 2**7, 2**8, 2**15, 2**31, 2**53, 2**63, 2**64, 2**130) for s in (1, -1)
+         for d in (-1, 0, 1)]  # fmt: skip
+
+
+@given(name=st.sampled_from([name for name in DTYPES if name != "bool"]), data=st.data())
+def test_numbers_that_do_not_fit_are_refused_as_numpy_does(name: str, data: st.DataObject) -> None:
+    """Integers that the type does not hold are errors, floating point beyond its end is infinite."""
+    integer = DTYPES[name].is_integer
+    number = data.draw(st.sampled_from(EDGES) if integer else st.sampled_from(EDGES) | st.floats())
+    exact = "float32" if name == "bfloat16" else name
+    x, known = mm.zeros(2, dtype=name), np.zeros(2, exact)
+    makes = [
+        lambda: x + number, lambda: number + x, lambda: mm.full(2, number, dtype=name),
+        lambda: mm.full_like(x, number), lambda: mm.asarray([number, number], dtype=name),
+        lambda: mm.where(x == 0, number, x),
+    ]  # fmt: skip
+    with np.errstate(all="ignore"):
+        try:
+            expected = known + number
+        except OverflowError:
+            expected = None
+    for make in makes:
+        if expected is None:
+            with pytest.raises(OverflowError, match=f"{number} does not fit {name}, which holds"):
+                make()
+        else:
+            limit = 1e-2 if name == "bfloat16" else 0
+            np.testing.assert_allclose(make().numpy(), expected, rtol=limit)
+
+
 def test_numpy_operands_are_arrays_with_their_own_type() -> None:
     x = mm.asarray([1.0, 2.0])
     check(x + np.array([1.0, 2.0]), np.array([2.0, 4.0]))

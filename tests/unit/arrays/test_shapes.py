@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +80,41 @@ def test_statistics_are_numpys(axis: Any, keepdims: bool, kind: tuple[str, int])
         if axis is None or isinstance(axis, int):
             check(mm.argmax(x, axis=axis, keepdims=keepdims), data.argmax(axis, keepdims=keepdims))
             check(mm.argmin(x, axis=axis), data.argmin(axis))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_need_no_more_range_than_their_results(name: str, kind: tuple[str, int]) -> None:
+    """Half types hold neither the sum of these, nor the squares."""
+    random = np.random.default_rng(0)
+    with current(*kind):
+        x = mm.asarray(200 + 300 * random.standard_normal((40, 50)), dtype=name)
+        if name == "complex64":
+            x = x + 100j * x[::-1]
+        values = x.numpy().astype("complex128" if name == "complex64" else "float64")
+        known = {
+            mm.mean: values.mean(1), mm.var: values.var(1), mm.std: values.std(1),
+            partial(mm.linalg.vector_norm, ord=3): np.linalg.vector_norm(values, ord=3, axis=1),
+            mm.linalg.vector_norm: np.linalg.vector_norm(values, axis=1),
+        }  # fmt: skip
+        for function, expected in known.items():
+            found = function(x, axis=1)
+            assert found.dtype.name == name or not np.iscomplexobj(expected)
+            if np.abs(expected).max() < mm.finfo(x.dtype).max:
+                limit = 4 * mm.finfo(x.dtype).eps
+                np.testing.assert_allclose(found.numpy(), expected, rtol=limit, atol=200 * limit)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("correction", [0, 1, 2, 2.5])
+def test_variances_of_fewer_values_than_correction_are_numpys(
+    count: int, correction: float
+) -> None:
+    values = np.arange(2.0 * count).reshape(2, count) ** 2
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = values.var(1, ddof=correction)
+    check(mm.var(mm.asarray(values), axis=1, correction=correction), expected)
 
 
 def test_sums_of_small_integers_are_wide() -> None:
