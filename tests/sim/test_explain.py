@@ -26,6 +26,19 @@ def expression() -> tuple[mm.Array, np.ndarray]:
     return mm.sum(y @ x.mT, axis=0), (np.exp(values * 0.1) @ values.T).sum(axis=0)
 
 
+def test_what_is_copied_to_be_shared_is_priced() -> None:
+    """A gathered copy in shared memory costs no bytes between workers, and yet the time of
+    copying, whether an array lies in its own memory or a slice of it does."""
+    with current("shared", 2):
+        x = mm.asarray(np.ones((1000, 500)), layout=mm.Layout.split(0))
+        bandwidth = session.engine().environment.bandwidth
+        for array in (x, x[2:, 4:]):
+            total = array.replicate(wait=True).explain().total
+            again = array.redistribute(mm.Layout.replicated()).explain().total
+            for cost in (total, again):
+                assert cost.seconds > 0.9 * array.size // 2 * 8 / bandwidth
+
+
 @pytest.mark.parametrize("kind", POOLS)
 def test_sums_by_operation_and_by_line_are_the_totals(kind: tuple[str, int]) -> None:
     with current(*kind):

@@ -86,6 +86,8 @@ EXPRESSIONS: dict[str, Callable[[], Any]] = {
     "searchsorted": lambda: mm.searchsorted(_numbers(), _numbers()),
     "searchsorted (in few)": lambda: mm.searchsorted(_numbers((99,)), _numbers()),
     "isin": lambda: mm.isin(_numbers(), _numbers()),
+    "isin (complex)": lambda: mm.isin(_numbers(dtype="complex64"), _numbers(dtype="complex64")),
+    "unique_inverse (complex)": lambda: mm.unique_inverse(_numbers(dtype="complex64"))[1],
     "isin (few)": lambda: mm.isin(_numbers(), _numbers((99,))),
     "unique_values": lambda: mm.unique_values(_numbers()),
     "unique_counts": lambda: mm.unique_counts(_numbers())[1],
@@ -104,6 +106,18 @@ EXPRESSIONS: dict[str, Callable[[], Any]] = {
     "fft.fftshift": lambda: mm.fft.fftshift(_numbers()),
     "signal.convolve": lambda: mm.signal.convolve(_numbers(), _numbers((9,))),
     "linalg.trace": lambda: mm.linalg.trace(_square()),
+    "linalg.trace (of a part)": lambda: mm.linalg.trace(_square()[5:, 3:]),
+    "linalg.diagonal": lambda: mm.linalg.diagonal(_square(COLUMNS), offset=5),
+    "linalg.diagonal (below)": lambda: mm.linalg.diagonal(_square(), offset=-5),
+    "linalg.matrix_norm": lambda: mm.linalg.matrix_norm(_square(), ord=1),
+    "linalg.cross": lambda: mm.linalg.cross(_numbers((N, 3)), _numbers((N, 3))),
+    "linalg.outer": lambda: mm.linalg.outer(_numbers((SIDE,)), _numbers((SIDE,))),
+    "einsum (a diagonal)": lambda: mm.einsum("ii->i", _square()),
+    "tril": lambda: mm.tril(_square(COLUMNS)),
+    "fft.fftn": lambda: mm.fft.fftn(_square(dtype="complex64")),
+    "signal.correlate (by fft)": lambda: mm.signal.correlate(
+        _numbers(), _numbers((N // 4,)), method="fft"
+    ),
     "linalg.vector_norm": lambda: mm.linalg.vector_norm(_numbers()),
 }
 

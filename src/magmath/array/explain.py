@@ -142,6 +142,8 @@ def _step(
             have, want = program.slots[source], program.slots[target]
             step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
             seconds = price(step, itemsize, environment.link)
+            if want.layout.shared and not have.layout.shared:  # each copies its part there
+                seconds += have.layout.max_local_size * itemsize / environment.bandwidth
             moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)
             return Step(text, step.kind, line, seconds, moved, step.messages, memory, measured)
         case Barrier():

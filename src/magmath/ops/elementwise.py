@@ -24,6 +24,7 @@ from magmath.ops.repairs import (
     flag_kernel,
     nextafter_kernel,
     part_kernel,
+    parts_kernel,
     quotient_kernel,
     remainder_kernel,
     round_kernel,
@@ -58,7 +59,7 @@ def _row(
     brief: bool = True,
 ) -> Operation:
     reference = numpy or getattr(np, torch or name)
-    same = brief and kernel is torch_kernel and isinstance(reference, np.ufunc)
+    same = brief and kernel in (torch_kernel, parts_kernel) and isinstance(reference, np.ufunc)
     return Operation(
         name=name,
         infer=pointwise_infer(name, domain, result),
@@ -278,8 +279,9 @@ UNARY = (
 )  # fmt: skip
 
 BINARY = (
-    _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g)),
-    _row("subtract", "numeric", "({0} - {1})", lambda n, g: (g, negative(g))),
+    _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g), kernel=parts_kernel),
+    _row("subtract", "numeric", "({0} - {1})", lambda n, g: (g, negative(g)),
+         kernel=parts_kernel),
     _row("multiply", "numeric", "({0} * {1})",
          lambda n, g: (multiply(g, n.inputs[1]), multiply(g, n.inputs[0]))),
     _row("divide", "floating", "({0} / {1})",

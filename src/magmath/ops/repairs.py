@@ -70,6 +70,21 @@ def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     return bind
 
 
+def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch multiplies complex summands by 1, and so makes nan of what is infinite: real and
+    imaginary parts are added alone."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        import torch
+
+        if not call.out.is_complex():
+            return torch_kernel(name, reference)(call)
+        parts = [torch.view_as_real(tensor) for tensor in (*call.inputs, call.out)]
+        return partial(getattr(torch, name), *parts[:-1], out=parts[-1])
+
+    return bind
+
+
 def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Of complex numbers torch loses digits and special cases here; NumPy keeps them."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
 from magmath.passes.schedule import Schedule
-from magmath.passes.transfer import can_publish, crosses, is_part, is_view
+from magmath.passes.transfer import can_publish, crosses, is_slice_view, is_view
 
 
 @dataclass
@@ -41,7 +41,7 @@ def memory(graph: Graph, schedule: Schedule) -> Storage:
     for node in schedule.order:
         if node.name == "redistribute" and is_view(_layout(node.inputs[0]), _layout(node)):
             storage.alias[node] = node.inputs[0]
-        elif node.name == "slice" and _is_part(node):
+        elif node.name == "slice" and is_slice_view(node):
             storage.alias[node] = node.inputs[0]
             storage.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])
     _outputs(graph, schedule, storage)
@@ -49,14 +49,6 @@ def memory(graph: Graph, schedule: Schedule) -> Storage:
     _computed_inside(graph, schedule, storage)
     _in_place(graph, schedule, storage)
     return storage
-
-
-def _is_part(node: Node) -> bool:
-    """True for a slice that every worker finds in its own tile of the operand."""
-    bounds = node.attributes["bounds"]
-    if any(step != 1 for _, _, step in bounds):
-        return False
-    return is_part(_layout(node.inputs[0]), _layout(node), tuple([first for first, _, _ in bounds]))
 
 
 def _layout(node: Node) -> Layout:

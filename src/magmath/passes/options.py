@@ -39,12 +39,12 @@ class Option:
 
 
 class Operand(NamedTuple):
-    """Where an operand lies: its layout, the bytes of an element, whether it is a leaf, and the
-    layouts in which there are copies of it."""
+    """Where an operand is: its layout, the bytes of an element, whether it lies in memory before
+    anything is computed, and the layouts in which there are copies of it."""
 
     layout: Layout
     itemsize: int
-    leaf: bool
+    lies: bool
     copies: tuple[Layout, ...]
 
 
@@ -241,7 +241,7 @@ class Pricing:
             shared = self.environment.whole(layout.shape, shared=True)
             if layout.mesh == shared.mesh:
                 layout = shared
-                copied = have.max_local_size if operand.leaf else 0  # what is computed is not
+                copied = have.max_local_size if operand.lies else 0  # else computed there
         seconds = self.prices.move(have, layout, operand.itemsize)
         return seconds + copied * operand.itemsize / self.environment.bandwidth
 

@@ -23,6 +23,7 @@ from magmath.passes.candidates import is_contraction
 from magmath.passes.environment import Environment
 from magmath.passes.options import Operand, Option, Prices, Pricing, prices_of, serves
 from magmath.passes.reduced import reduced
+from magmath.passes.transfer import lies
 
 
 def place(graph: Graph, environment: Environment) -> Graph:
@@ -160,7 +161,7 @@ class _Placing:
                 Operand(
                     _layout(node),
                     node.dtype.itemsize,
-                    node.is_leaf,
+                    lies(node),
                     tuple(self.copies.get(node, NO_COPIES)),
                 )
                 for node in nodes

@@ -7,6 +7,7 @@ from magmath.layout import plan, price
 from magmath.passes.compute import compute_seconds, traffic
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
+from magmath.passes.transfer import lies
 
 CALL_SECONDS = 2e-6  # the fixed cost of one kernel
 
@@ -23,9 +24,13 @@ def node_seconds(node: Node, environment: Environment) -> float:
     if node.is_leaf or node.name == "constant":
         return 0.0
     if node.name == "redistribute":
-        have = node.inputs[0].layout
-        assert have is not None
-        return price(plan(have, layout), node.dtype.itemsize, environment.link)
+        (source,) = node.inputs
+        assert source.layout is not None
+        itemsize = node.dtype.itemsize
+        seconds = price(plan(source.layout, layout), itemsize, environment.link)
+        if layout.shared and not source.layout.shared and lies(source):
+            seconds += source.layout.max_local_size * itemsize / environment.bandwidth
+        return seconds
     inputs = [source.layout for source in node.inputs if source.layout is not None]
     return CALL_SECONDS + compute_seconds(node, inputs, layout, environment)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from magmath.core.index import Tile, shifted
+from magmath.graph import Node
 from magmath.layout import Layout, plan
 
 
@@ -33,6 +34,25 @@ def is_part(have: Layout, want: Layout, start: tuple[int, ...]) -> bool:
         if not outer or part_of(outer[0], shifted(inner[0], start)) is None:
             return False
     return True
+
+
+def is_slice_view(node: Node) -> bool:
+    """True for a slice that every worker finds in its own tile of the operand."""
+    bounds = node.attributes["bounds"]
+    if any(step != 1 for _, _, step in bounds):
+        return False
+    have, want = node.inputs[0].layout, node.layout
+    assert have is not None
+    assert want is not None
+    return is_part(have, want, tuple([first for first, _, _ in bounds]))
+
+
+def lies(node: Node) -> bool:
+    """True if a placed node is not computed anew, but is an array, or in the memory of another: to
+    be gathered into a copy that all workers of a host share, it must be copied there."""
+    if node.name == "slice":
+        return is_slice_view(node)
+    return node.is_leaf or node.name == "redistribute"
 
 
 def part_of(outer: Tile, inner: Tile) -> tuple[slice, ...] | None:

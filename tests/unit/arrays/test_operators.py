@@ -35,6 +35,17 @@ def test_operators_from_both_sides(function: Callable[[Any, Any], Any], every_po
     check(function(x, b), function(a, b))
 
 
+def test_sums_of_infinite_complex_numbers_are_numpys(every_pool: Pool) -> None:
+    parts = [0.0, 1.0, np.inf, -np.inf, np.nan]
+    values = np.asarray([complex(a, b) for a in parts for b in parts])
+    for function in (operator.add, operator.sub):
+        with np.errstate(all="ignore"):
+            expected = function(values[:, None], values)
+        x = mm.asarray(values)
+        found = function(x[:, None], x).numpy()
+        np.testing.assert_array_equal(found.view("float64"), expected.view("float64"))
+
+
 @pytest.mark.parametrize("function", BITWISE, ids=lambda f: f.__name__)
 def test_bitwise_operators(function: Callable[[Any, Any], Any]) -> None:
     a, b = np.array([5, 12, 7]), np.array([1, 2, 3])
