@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from magmath.bench import BENCHES
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
 from magmath.bench.layers import training_case
 from magmath.bench.peers.problem import Problem
+from magmath.bench.peers.repeated import RepeatedContestant
 from magmath.bench.processes import SystemProcesses
 from magmath.bench.report import plot_result, print_result, save_result
 from magmath.bench.result import BenchResult, SystemResult, figures_of
@@ -103,6 +105,31 @@ def test_a_failing_system_takes_no_further_part(told: Any, where: str, message: 
     assert message in result.cases[0].systems["B bad"].reason
     with pytest.raises(MagmathError, match="B bad failed in 'case'"):
         result.raise_if_incomplete()
+
+
+def test_a_system_is_left_out_of_cases_that_it_cannot_do(told: Any) -> None:
+    able = replace(told("B some"), unable=lambda case: "too large" if case.x > 1 else "")
+    result = run(
+        told("A own"), able, comparisons=(Comparison("x", "A own", ("B some",), always(1.0)),)
+    )
+    assert result.cases[0].systems["B some"].seconds == [1.0] * 3
+    bench = Bench("b", "b", "n", lambda _: [replace(CASE, x=2)], lambda _: [able], lambda _: [])
+    result = run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
+    assert result.cases[0].systems["B some"] == SystemResult("left out", reason="too large")
+    out = StringIO()
+    print_result(result, Console(file=out, width=200))
+    assert "B some left out: too large" in out.getvalue()
+    result.raise_if_incomplete()
+
+
+def test_some_calls_of_a_slow_system_stand_for_all() -> None:
+    made: list[int] = []
+    contestant = RepeatedContestant({}, lambda case: made.append, lambda case, result: 0.0)
+    for case, calls in (({"repeats": 6}, 6), ({"repeats": 6, "calls": 2}, 2)):
+        contestant.prepare(case)
+        made.clear()
+        assert contestant.round() >= 0
+        assert made == [calls]
 
 
 def test_one_failing_process_ends_the_system(told: Any) -> None:

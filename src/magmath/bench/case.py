@@ -33,12 +33,18 @@ class RunOptions:
         return 3 if self.quick else 7
 
 
+def always_able(case: Case) -> str:
+    """Of systems that take part in every case."""
+    return ""
+
+
 @dataclass(frozen=True)
 class System:
     """Something that is measured: a factory of contestants, and the processes it runs in.
 
     `peer` is the name for `--peers`; it is empty for magmath itself and for what only serves as
     a measure, such as the rate of the bare GEMMs. `settings` join the parameters of each case.
+    `unable` says why it takes no part in a case; nothing if it does.
     """
 
     name: str
@@ -47,6 +53,7 @@ class System:
     processes: int = 1
     launcher: Literal["direct", "mpiexec"] = "direct"
     settings: Parameters = field(default_factory=dict)
+    unable: Callable[[Case], str] = always_able
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ def _figure_text(figure: Figure) -> str:
 
 
 def _notes(name: str, system: SystemResult) -> Iterable[str]:
-    if system.state == "failed":
-        yield f"{name} failed: {system.reason.splitlines()[0]}"
+    if system.state in ("failed", "left out"):
+        yield f"{name} {system.state}: {system.reason.splitlines()[0]}"
     if "compile_seconds" in system.record:
         yield f"{name}: {system.record['variant']}, compiled in {_seconds(system)} s"
     elif "variant" in system.record:

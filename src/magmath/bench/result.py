@@ -18,7 +18,7 @@ LOSS_TOLERANCE = 0.01
 class SystemResult:
     """One system in one case; `seconds` of each round, `record` what it said about itself."""
 
-    state: Literal["measured", "absent", "failed"]
+    state: Literal["measured", "absent", "failed", "left out"]
     reason: str = ""
     seconds: list[float] = field(default_factory=list)
     record: dict[str, Any] = field(default_factory=dict)

@@ -162,6 +162,8 @@ def _run_case(
 
 
 def _prepare(case: Case, processes: SystemProcesses, console: Console) -> SystemResult:
+    if reason := processes.system.unable(case):
+        return SystemResult("left out", reason=reason)
     console.print(f"  preparing {processes.system.name} …", markup=False)
     try:
         return SystemResult("measured", record=processes.prepare(case))

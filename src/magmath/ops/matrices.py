@@ -90,12 +90,17 @@ def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
 def _diagonal_kernel(call: LocalCall) -> Callable[[], object]:
     import torch
 
-    view, out = torch.diagonal(call.inputs[0], dim1=-2, dim2=-1), call.out
-    return lambda: out.copy_(view)
+    (x,), out, held = call.inputs, call.out, call.tile[-1]
+    if held.stop - held.start == len(held):
+        view = torch.diagonal(x, offset=held.start, dim1=-2, dim2=-1)
+        return lambda: out.copy_(view)
+    places = torch.from_numpy(held.indices()).to(x.device)[:, None].expand(*x.shape[:-1], 1)
+    found = out[..., None]
+    return lambda: torch.gather(x, -1, places, out=found)
 
 
 def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """Of a matrix in parts: one element of each row, by who holds it."""
+    """Of a matrix divided by columns: one element of each row, by who holds it."""
     (x,) = node.inputs
     place = iota((*x.shape[:-1], 1), x.ndim - 2)
     return (reshape(apply(TAKE_ALONG, x, place, axis=x.ndim - 1), node.shape),)
@@ -108,7 +113,7 @@ def _diagonal_vjp(node: Node, g: Node) -> Gradients:
 DIAGONAL = Operation(
     name="diagonal",
     infer=_diagonal_infer,
-    axes=lambda node: f"{LETTERS[: node.ndim - 1]}..->{LETTERS[: node.ndim - 1]}.",
+    axes=lambda node: f"{LETTERS[: node.ndim]}.->{LETTERS[: node.ndim]}",
     reduction=None,
     vjp=_diagonal_vjp,
     kernel=_diagonal_kernel,
