@@ -47,7 +47,9 @@ class LocalGroup:
         self.shares_memory = shares_memory
         self.flags: Flags = new_flags(size)
         self.table = WindowTable()
-        self._change = threading.Condition()
+        self._lock = threading.Lock()
+        # One for each rank: who sends something, or has taken it, wakes the rank that it concerns.
+        self._changes = [threading.Condition() for _ in range(size)]
         self._mail: defaultdict[tuple[int, int], deque[_Parcel]] = defaultdict(deque)
         self._windows: dict[int, _Window] = {}
         self._family: list[LocalGroup] = [self] if first is None else first._family
@@ -61,12 +63,13 @@ class LocalGroup:
         """Wake every rank with WorkerLost, in this group and those beside it."""
         for group in list(self._family):
             group.flags[ABORT] = 1
-            with group._change:
-                group._change.notify_all()
+            for change in group._changes:
+                with change:
+                    change.notify_all()
 
     def beside(self, number: int) -> LocalGroup:
         """The `number`-th group of the same ranks beside this one, from 1."""
-        with self._change:
+        with self._lock:
             while len(self._family) <= number:
                 sibling = LocalGroup(self.size, self.shares_memory, self)
                 sibling.flags[ABORT] = self.flags[ABORT]
@@ -75,7 +78,7 @@ class LocalGroup:
 
     def window(self, call: int, nbytes: int) -> list[Tensor]:
         """The buffers of the ranks' `call`-th window; the first to ask allocates them."""
-        with self._change:
+        with self._lock:
             window = self._windows.get(call)
             if window is None:
                 memory = [_aligned(nbytes) for _ in range(self.size)]
@@ -96,18 +99,20 @@ class LocalGroup:
     def post(self, sender: int, receiver: int, tensor: Tensor) -> _Parcel:
         """Put a tensor into a mailbox. It must not change until it has been fetched."""
         parcel = _Parcel(tensor)
-        with self._change:
+        change = self._changes[receiver]
+        with change:
             self._mail[sender, receiver].append(parcel)
-            self._change.notify_all()
+            change.notify_all()
         return parcel
 
     def fetch(self, sender: int, receiver: int, out: Tensor) -> None:
         """Copy the oldest tensor of a mailbox into `out`, as soon as there is one."""
-        mailbox = self._mail[sender, receiver]
-        with self._change:
+        change = self._changes[receiver]
+        with change:
+            mailbox = self._mail[sender, receiver]
             while not mailbox:
                 check_alive(self.flags)
-                self._change.wait(_LOOK)
+                change.wait(_LOOK)
             parcel = mailbox.popleft()
         if parcel.tensor.nbytes != out.nbytes:
             raise ShapeError(
@@ -116,16 +121,18 @@ class LocalGroup:
             )
         if out.nbytes:
             _bytes(out).copy_(_bytes(parcel.tensor))
-        with self._change:
+        change = self._changes[sender]
+        with change:
             parcel.fetched = True
-            self._change.notify_all()
+            change.notify_all()
 
-    def settle(self, parcel: _Parcel) -> None:
-        """Return once `parcel` has been fetched."""
-        with self._change:
+    def settle(self, sender: int, parcel: _Parcel) -> None:
+        """Return once a `parcel` of this rank has been fetched."""
+        change = self._changes[sender]
+        with change:
             while not parcel.fetched:
                 check_alive(self.flags)
-                self._change.wait(_LOOK)
+                change.wait(_LOOK)
 
 
 @dataclass(slots=True)
@@ -205,7 +212,7 @@ class _LocalCommunicator(Communicator):
         for peer, tensor in receives:
             self._group.fetch(peer, self.rank, tensor)
         for parcel in parcels:
-            self._group.settle(parcel)
+            self._group.settle(self.rank, parcel)
 
     def _allreduce(self, tensor: Tensor, op: str) -> None:
         self._collectives.allreduce(tensor, op)
