@@ -1,6 +1,6 @@
 """A user's script, for the tests of what is left behind when it dies.
 
-It starts two workers, prints their process numbers and the pool's directory, and then does what its
+It starts workers, prints their process numbers and the pool's directory, and then does what its
 argument says.
 """
 
@@ -24,7 +24,8 @@ from pool_fakes import fake_program
 def main(what: str) -> None:
     """Be the user's script."""
     command = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
-    transport = ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command)
+    workers = 2 if what == "busy" else 1
+    transport = ProcessTransport(workers, WorkerOptions("cpu", 1), worker_command=command)
     pool = Pool(transport)
     array = pool.put(torch.ones(6), Layout.even((6,), pool.mesh, 0))
     pids = [str(counters["pid"]) for counters in pool.stats()]
@@ -32,7 +33,7 @@ def main(what: str) -> None:
     if what == "idle":
         time.sleep(600)
     elif what == "busy":
-        program = pool.define(fake_program("sleep", 2, seconds=0.01))
+        program = pool.define(fake_program("sleep", workers, seconds=0.01))
         pool.run(program, [array], steps=10**6, wait=True)
     elif what == "raise":
         raise RuntimeError("the user's mistake")

@@ -158,11 +158,13 @@ def test_one_worker_that_fails_alone_closes_the_pool(pool: Pool, no_litter: None
     assert all(is_gone(pid) for pid in pids)
 
 
-@pytest.mark.parametrize(("rank", "busy"), [(0, True), (1, False), (2, True)])
-def test_a_killed_worker_is_lost_within_seconds(no_litter: None, rank: int, busy: bool) -> None:
-    pool = open_pool(3)
+@pytest.mark.parametrize(("workers", "rank", "busy"), [(2, 0, True), (3, 1, False), (2, 1, True)])
+def test_a_killed_worker_is_lost_within_seconds(
+    no_litter: None, workers: int, rank: int, busy: bool
+) -> None:
+    pool = open_pool(workers)
     array, pids = put_ones(pool), pids_of(pool)
-    program = pool.define(fake_program("sleep", 3, seconds=0.01))
+    program = pool.define(fake_program("sleep", workers, seconds=0.01))
     run = pool.run(program, [array], steps=10**6) if busy else None
     os.kill(pids[rank], signal.SIGKILL)
     start = time.monotonic()
