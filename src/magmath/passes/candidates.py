@@ -2,9 +2,10 @@
 
 They follow from its index structure: on each mesh axis one letter is split, or none. A letter of
 the result splits it; a letter that is summed over leaves a pending reduction. The cuts are those
-that an operand has already, or even ones. For a matrix product `mk,kn->mn` these are the known
-algorithms: to split m and n is SUMMA with C stationary, m and k (k and n) keeps A (B) where it is,
-m alone needs B everywhere, and m, n and k together are the 2.5D algorithm.
+that an operand has already, those in which the result is wanted, or even ones. For a matrix product
+`mk,kn->mn` these are the known algorithms: to split m and n is SUMMA with C stationary, m and k (k
+and n) keeps A (B) where it is, m alone needs B everywhere, and m, n and k together are the 2.5D
+algorithm.
 """
 
 from __future__ import annotations
@@ -35,13 +36,17 @@ class Candidate:
 
 
 def candidates(
-    node: Node, operands: tuple[Layout, ...], environment: Environment
+    node: Node,
+    operands: tuple[Layout, ...],
+    environment: Environment,
+    wanted: Layout | None = None,
 ) -> Iterator[Candidate]:
     """Every way to compute a node that its index structure allows, preferred ones first."""
     structure = structure_of(node)
-    for mesh in _meshes(node, operands, environment):
+    known = operands if wanted is None else (*operands, wanted)
+    for mesh in _meshes(node, known, environment):
         choices = [
-            list(_choices(node, structure, operands, mesh, axis, environment))
+            list(_choices(node, structure, known, mesh, axis, environment))
             for axis in range(mesh.ndim)
         ]
         for choice in product(*choices):
@@ -157,13 +162,13 @@ def _factorised(count: int, dimensions: int) -> list[tuple[int, ...]]:
     ]
 
 
-def _meshes(node: Node, operands: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
+def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
     meshes = [environment.mesh]
     if environment.deterministic:
         return meshes
     if node.operation.lapack and environment.workers > 1 and environment.shares_memory:
         meshes.append(environment.first)
-    for layout in operands:
+    for layout in known:
         if layout.boxes is None and layout.mesh not in meshes:
             meshes.append(layout.mesh)
     return meshes
@@ -172,7 +177,7 @@ def _meshes(node: Node, operands: tuple[Layout, ...], environment: Environment) 
 def _choices(
     node: Node,
     structure: Structure,
-    operands: tuple[Layout, ...],
+    known: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
     environment: Environment,
@@ -181,7 +186,7 @@ def _choices(
     if mesh.shape[axis] > 1:
         letters = _letters(node, structure, environment)
         for letter, extent in letters.items():
-            for split in _splits(letter, extent, structure, operands, mesh, axis, environment):
+            for split in _splits(letter, extent, structure, known, mesh, axis, environment):
                 yield letter, split
     yield None
 
@@ -202,7 +207,7 @@ def _splits(
     letter: str,
     extent: int,
     structure: Structure,
-    operands: tuple[Layout, ...],
+    known: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
     environment: Environment,
@@ -210,7 +215,7 @@ def _splits(
     if environment.deterministic:
         return [logical_split(axis, extent, mesh.shape[axis])]
     found = [Split.even(axis, extent, mesh.shape[axis])]
-    for letters, layout in zip(structure.inputs, operands, strict=True):
+    for letters, layout in zip((*structure.inputs, structure.output), known, strict=False):
         if layout.boxes is None and layout.mesh == mesh:
             for d, c in enumerate(letters):
                 split = layout.splits[d]

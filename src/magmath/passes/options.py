@@ -129,7 +129,7 @@ class Pricing:
         """The candidates that fit the memory (or all, where none does) and their costs, the
         cheapest first, and of equally cheap ones that which moves least."""
         layouts = tuple([operand.layout for operand in self.operands])
-        found = list(candidates(self.node, layouts, self.environment))
+        found = list(candidates(self.node, layouts, self.environment, self.wanted))
         limit = self.environment.memory
         if limit is not None:
             fitting = [c for c in found if self._memory(c) <= limit]

@@ -24,11 +24,12 @@ from magmath.passes.environment import Environment
 from magmath.passes.options import Operand, Option, Prices, Pricing, prices_of, serves
 from magmath.passes.reduced import reduced
 from magmath.passes.transfer import lies
+from magmath.passes.wanted import wanted_layouts
 
 
 def place(graph: Graph, environment: Environment) -> Graph:
     """The graph with a layout on every node; outputs with targets end in their target's layout."""
-    placing = _Placing(environment, _wanted_layouts(graph))
+    placing = _Placing(environment, wanted_layouts(graph))
     for node in graph.nodes:
         placing.place(node)
     outputs = tuple(
@@ -56,7 +57,7 @@ class Choice:
 
 def choices(graph: Graph, environment: Environment) -> list[Choice]:
     """What `place` chooses from at each contraction and each factorisation of a graph."""
-    placing = _Placing(environment, _wanted_layouts(graph))
+    placing = _Placing(environment, wanted_layouts(graph))
     found = []
     for node in graph.nodes:
         shown = node.operation.lapack or is_contraction(structure_of(node))
@@ -69,12 +70,6 @@ def choices(graph: Graph, environment: Environment) -> list[Choice]:
 
 def _padded_targets(graph: Graph) -> tuple[Node | None, ...]:
     return graph.targets or (None,) * len(graph.outputs)
-
-
-def _wanted_layouts(graph: Graph) -> dict[Node, Layout]:
-    """The layouts that outputs must end in."""
-    pairs = zip(graph.outputs, _padded_targets(graph), strict=True)
-    return {node: t.layout for node, t in pairs if t is not None and t.layout is not None}
 
 
 Copies = Mapping[Layout, Node]

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 import magmath as mm
 from arrays import check
 from engines import current
+from magmath.array import session
 from magmath.core.dtypes import DTYPES, promote
 from magmath.errors import (
     DTypeError,
@@ -125,6 +126,29 @@ def test_creation_in_a_layout(rule: Any) -> None:
             mm.eye(4, 6, layout=rule),
         ):
             assert array.layout == bound
+
+
+@pytest.mark.parametrize("kind", ["shared", "messages"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        mm.Layout.split(0), mm.Layout.split(1), mm.Layout.cyclic(1, 3), mm.Layout.grid((2, 2)),
+        mm.Layout.block_cyclic((32, 16), (2, 2)), mm.Layout.split(0, cuts=[0, 60, 130, 199, 256]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_created_in_a_layout_is_made_there(rule: Any, kind: str) -> None:
+    with current(kind, 4):
+        shape = (256, 300)
+        for array in (
+            mm.zeros(shape, layout=rule),
+            mm.full(shape, mm.asarray(2.0), layout=rule) * 3.0,
+            mm.random.normal(1.0, 2.0, shape=shape, layout=rule),
+            mm.random.integers(0, 9, shape=shape, layout=rule),
+            mm.eye(*shape, layout=rule),
+        ):
+            assert array.explain().total.nbytes < array.size  # indices of rows are few
+            assert array.evaluated().layout == rule.bind(shape, session.engine().pool.mesh)
 
 
 def test_large_arrays_are_split_and_small_ones_replicated() -> None:
