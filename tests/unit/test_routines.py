@@ -41,7 +41,7 @@ class Fixed(Tuner):
         self.library = library
         self.asked: list[str] = []
 
-    def choose(self, key: str, candidates: Mapping[str, Any], synchronize: Any = None) -> str:
+    def choose(self, key: str, candidates: Mapping[str, Any], *rest: Any, **budget: Any) -> str:
         self.asked.append(key)
         return self.library
 
@@ -248,7 +248,7 @@ def test_the_choice_is_the_tuner_s_and_by_class_of_size() -> None:
     for n in (900, 1000, 5000, 9000):
         routine(tuner, torch.empty(n, n))
     assert [library for library, _ in called] == [last] * 4
-    assert tuner.asked == ["some 992×992, float32"] * 4
+    assert tuner.asked == ["some in company 992×992, float32"] * 4
     routine(tuner, torch.empty(20, 20))
     assert len(tuner.asked) == 4
     assert called[-1] == ("scipy", (20, 20))

@@ -35,7 +35,7 @@ def test_a_clearly_faster_candidate_wins() -> None:
 def test_the_default_is_kept_unless_it_is_clearly_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
     for other, chosen in ((0.96, "default"), (0.94, "other")):
         rounds = {"default": [1.0, 1.1], "other": [other, 3.0]}
-        monkeypatch.setattr(module, "_rounds", lambda calls, wait, rounds=rounds: rounds)
+        monkeypatch.setattr(module, "_rounds", lambda calls, wait, budget, rounds=rounds: rounds)
         assert Tuner().choose("op", Candidates(default=0, other=0)) == chosen
 
 
@@ -86,7 +86,9 @@ def test_a_disturbed_measurement_is_not_kept_for_others(
 ) -> None:
     path = tmp_path / "timings"
     for taken, kept in (([1.0, 1.0, 5.0], True), ([1.0, 3.0, 5.0], False)):
-        monkeypatch.setattr(module, "_rounds", lambda calls, wait, t=taken: {"a": t, "b": [9.0]})
+        monkeypatch.setattr(
+            module, "_rounds", lambda calls, wait, budget, t=taken: {"a": t, "b": [9.0]}
+        )
         assert Tuner(path).choose(f"{kept}", Candidates(a=0, b=0)) == "a"
         assert any(str(kept) in timing.key for timing in Tuner(path).table()) == kept
 
@@ -180,7 +182,7 @@ def test_the_process_has_one_tuner_and_a_deterministic_one(
 
 def _measure_calmly(tuner: Tuner, key: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_rounds", lambda calls, wait: {"a": [2.0], "b": [1.0]})
+        patch.setattr(module, "_rounds", lambda calls, wait, budget: {"a": [2.0], "b": [1.0]})
         return tuner.choose(key, Candidates(a=0, b=0))
 
 

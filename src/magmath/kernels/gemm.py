@@ -14,7 +14,7 @@ import torch
 
 from magmath.kernels.gemm_candidates import Candidate, candidates_for, sequence
 from magmath.kernels.product import Number, Product, check, key, reduced, stand_in
-from magmath.kernels.tuner import Call, Tuner, tuner_for
+from magmath.kernels.tuner import Call, Tuner, company, tuner_for
 
 __all__ = ["bind_gemm", "tuner_for"]
 
@@ -64,26 +64,15 @@ def _bind(product: Product, tuner: Tuner) -> Call:
     if product.extents[2] > 0:
         operands = cache(partial(stand_in, product))
 
-        company = _company() if product.out.device.type == "cpu" else _nothing
+        around = company() if product.out.device.type == "cpu" else _nothing
 
         def trial(candidate: Candidate) -> Call:
-            return sequence(company, candidate.bind(operands(), inner))
+            return sequence(around, candidate.bind(operands(), inner))
 
         wait = torch.cuda.synchronize if product.out.is_cuda else None
         trials = {name: partial(trial, candidate) for name, candidate in offered.items()}
         name = tuner.choose(key(product), trials, wait)
     return offered[name].bind(product, inner)
-
-
-@cache
-def _company() -> Call:
-    """An operation of torch on several threads, as programs have them between their products.
-
-    Its threads stay awake for a while, in the way of a library that brings its own: what is
-    fastest alone may be many times slower in a program.
-    """
-    numbers = torch.zeros(1 << 17)
-    return partial(torch.neg, numbers, out=numbers)
 
 
 def _nothing() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from magmath.kernels import fortran
 from magmath.kernels.fortran import call, call_with_work, invoke
-from magmath.kernels.tuner import Call, Tuner
+from magmath.kernels.tuner import Call, Tuner, company
 
 NOT_A_NUMBER = -1
 """What `CHOLESKY` says of a matrix with NaN or infinity."""
@@ -28,6 +28,8 @@ LEAST_FLOPS = 2e5
 """Less is not worth measuring: it takes as long as the call."""
 MOST_FLOPS = 3e9
 """What takes more is measured on smaller matrices: libraries keep their order."""
+BUDGET_SECONDS = 0.5
+"""For measuring, which is done once for a class of sizes; some routines take a tenth of that."""
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -67,7 +69,8 @@ class Routine:
             library: partial(self._trial, operands, shapes, library=library, **options)
             for library in able
         }
-        return tuner.choose(f"{self.name} {', '.join(words)}", trials)
+        key = f"{self.name} in company {', '.join(words)}"
+        return tuner.choose(key, trials, budget=BUDGET_SECONDS)
 
     def _measured(self, operands: Sequence[Tensor]) -> Shapes:
         """The class of the operands' sizes: extents rounded up to somewhat less than a power of
@@ -80,11 +83,12 @@ class Routine:
     def _trial(self, operands: Sequence[Tensor], shapes: Shapes, **options: Any) -> Call:
         """A call on matrices of these shapes that lie as the operands do."""
         given = [_stand_in(x, shape) for x, shape in zip(operands, shapes, strict=True)]
-        used = [x.clone() for x in given]
+        used, around = [x.clone() for x in given], company()
 
         def run() -> None:
             for x, fresh in zip(used, given, strict=True):
                 put(x, fresh)
+            around()
             self.compute(*used, **options)
 
         return run

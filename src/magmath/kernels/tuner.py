@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -30,7 +30,7 @@ Call = Callable[[], object]
 
 ROUNDS = 5
 ROUND_SECONDS = 100e-6
-BUDGET_SECONDS = 15e-3  # no further round is begun after it
+BUDGET_SECONDS = 15e-3  # no further round is begun after it, unless its user has more time
 HOPELESS = 3.0  # times slower than another candidate at first: not measured further
 ADVANTAGE = 0.95  # what a candidate must do against the default one to replace it
 DISTURBED = 1.5  # median over minimum: something else was running
@@ -87,11 +87,13 @@ class Tuner:
         key: str,
         candidates: Mapping[str, Callable[[], Call]],
         synchronize: Callable[[], object] | None = None,
+        budget: float = BUDGET_SECONDS,
     ) -> str:
         """The name of the candidate to use for the operation, shapes and types that `key` names.
 
         `candidates` are in order of preference, the default first; each gives a ready call on
-        operands that may be overwritten. `synchronize` waits for a device to finish.
+        operands that may be overwritten. `synchronize` waits for a device to finish. No further
+        round is begun after `budget` seconds.
         """
         default = next(iter(candidates))
         if len(candidates) == 1 or not self.enabled:
@@ -100,7 +102,7 @@ class Tuner:
         with self._lock:
             known = self._decisions().get(full)
             if known is None or known.seconds.keys() != candidates.keys():
-                known, calm = self._measure(full, candidates, synchronize or (lambda: None))
+                known, calm = self._measure(full, candidates, synchronize or _nothing, budget)
                 self._decisions()[full] = known
                 if calm:
                     self._append(known)
@@ -112,10 +114,15 @@ class Tuner:
             return list(self._decisions().values())
 
     def _measure(
-        self, key: str, candidates: Mapping[str, Callable[[], Call]], synchronize: Call
+        self,
+        key: str,
+        candidates: Mapping[str, Callable[[], Call]],
+        synchronize: Call,
+        budget: float,
     ) -> tuple[Timing, bool]:
         """The decision, and whether the machine was calm enough to keep it for other processes."""
-        rounds = _rounds({name: bind() for name, bind in candidates.items()}, synchronize)
+        calls = {name: bind() for name, bind in candidates.items()}
+        rounds = _rounds(calls, synchronize, budget)
         # What else runs on the machine only adds to a timing, so the least one counts.
         seconds = {name: min(taken) for name, taken in rounds.items()}
         default = next(iter(seconds))
@@ -193,7 +200,22 @@ def tuner_for(deterministic: bool) -> Tuner:
         return Tuner()
 
 
-def _rounds(calls: Mapping[str, Call], synchronize: Call) -> dict[str, list[float]]:
+@cache
+def company() -> Call:
+    """An operation of torch on several threads, as programs have them between others.
+
+    Its threads stay awake for a while, in the way of a library that brings its own: what is
+    fastest alone may be many times slower in a program.
+    """
+    numbers = torch.zeros(1 << 17)
+    return partial(torch.neg, numbers, out=numbers)
+
+
+def _nothing() -> None:
+    """What is waited for on the CPU."""
+
+
+def _rounds(calls: Mapping[str, Call], synchronize: Call, budget: float) -> dict[str, list[float]]:
     """Seconds of a call of each, several times, in turns; of the hopeless ones, only twice."""
 
     def seconds(call: Call, times: int) -> float:
@@ -213,7 +235,7 @@ def _rounds(calls: Mapping[str, Call], synchronize: Call) -> dict[str, list[floa
     for _ in range(ROUNDS):
         for name in left:
             taken[name].append(seconds(calls[name], max(1, repeats[name])))
-        if time.perf_counter() - start > BUDGET_SECONDS:
+        if time.perf_counter() - start > budget:
             break
     return taken
 
