@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from magmath.bench.report import rate_text
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 PLACE = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -44,17 +46,15 @@ def table(result: dict[str, Any]) -> str:
     rows.append(["---"] * len(rows[0]))
     for case in cases:
         figures = {figure["title"]: ratio(figure) for figure in case["figures"]}
-        rates = [rate(case["systems"][name]) for name in systems]
+        rates = [rate(case["systems"][name], unit) for name in systems]
         rows.append([case["case"]["name"], *rates, *(figures.get(title, "") for title in titles)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def rate(system: dict[str, Any]) -> str:
+def rate(system: dict[str, Any], unit: str) -> str:
     """A system's median rate, or why there is none."""
-    if system["state"] != "measured":
-        return str(system["state"])
-    value = system["rate"]
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    measured = system["state"] == "measured"
+    return rate_text(system["rate"], unit) if measured else str(system["state"])
 
 
 def ratio(figure: dict[str, Any]) -> str:

@@ -21,8 +21,8 @@ from magmath.bench.layers import training_case
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.repeated import RepeatedContestant
 from magmath.bench.processes import SystemProcesses
-from magmath.bench.report import plot_result, print_result, save_result
-from magmath.bench.result import BenchResult, SystemResult, figures_of
+from magmath.bench.report import plot_result, print_result, rate_text, save_result
+from magmath.bench.result import BenchResult, CaseResult, SystemResult, figures_of
 from magmath.bench.runner import choose, choose_cases, run_bench
 from magmath.errors import MagmathError, OptionError
 
@@ -236,6 +236,27 @@ def test_excess_is_a_difference_in_seconds() -> None:
     (figure,) = figures_of(CASE, systems, asked)
     assert figure.rounds == [0.25, 0.5, 1.0]
     assert figure.reached is False
+
+
+@pytest.mark.parametrize(
+    ("rate", "unit", "text"),
+    [
+        (12345.6, "images/s", "12,346"),
+        (12.3456, "GB/s", "12.3"),
+        (1.2345, "s", "1.23 s"),
+        (0.99961, "s", "1000 ms"),
+        (2.7e-6, "s", "2.7 µs"),
+        (3.4e-8, "s", "34 ns"),
+        (0.0, "s", "0 s"),
+    ],
+)
+def test_rates_are_told_in_three_digits(rate: float, unit: str, text: str) -> None:
+    assert rate_text(rate, unit) == text
+
+
+def test_seconds_are_those_of_one_unit_of_work() -> None:
+    case = CaseResult(replace(CASE, unit="s"), {"own": SystemResult("measured", "", [20.0])}, [])
+    assert case.rate("own") == 2.0
 
 
 def test_peers_are_chosen_by_name() -> None:

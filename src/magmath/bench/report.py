@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
 def print_result(result: BenchResult, console: Console) -> None:
     """The table of medians and ratios, and everything that must not be overlooked."""
     console.print(_table(result))
@@ -69,8 +72,15 @@ def _figure_titles(result: BenchResult) -> list[str]:
 def _rate_text(case: CaseResult, name: str) -> str:
     if case.systems[name].state != "measured":
         return case.systems[name].state
-    rate = case.rate(name)
-    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+    return rate_text(case.rate(name), case.case.unit)
+
+
+def rate_text(rate: float, unit: str) -> str:
+    """A rate in three digits; seconds with their prefix."""
+    if unit != "s":
+        return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+    factor, name = next((pair for pair in _SECONDS if rate >= pair[0]), (1.0, "s"))
+    return f"{float(f'{rate / factor:.3g}'):g} {name}"
 
 
 def _figure_text(figure: Figure) -> str:

@@ -57,9 +57,9 @@ class CaseResult:
     figures: list[Figure]
 
     def rate(self, name: str) -> float:
-        """Work over the system's median seconds; the seconds themselves where that is the unit."""
-        seconds = self.systems[name].median
-        return seconds if self.case.unit == "s" else self.case.work / seconds
+        """Work over the system's median seconds; where seconds are the unit, those of one unit."""
+        seconds, work = self.systems[name].median, self.case.work
+        return seconds / work if self.case.unit == "s" else work / seconds
 
     def disagreement(self) -> dict[str, float]:
         """The losses or checks, by system, where they differ by more than rounding explains."""
