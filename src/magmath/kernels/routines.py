@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, final
 
 import numpy as np
@@ -31,7 +31,10 @@ MOST_FLOPS = 3e9
 BUDGET_SECONDS = 0.5
 """For measuring, which is done once for a class of sizes; some routines take a tenth of that."""
 
-Shapes = Sequence[tuple[int, ...]]
+Shape = tuple[int, ...]
+Shapes = Sequence[Shape]
+Forms = tuple[tuple[Shape, bool], ...]
+"""Shapes of matrices, and whether they lie transposed."""
 
 
 @final
@@ -51,38 +54,27 @@ class Routine:
 
     def __call__(self, tuner: Tuner, *operands: Tensor, **options: Any) -> Any:
         """Compute by the library of the tuner's choice."""
-        library = self._choose(tuner, operands, options)
+        forms = tuple([(tuple(x.shape), _is_turned(x)) for x in operands])
+        library = _chosen(
+            self, tuner, forms, operands[0].dtype, tuple(options.items()), torch.get_num_threads()
+        )
         return self.compute(*operands, library=library, **options)
 
     def libraries(self, dtype: torch.dtype) -> list[str]:
         """Those that can compute it, in order of preference."""
         return [name for name in fortran.LIBRARIES if fortran.has(name, dtype, *self.needs)]
 
-    def _choose(self, tuner: Tuner, operands: Sequence[Tensor], options: dict[str, Any]) -> str:
-        able, shapes = self.libraries(operands[0].dtype), self._measured(operands)
-        if self.flops(shapes) < LEAST_FLOPS:
-            return able[0]
-        words = ["×".join(map(str, shape)) for shape in shapes]
-        words += [f"{key} {value}" for key, value in options.items()]
-        words.append(str(operands[0].dtype).removeprefix("torch."))
-        trials = {
-            library: partial(self._trial, operands, shapes, library=library, **options)
-            for library in able
-        }
-        key = f"{self.name} in company {', '.join(words)}"
-        return tuner.choose(key, trials, budget=BUDGET_SECONDS)
-
-    def _measured(self, operands: Sequence[Tensor]) -> Shapes:
+    def measured(self, forms: Forms) -> Forms:
         """The class of the operands' sizes: extents rounded up to somewhat less than a power of
         two, which is unkind to caches, and halved until they do not take too long."""
-        shapes = [tuple([_rounded(n) for n in x.shape]) for x in operands]
+        shapes = [tuple([_rounded(n) for n in shape]) for shape, _ in forms]
         while self.flops(shapes) > MOST_FLOPS:
             shapes = [tuple([max(1, n // 2) for n in shape]) for shape in shapes]
-        return shapes
+        return tuple([(shape, turned) for shape, (_, turned) in zip(shapes, forms, strict=True)])
 
-    def _trial(self, operands: Sequence[Tensor], shapes: Shapes, **options: Any) -> Call:
-        """A call on matrices of these shapes that lie as the operands do."""
-        given = [_stand_in(x, shape) for x, shape in zip(operands, shapes, strict=True)]
+    def trial(self, forms: Forms, dtype: torch.dtype, **options: Any) -> Call:
+        """A call on matrices of these forms."""
+        given = [_stand_in(shape, turned, dtype) for shape, turned in forms]
         used, around = [x.clone() for x in given], company()
 
         def run() -> None:
@@ -94,16 +86,49 @@ class Routine:
         return run
 
 
+@lru_cache(maxsize=4096)
+def _chosen(
+    routine: Routine,
+    tuner: Tuner,
+    forms: Forms,
+    dtype: torch.dtype,
+    options: tuple[tuple[str, Any], ...],
+    threads: int,
+) -> str:
+    """The library that computes a routine on operands of these forms, with so many threads.
+
+    Kept, since a factorisation in panels asks for every panel.
+    """
+    able, forms = routine.libraries(dtype), routine.measured(forms)
+    shapes = [shape for shape, _ in forms]
+    if routine.flops(shapes) < LEAST_FLOPS:
+        return able[0]
+    words = ["×".join(map(str, shape)) for shape in shapes]
+    words += [f"{key} {value}" for key, value in options]
+    words.append(str(dtype).removeprefix("torch."))
+    trials = {
+        library: partial(routine.trial, forms, dtype, library=library, **dict(options))
+        for library in able
+    }
+    key = f"{routine.name} in company {', '.join(words)}"
+    return tuner.choose(key, trials, budget=BUDGET_SECONDS)
+
+
 def _rounded(extent: int) -> int:
     power = 1 << max(extent - 1, 0).bit_length()
     return power - power // 32
 
 
-def _stand_in(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _is_turned(x: Tensor) -> bool:
+    """True for a matrix that lies transposed."""
+    down, along = x.stride()
+    return along > 1 and down == 1
+
+
+def _stand_in(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
     """Random numbers below a strong diagonal: definite, where that counts, and not singular."""
-    turned = like.stride(-1) > 1 and like.stride(-2) == 1
     m, n = shape[::-1] if turned else shape
-    made = torch.randn(m, n, dtype=like.dtype, generator=torch.Generator().manual_seed(0))
+    made = torch.randn(m, n, dtype=dtype, generator=torch.Generator().manual_seed(0))
     made.diagonal().add_(2 * max(m, n))
     return made.mT if turned else made
 
