@@ -80,7 +80,7 @@ class Array(Handle, Operators):
         except WorkerLost:
             raise
         except Exception:
-            if asked is not leaf and getattr(self, "_former", None):  # an update until now
+            if asked is not leaf and getattr(self, "_formers", None):  # an update until now
                 asked.value = None
                 self._node = asked
                 self.undo()
@@ -253,7 +253,7 @@ class Array(Handle, Operators):
 
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= UNNAMED
         written = self._updated(setitem(self, key, value))
-        self._former = ()  # what is written may take its memory
+        self._formers = None  # what is written may take its memory
         if session.engine().settles([written.node, *([value.node] if unnamed else [])]):
             try:
                 written.evaluated()
@@ -304,7 +304,7 @@ class Array(Handle, Operators):
                 f"update in place: the array is {self.shape} {self.dtype}, its new value would be "
                 f"{result.shape} {result.dtype}; write a = a + b for an array of another kind"
             )
-        self._replaced(old)
+        self._replaced(old, new)
         self._node, self._leaf, self._stamp = new, result._leaf, result._stamp
         return self
 

@@ -15,14 +15,14 @@ from magmath.errors import TracingError, WorkerLost
 from magmath.graph import Node, Shape
 from magmath.ops import leaves
 
-MOST_PENDING = 2000
+MOST_PENDING = 1000
 """Operations in a row that may wait to be computed."""
 
 
 class Handle:
     """A node and what is known of its value; `Array` is the class that users meet."""
 
-    __slots__ = ("_former", "_leaf", "_node", "_stamp")
+    __slots__ = ("_formers", "_leaf", "_node", "_stamp")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -94,17 +94,22 @@ class Handle:
                 self._node.value = leaf  # pending expressions that read this node find it
             self._node = leaf
 
-    def _replaced(self, node: Node) -> None:
+    def _replaced(self, node: Node, new: Node) -> None:
         """Note that an update in place replaces a node. The update's expression holds it while it
         is pending; if the update fails, it is the array's value again."""
-        pending = getattr(self, "_former", ()) if self._leaf is not self._node else ()
-        self._former: tuple[ref[Node], ...] = (ref(node), *pending)
+        if self._leaf is self._node or getattr(self, "_formers", None) is None:
+            self._formers: list[ref[Node] | None] | None = []
+        assert self._formers is not None
+        self._formers.append(None if new.inputs[:1] == (node,) else ref(node))
 
     def undo(self) -> None:
         """After a failure: the value before the update in place that failed, if it was one."""
-        formers = getattr(self, "_former", ())
-        nodes = [node for former in formers if (node := former()) is not None]
-        self._former = ()
+        former: Node | None = self._node
+        nodes = []
+        for known in reversed(getattr(self, "_formers", None) or ()):
+            former = known() if known is not None else former.inputs[0] if former else None
+            nodes += [] if former is None else [former]
+        self._formers = None
         for node in [self._node, *nodes] if nodes else ():
             if node.operation is leaves.INPUT or _can_be_computed(node):
                 self._node, self._stamp = node, ()

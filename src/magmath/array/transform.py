@@ -147,18 +147,20 @@ class _Trace:
             return None
         values: list[Any] = []
         nodes: list[Node] = []
-        for argument, (kind, dtype, layout) in zip(args, likes):  # noqa: B905  they are as many
-            if type(argument) is not kind:
+        for given, (kind, dtype, layout) in zip(args, likes):  # noqa: B905  they are as many
+            if type(given) is not kind:
                 return None
-            value: Any = argument
-            if layout is not None:
-                leaf = value._leaf
-                value = leaf.value if leaf is value._node else None  # else an expression
-                if value is None or value.dtype is not dtype:
-                    return None
-                if value.layout is not layout and value.layout != layout:
-                    return None
-                nodes.append(leaf)
+            argument: Any = given
+            if layout is None:
+                values.append(argument)
+                continue
+            leaf = argument._leaf
+            if leaf is not argument._node:  # an expression
+                return None
+            value = leaf.value
+            if (value.layout is not layout and value.layout != layout) or value.dtype is not dtype:
+                return None
+            nodes.append(leaf)
             values.append(value)
         return values, nodes
 
@@ -173,9 +175,12 @@ class _Trace:
         leaves = results.leaves
         if leaves:
             self._remember(leaves, nodes)
-        arrays = [Array(leaf) for leaf in leaves]
+        if self.tree is None:
+            found: Any = Array(leaves[0])
+        else:
+            found = unflatten(self.tree, [Array(leaf) for leaf in leaves])
         self.repeated.keep(results)
-        return arrays[0] if self.tree is None else unflatten(self.tree, arrays)
+        return found
 
     def _remember(self, leaves: Sequence[Node], nodes: Sequence[Node]) -> None:
         """Note what the results were made from: the arguments, and what the function reads besides.

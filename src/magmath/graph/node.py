@@ -94,11 +94,12 @@ class Node:
         depth: int = 0
         variables: frozenset[Node] = NO_VARIABLES
         for node in inputs:
-            if node.depth >= depth:
-                depth = node.depth + 1
+            deep = node.depth
+            if deep >= depth:
+                depth = deep + 1
             if node.variables:
                 variables = variables | node.variables if variables else node.variables
-            elif node.operation.name == "variable":
+            elif not deep and node.operation.name == "variable":
                 variables |= {node}
         self.depth: int = depth
         self.variables: frozenset[Node] = variables

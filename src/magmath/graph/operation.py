@@ -67,8 +67,8 @@ class LocalCall:
 
 
 class Brief(NamedTuple):
-    """NumPy's function for an operation, quicker than torch's on results of up to `most` elements,
-    where calling it takes longer than the arithmetic."""
+    """NumPy's function for an operation, given its operands and its result, quicker than torch's on
+    results of up to `most` elements, where calling it takes longer than the arithmetic."""
 
     function: Callable[..., Any]
     most: int

@@ -91,12 +91,7 @@ class Past:
 
     def begins_with(self, nodes: Sequence[Node]) -> bool:
         """True if these are the first of the nodes."""
-        if len(self._nodes) < len(nodes):
-            return False
-        for known, node in zip(self._nodes, nodes):  # noqa: B905, SIM110  in each compiled call
-            if known() is not node:
-                return False
-        return True
+        return self._nodes[: len(nodes)] == list(map(ref, nodes))  # a node has one reference
 
     def again(self, nodes: Sequence[Node] | None = None) -> None:
         """Note that the array was made again, in its own memory: from the same nodes, or others.

@@ -45,6 +45,13 @@ BRIEF_FLOPS = 8192
 """Arithmetic that takes no longer than a call of torch."""
 
 
+def _into(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's function, with the result as its last operand: half the time of `out=`."""
+    if function in (np.maximum, np.minimum):  # which warn of that
+        return lambda x, y, out: function(x, y, out=out)
+    return function
+
+
 def _row(
     name: str,
     domain: str,
@@ -59,7 +66,7 @@ def _row(
     brief: bool = True,
 ) -> Operation:
     reference = numpy or getattr(np, torch or name)
-    same = brief and kernel in (torch_kernel, parts_kernel) and isinstance(reference, np.ufunc)
+    short = brief and kernel in (torch_kernel, parts_kernel) and isinstance(reference, np.ufunc)
     return Operation(
         name=name,
         infer=pointwise_infer(name, domain, result),
@@ -71,7 +78,7 @@ def _row(
         reference=reference,
         flops=flops_per_element(flops),
         elementwise=True,
-        brief=Brief(reference, int(BRIEF_FLOPS / flops)) if same else None,
+        brief=Brief(_into(reference), int(BRIEF_FLOPS / flops)) if short else None,
     )
 
 

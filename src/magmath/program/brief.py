@@ -48,4 +48,4 @@ def brief_call(
     brief: Brief, out: torch.Tensor, inputs: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
     """A ready call of NumPy's function, to be made `quietly`."""
-    return partial(brief.function, *[tensor.numpy() for tensor in inputs], out=out.numpy())
+    return partial(brief.function, *[tensor.numpy() for tensor in inputs], out.numpy())

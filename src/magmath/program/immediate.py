@@ -93,9 +93,9 @@ def _compute(
                 _call(node, place, views, context)
             elif len(inputs) == 2:
                 x, y = inputs
-                brief(views[x].array, views[y].array, out=view.array)
+                brief(views[x].array, views[y].array, view.array)
             else:
-                brief(views[inputs[0]].array, out=view.array)
+                brief(views[inputs[0]].array, view.array)
         except Exception as error:
             blame(error, node)
             raise
