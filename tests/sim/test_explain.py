@@ -39,6 +39,29 @@ def test_what_is_copied_to_be_shared_is_priced() -> None:
                 assert cost.seconds > 0.9 * array.size // 2 * 8 / bandwidth
 
 
+@pytest.mark.parametrize("kind", POOLS[1:])
+def test_what_moves_counts_for_the_line_that_wants_it(kind: tuple[str, int]) -> None:
+    with current(*kind):
+        x = mm.asarray(np.ones((60, 60)), layout=mm.Layout.split(0))
+        y = mm.asarray(np.ones((60, 60)), layout=mm.Layout.split(1))
+        for wants in (
+            lambda: x.redistribute(mm.Layout.split(1)),
+            lambda: x.redistribute(mm.Layout.cyclic(0)) + 1.0,
+            lambda: x + y,
+            lambda: x @ y,
+            lambda: mm.sort(y, axis=1),
+            lambda: mm.linalg.diagonal(x, offset=3),
+            lambda: mm.linalg.trace(y),
+            lambda: mm.fft.fftn(x + 0j),
+            lambda: mm.linalg.solve(x + mm.eye(60, dtype=mm.float64), y),
+        ):
+            cost = wants().explain()
+            named = [group for group in cost.by_line() if group.name != "(no line)"]
+            assert sum(group.nbytes for group in named) == cost.total.nbytes, cost
+            unnamed = {step.operation for step in cost.steps if step.line is None}
+            assert unnamed <= {"barrier"}, cost
+
+
 @pytest.mark.parametrize("kind", POOLS)
 def test_sums_by_operation_and_by_line_are_the_totals(kind: tuple[str, int]) -> None:
     with current(*kind):

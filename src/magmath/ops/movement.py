@@ -12,7 +12,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.graph import Node, Operation, Shape
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph.node import NO_ATTRIBUTES, Line
 from magmath.layout import Layout
 from magmath.ops.rules import LETTERS
 
@@ -26,11 +26,13 @@ def _axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def redistribute(x: Node, layout: Layout) -> Node:
-    """x in `layout`; x itself where it lies so already."""
+def redistribute(x: Node, layout: Layout, line: Line = None) -> Node:
+    """x in `layout`, on behalf of a line of the user's, by default that of x; x itself where it
+    lies so already."""
     if x.layout == layout:
         return x
-    return Node(REDISTRIBUTE, (x,), NO_ATTRIBUTES, x.shape, x.dtype, layout=layout, line=x.line)
+    line = x.line if line is None else line
+    return Node(REDISTRIBUTE, (x,), NO_ATTRIBUTES, x.shape, x.dtype, layout=layout, line=line)
 
 
 def _infer(x: Node) -> tuple[Shape, DType]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from magmath.graph import Graph, Node
+from magmath.graph.node import Line
 from magmath.graph.structure import structure_of
 from magmath.layout import Layout, plan
 from magmath.layout.redistribution import SMALL
@@ -29,6 +30,7 @@ from magmath.passes.wanted import wanted_layouts
 
 def place(graph: Graph, environment: Environment) -> Graph:
     """The graph with a layout on every node; outputs with targets end in their target's layout."""
+    _pass_lines_on(graph)
     placing = _Placing(environment, wanted_layouts(graph))
     for node in graph.nodes:
         placing.place(node)
@@ -42,6 +44,14 @@ def place(graph: Graph, environment: Environment) -> Graph:
         placing.moved(placing.new[node], environment.whole(node.shape)) for node in graph.emitted
     )
     return Graph(outputs, graph.targets, emitted)
+
+
+def _pass_lines_on(graph: Graph) -> None:
+    """What was made without a line of the user's counts for the line that uses it."""
+    for node in reversed(graph.nodes):
+        for source in node.inputs:
+            if source.line is None and not source.is_leaf:
+                source.line = node.line
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,7 @@ class _Placing:
     copies: ChainMap[Node, Copies] = field(default_factory=ChainMap)
     cost: int = 0  # of all that has been placed, in units of RESOLUTION
     taken: dict[Node, Node] = field(default_factory=dict)  # graphs that stand for a node
+    line: Line = None  # for nodes without one: of the node for which they stand
     workspace: int = 0  # the most bytes that an operation needs for moved operands
 
     def place(self, node: Node) -> None:
@@ -93,7 +104,7 @@ class _Placing:
             self.new[node] = self._placed_leaf(node)
         elif node.name == "redistribute":
             assert node.layout is not None
-            self.new[node] = self.moved(self.new[node.inputs[0]], node.layout)
+            self.new[node] = self.moved(self.new[node.inputs[0]], node.layout, node.line)
         else:
             self._place_cheapest(node)
 
@@ -120,7 +131,7 @@ class _Placing:
         """The state after this one in which `node` has been computed in a certain way."""
         wanted = {**self.wanted, way: self.wanted[node]} if node in self.wanted else self.wanted
         new, copies = self.new.new_child(), self.copies.new_child()
-        trial = _Placing(self.environment, wanted, new, copies, self.cost)
+        trial = _Placing(self.environment, wanted, new, copies, self.cost, line=node.line)
         if way is node:
             new[node] = trial._placed(node)
         else:
@@ -168,16 +179,19 @@ class _Placing:
         best = self._prices.best(node, self._operands(operands), self.wanted.get(node))
         self.cost += best.cost
         self.workspace = max(self.workspace, best.workspace)
+        line = self.line if node.line is None else node.line
         moved = tuple(
             [
-                self.moved(operand, layout)
+                self.moved(operand, layout, line)
                 for operand, layout in zip(operands, best.candidate.inputs, strict=True)
             ]
         )
-        return node.replace(moved, best.candidate.output)
+        result = node.replace(moved, best.candidate.output)
+        result.line = line
+        return result
 
-    def moved(self, node: Node, layout: Layout) -> Node:
-        """`node` in `layout`, by a copy made before if there is one.
+    def moved(self, node: Node, layout: Layout, line: Line = None) -> Node:
+        """`node` in `layout` as a line wants it, by a copy made before if there is one.
 
         Workers that share memory gather into one shared copy, and reduce in one step.
         """
@@ -189,13 +203,13 @@ class _Placing:
         ):
             layout = self._gathered(node, layout)
         for stage in plan(have, layout).stages:
-            node = self._copy(node, stage.target)
+            node = self._copy(node, stage.target, line)
         return node
 
-    def _copy(self, node: Node, layout: Layout) -> Node:
+    def _copy(self, node: Node, layout: Layout, line: Line) -> Node:
         copies = self.copies.get(node, NO_COPIES)
         if layout not in copies:  # a trial must not change what other trials see
-            copies = self.copies[node] = {**copies, layout: redistribute(node, layout)}
+            copies = self.copies[node] = {**copies, layout: redistribute(node, layout, line)}
         return copies[layout]
 
     def delivered(self, node: Node, layout: Layout) -> Node:
