@@ -27,7 +27,7 @@ from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.native_emit import NativeCall, Writer, emit_fault
 from magmath.ops.picking import Picking, bind_add, bind_read, bind_replace, pick_together
-from magmath.ops.places import Locator, both, front, neutral, out_of_range
+from magmath.ops.places import Locator, both, front, neutral, picked_out_of_range
 from magmath.ops.rules import LETTERS, as_signed, is_numpy_only
 from magmath.ops.slicing import aligned, check_written, keep
 
@@ -193,7 +193,7 @@ def _emit_take(w: Writer, call: NativeCall) -> bool:
         w.line(f"if {place} < 0:")
         w.line(f"    {place} += {x.shape[axis]}")
         outside = f"{place} < 0 or {place} >= {x.shape[axis]}"
-        error = partial(out_of_range, axis=axis, extent=x.shape[axis])
+        error = partial(picked_out_of_range, axis=axis, extent=x.shape[axis])
         emit_fault(w, call, outside, indices[0].at([outer[axis]]), error)
         w.line(f"    {place} = 0")
         with w.loops(call.out.shape[axis + 1 :]) as inner:

@@ -7,6 +7,7 @@ negative, must be in range, and name elements that this worker may or may not ho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from magmath.core.index import IndexSet
@@ -73,7 +74,7 @@ def normalised(
     if not outside.any():
         return positions, None
     wrong = int(indices.long()[outside].flatten()[0])
-    return positions.masked_fill(outside, 0), out_of_range(wrong, axis, extent)
+    return positions.masked_fill(outside, 0), picked_out_of_range(wrong, axis, extent)
 
 
 def front(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
@@ -81,14 +82,18 @@ def front(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
     return tensor.movedim(tuple(axes), tuple(range(len(axes))))
 
 
-def out_of_range(index: int, axis: int, extent: int) -> IndexError:
+def out_of_range(index: int, axis: int, extent: int, operation: str = "indexing") -> IndexError:
     """The error for an index beyond the end of an axis."""
     return IndexError(
-        f"indexing: index {index} is out of range for extent {extent} (axis {axis}); "
+        f"{operation}: index {index} is out of range for extent {extent} (axis {axis}); "
         f"indices go from {-extent} to {extent - 1}"
         if extent
-        else f"indexing: index {index} is out of range: axis {axis} has extent 0"
+        else f"{operation}: index {index} is out of range: axis {axis} has extent 0"
     )
+
+
+picked_out_of_range = partial(out_of_range, operation="take, or indexing by an array")
+"""The same for one among many, which are the same operation however they were written."""
 
 
 def both(*masks: torch.Tensor | None) -> torch.Tensor | None:
