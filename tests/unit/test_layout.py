@@ -148,6 +148,8 @@ def test_tiles_cover_the_array_as_often_as_it_is_replicated(
         [n for a, n in enumerate(layout.mesh.shape) if layout.dim_of(a) is not None]
     )
     assert (count == (copies if layout.boxes is None else 1)).all()
+    if not layout.is_partial:
+        assert layout.repeats == (layout.boxes is None and copies > 1)
     assert layout.max_local_size == max(sizes)
     whole = all(layout.local_size(w) == layout.size for w in layout.mesh.workers)
     if layout.boxes is None and not layout.is_partial and layout.is_replicated:

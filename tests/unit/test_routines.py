@@ -4,6 +4,7 @@ tuner's choice is the one that is called."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magmath.core.index import IndexSet
 from magmath.errors import LinAlgError
+from magmath.graph import LocalCall
 from magmath.kernels import fortran, lapack
 from magmath.kernels.routines import (
     ADD_PRODUCT,
@@ -28,6 +31,7 @@ from magmath.kernels.routines import (
     add_product,
 )
 from magmath.kernels.tuner import Tuner
+from magmath.ops import OPERATIONS
 from matrices import TYPES, Matrix, adjoint, bound, check_orthonormal, check_zero, normal
 
 ALL = [CHOLESKY, LU, INVERSE, DIVIDE, REFLECTIONS, EIGEN, SINGULAR]
@@ -252,6 +256,20 @@ def test_the_choice_is_the_tuner_s_and_by_class_of_size() -> None:
     routine(tuner, torch.empty(20, 20))
     assert len(tuner.asked) == 4
     assert called[-1] == ("scipy", (20, 20))
+
+
+@pytest.mark.parametrize(("deterministic", "repeated"), [(0, 0), (0, 1), (1, 0)])
+def test_who_computes_what_others_compute_does_not_choose(
+    deterministic: int, repeated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[Tuner] = []
+    monkeypatch.setattr(lapack, "cholesky", lambda out, a, *, tuner: used.append(tuner))
+    a, whole = torch.eye(3), (IndexSet.range(0, 3),) * 2
+    context: Any = SimpleNamespace(deterministic=bool(deterministic))
+    OPERATIONS["cholesky"].kernel(
+        LocalCall(a, [a], {}, whole, [whole], (3, 3), [(3, 3)], context, bool(repeated))
+    )()
+    assert used[0].enabled == (not deterministic and not repeated)
 
 
 def test_without_measuring_the_first_library_computes() -> None:
