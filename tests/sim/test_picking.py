@@ -48,8 +48,8 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever can be computed by all workers together is, a few bytes at a time."""
     every = options.candidates
 
-    def chosen(node: Node, layouts: Any, environment: Any) -> Any:
-        offered = list(every(node, layouts, environment))
+    def chosen(node: Node, *rest: Any) -> Any:
+        offered = list(every(node, *rest))
         return [c for c in offered if is_collective(node, c.inputs, c.output)] or offered
 
     monkeypatch.setattr(options, "candidates", chosen)
