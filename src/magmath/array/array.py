@@ -387,7 +387,10 @@ def _operand_type(operation: str, *kinds: DType | type) -> DType | None:
     """The type in which operands of these kinds meet; None if there is no array among them."""
     if _NUMBER_CLASSES.issuperset(kinds):
         return None
-    dtype = common_dtype(*kinds)
+    try:
+        dtype = common_dtype(*kinds)
+    except DTypeError as error:
+        raise DTypeError(f"{operation}: {error}") from None
     # the standard leaves the quotient of integers open; torch does the same
     return float32 if operation == "divide" and dtype.is_integer else dtype
 

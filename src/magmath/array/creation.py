@@ -308,6 +308,8 @@ def arange(
     for number in (start, step) if stop is None else (start, stop, step):
         if not hasattr(number, "__float__"):
             raise TypeError(f"arange: start, stop and step are numbers, was given {number!r}")
+        if not math.isfinite(number):
+            raise ShapeError(f"arange: start, stop and step must be finite, was given {number!r}")
     if step == 0:
         raise ShapeError("arange: step must not be 0")
     first, last = (0, start) if stop is None else (start, stop)

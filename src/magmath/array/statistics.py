@@ -14,6 +14,7 @@ from magmath.array.lines import user_line
 from magmath.array.manipulation import concat
 from magmath.array.types import astype
 from magmath.core.dtypes import DType, accumulator, as_dtype, real_dtype, widened
+from magmath.core.numbers import whole_number
 from magmath.core.shapes import normal_axes, normal_axis, size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Operation, apply
@@ -183,7 +184,7 @@ def diff(
     d = normal_axis("diff", axis, x.ndim)
     parts = [part for part in (prepend, x, append) if part is not None]
     node = concat(parts, axis=d).node if len(parts) > 1 else x.node
-    for _ in range(n):
+    for _ in range(whole_number("diff: n", n, 0)):
         last = node.shape[d] - 1 if node.shape[d] else 0
         upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)
         node = apply(e.OPERATIONS["subtract"], upper, lower, line=user_line())
