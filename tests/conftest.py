@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
 from collections import Counter
@@ -14,7 +15,7 @@ import torch
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from magmath.kernels import build
+from magmath.kernels import build, routines
 
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
 # The database is named because where CI is set it is None, which Hypothesis looks up along a
@@ -40,10 +41,19 @@ torch.set_warn_always(True)
 # reads this when it is loaded, so it takes effect in the processes that xdist and tests start.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+# Which library computes a factorisation is measured for up to half a second for each class of sizes.
+# Each library is tried on each routine in unit/test_routines.py; elsewhere the first one will do.
+routines.LEAST_FLOPS = math.inf  # type: ignore[misc]
+
 build.NICENESS = 0  # who waits for a compiler beside other tests would wait for long
 
 # A shell starts what runs in the background deaf to Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Examples leave much behind and little of it in cycles: to look for these after every 700 objects, as
+# Python does by default, takes a fifth of the time of property tests.
+gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -3,6 +3,7 @@ what a step sends and allocates, and what goes wrong."""
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -603,6 +604,7 @@ def test_epochs_take_no_memory_of_the_heap(kind: str, workers: int, strategy: st
 
 def allocated_by_torch(act: Callable[[], object]) -> int:
     """How often torch's own allocator has given or taken back memory meanwhile."""
+    gc.collect()  # what others have left in cycles must not be given back then
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         act()
     return sum(event.name == "[memory]" for event in seen.events())
