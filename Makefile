@@ -8,7 +8,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$python; break; }; done)
 
-.PHONY: help venv demo test gpu lint types layers format bench clean
+.PHONY: help venv demo test pytest gpu lint types layers format bench clean
 
 help:
 	@echo "make demo    set up, then train a network on handwritten digits with 2 workers"
@@ -34,7 +34,11 @@ demo: $(STAMP)
 	$(BIN)/magmath train mlp --data digits --workers 2 --width 512 --batch 32 \
 		--learning-rate 3e-3 --output runs/digits
 
-test: lint types layers $(STAMP)
+# Types take one processor: they are checked beside the tests.
+test: lint layers
+	@$(MAKE) --no-print-directory --jobs=2 types pytest
+
+pytest: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 gpu: $(STAMP)
