@@ -15,7 +15,7 @@ from magmath.bench.report import rate_text
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
-PLACE = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+PLACE = re.compile(r"<!-- table ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def main() -> None:
@@ -39,15 +39,15 @@ def table(result: dict[str, Any]) -> str:
     """Rates by case and system, and the ratios with their range over the rounds."""
     cases = result["cases"]
     systems = list(cases[0]["systems"])
-    titles = list(dict.fromkeys(f["title"] for case in cases for f in case["figures"]))
+    kinds = {figure["title"]: figure["kind"] for case in cases for figure in case["figures"]}
     unit = cases[0]["case"]["unit"]
-    sign = "" if unit == "s" else "× "
-    rows = [["case", *systems, *(sign + title for title in titles)]]
+    heads = [title if kind == "excess" else f"× {title}" for title, kind in kinds.items()]
+    rows = [["case", *systems, *heads]]
     rows.append(["---"] * len(rows[0]))
     for case in cases:
         figures = {figure["title"]: ratio(figure) for figure in case["figures"]}
         rates = [rate(case["systems"][name], unit) for name in systems]
-        rows.append([case["case"]["name"], *rates, *(figures.get(title, "") for title in titles)])
+        rows.append([case["case"]["name"], *rates, *(figures.get(title, "") for title in kinds)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

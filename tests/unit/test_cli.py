@@ -143,20 +143,20 @@ def test_info_counts_the_caches(tmp_path: Path, here: Here) -> None:
     assert json.loads(done.stdout)["caches"]["programs"] == 1000
 
 
-def test_info_shows_what_the_tuner_has_measured(tmp_path: Path, here: Here) -> None:
+def test_info_shows_what_the_tuner_has_measured(tmp_path: Path) -> None:
     seconds = {"torch": 5e-6, "numpy": 4e-6}
     file = tmp_path / "tuner" / "timings.jsonl"
     file.parent.mkdir()
     keys = [f"gemm 70x72x71 | {machine()}, 3 threads", "gemm 1x1x1 | another machine, 1 threads"]
     lines = [json.dumps({"key": k, "chosen": "numpy", "seconds": seconds}) for k in keys]
     file.write_text("\n".join(lines))
-    done = here("info", "--tuner", "--json", MAGMATH_CACHE=str(tmp_path))
+    done = magmath_command("info", "--tuner", "--json", MAGMATH_CACHE=str(tmp_path))
     assert json.loads(done.stdout) == {
         "tuner": [
             {"operation": "gemm 70x72x71", "threads": 3, "chosen": "numpy", "seconds": seconds}
         ]
     }
-    text = here("info", "--tuner", MAGMATH_CACHE=str(tmp_path)).stdout
+    text = magmath_command("info", "--tuner", MAGMATH_CACHE=str(tmp_path)).stdout
     assert "gemm 70x72x71" in text
     assert "torch 5, numpy 4" in text
     assert "another" not in text

@@ -45,28 +45,26 @@ def print_result(result: BenchResult, console: Console) -> None:
 def _table(result: BenchResult) -> Table:
     unit = result.cases[0].case.unit
     systems = list(result.cases[0].systems)
-    titles = _figure_titles(result)
+    kinds = _figure_kinds(result)
     table = Table(title=f"{result.title} ({unit})", title_justify="left")
     table.add_column("case")
     for name in systems:
         table.add_column(name, justify="right")
-    for title in titles:
-        table.add_column(title if unit == "s" else f"× {title}", justify="right")
+    for title, kind in kinds.items():
+        table.add_column(title if kind == "excess" else f"× {title}", justify="right")
     for case in result.cases:
         figures = {figure.title: _figure_text(figure) for figure in case.figures}
         table.add_row(
             case.case.name,
             *(_rate_text(case, name) for name in systems),
-            *(figures.get(title, "") for title in titles),
+            *(figures.get(title, "") for title in kinds),
         )
     return table
 
 
-def _figure_titles(result: BenchResult) -> list[str]:
-    titles: dict[str, None] = {}
-    for case in result.cases:
-        titles |= dict.fromkeys(figure.title for figure in case.figures)
-    return list(titles)
+def _figure_kinds(result: BenchResult) -> dict[str, str]:
+    """The titles of the comparisons, and whether each is a ratio or an excess."""
+    return {figure.title: figure.kind for case in result.cases for figure in case.figures}
 
 
 def _rate_text(case: CaseResult, name: str) -> str:
