@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.machine.copy import CACHE, COPY, INSIDE
+from magmath.machine.copy import CACHE, COPY, INSIDE, last_cache
 from magmath.machine.kept import Code
 
 CODE = Code(COPY, ["copy"], inside=INSIDE)
@@ -26,3 +29,17 @@ def test_copy(beside: int, least: int, more: int, begin: int, end: int) -> None:
     np.testing.assert_array_equal(target[end : end + nbytes], source[begin:])
     assert (target[:end] == 77).all()
     assert (target[end + nbytes :] == 77).all()
+
+
+@given(shares=st.lists(st.integers(1, 64), min_size=1, max_size=4))
+def test_sizes_of_caches_in_any_unit(shares: list[int]) -> None:
+    """The same caches, whichever unit Linux writes them in, are of the same size."""
+    with TemporaryDirectory() as folder:
+        for i in range(len(shares)):
+            (Path(folder) / f"index{i}").mkdir()
+        found = set()
+        for unit, factor in (("", 1 << 20), ("K", 1 << 10), ("M", 1)):
+            for i, size in enumerate(shares):
+                (Path(folder) / f"index{i}" / "size").write_text(f"{size * factor}{unit}\n")
+            found.add(last_cache(Path(folder)))
+    assert found == {min(max(4, *shares), 32) << 20}

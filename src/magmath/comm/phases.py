@@ -16,7 +16,7 @@ from typing import Final
 
 from magmath.comm import barrier
 from magmath.comm.flags import PLACES
-from magmath.machine.copy import CACHE, COPY, INSIDE
+from magmath.machine.copy import COPY, INSIDE
 from magmath.machine.kept import Code
 
 ALLREDUCE, REDUCE_SCATTER, ALLGATHER, ALL_TO_ALL, ALLREDUCE_SMALL = range(5)
@@ -38,7 +38,7 @@ _CONSTANTS: Final = barrier.CONSTANTS | {
     "ALL_TO_ALL": ALL_TO_ALL, "ALLREDUCE_SMALL": ALLREDUCE_SMALL,
     "FINISHED": FINISHED, "STOPPED": STOPPED, "GONE": GONE,
     "FLAGS": FLAGS, "RANK": RANK, "SIZE": SIZE, "SLOTS": SLOTS, "IN": 0, "OUT": 2,
-    "PLACES": PLACES, "CACHE": CACHE,
+    "PLACES": PLACES,
     "ALIGNED": 64,  # numbers: no two ranks write to one cache line
     "CACHED": 1 << 15,  # bytes that are combined and then copied while they are at hand
 }  # fmt: skip
@@ -165,6 +165,10 @@ def begin_of(fixed: int64[1], count: int64, rank: int64) -> int64:
     share = (share + ALIGNED - 1) & -ALIGNED
     return min(rank * share, count)
 
+def touched(fixed: int64[1], count: int64, itemsize: int64) -> int64:
+    """The bytes that all ranks together read where each takes a block from each."""
+    return fixed[SIZE] * fixed[SIZE] * count * itemsize
+
 def put(target: int64, source: int64, nbytes: int64, all: int64):
     """Copy a piece of the `all` bytes that the ranks get together."""
     if target != source:
@@ -187,7 +191,7 @@ def direct(
     rank = fixed[RANK]
     size = fixed[SIZE]
     nbytes = count * itemsize
-    whole = size * nbytes
+    all = touched(fixed, count, itemsize)
     sources = address(fixed) + 8 * (SLOTS + 4 * size)
     if kind == ALLREDUCE:
         begin = begin_of(fixed, count, rank)
@@ -201,7 +205,7 @@ def direct(
             for k in range(1, size):
                 memcpy(shown_at(fixed, after(rank, k, size)) + at, own, length * itemsize)
     elif kind == REDUCE_SCATTER:
-        if 2 * size * whole <= CACHE:
+        if fits(all):
             combine(kernel, target, sources, size, rank * nbytes, count, op)
         else:
             block = quotient(CACHED, itemsize)
@@ -215,7 +219,7 @@ def direct(
         first = rank * nbytes if kind == ALL_TO_ALL else 0
         for k in range(size):
             other = after(rank, k, size)
-            put(target + other * nbytes, shown_at(fixed, other) + first, nbytes, size * whole)
+            put(target + other * nbytes, shown_at(fixed, other) + first, nbytes, all)
 """
 
 # through staging slots ----------------------------------------------------------------------------
@@ -236,7 +240,7 @@ def contribute(
         memcpy(slot, source + at, nbytes)
         if kind == ALLGATHER:
             place = target + rank * count * itemsize + at
-            put(place, source + at, nbytes, size * size * count * itemsize)
+            put(place, source + at, nbytes, touched(fixed, count, itemsize))
     elif kind == ALLREDUCE:
         first = begin_of(fixed, length, rank) * itemsize
         rest = begin_of(fixed, length, rank + 1) * itemsize
@@ -249,7 +253,7 @@ def contribute(
             memcpy(place, source + other * count * itemsize + at, nbytes)
         if kind == ALL_TO_ALL:
             own = rank * count * itemsize + at
-            put(target + own, source + own, nbytes, size * size * count * itemsize)
+            put(target + own, source + own, nbytes, touched(fixed, count, itemsize))
 
 def combine_slots(
     fixed: int64[1], turn: int64, part: int64, own: int64, target: int64, length: int64,
@@ -288,7 +292,7 @@ def take(
         other = after(rank, k, size)
         place = target + (other * count + begin) * itemsize
         found = slot_of(fixed, IN, turn, other) + part
-        put(place, found, length * itemsize, size * size * count * itemsize)
+        put(place, found, length * itemsize, touched(fixed, count, itemsize))
 
 def take_results(
     fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, count: int64
