@@ -151,7 +151,7 @@ def test_triangular_systems(m: int, n: int, dtype: str, wide: int, number: int) 
     lower, flip, unit = bool(number & 1), bool(number & 2), bool(number & 4)
     x = normal((n, n), dtype) / n + 2 * np.eye(n, dtype=dtype)
     b = normal((n, m), dtype)
-    letters = lapack.solution_letters(lower=lower, transpose=flip, unit=unit)
+    letters = lapack.Triangle(lower, flip, unit).letters
     t = np.tril(x) if lower else np.triu(x)
     t = t - np.diag(np.diag(t)) + np.eye(n, dtype=dtype) if unit else t
     t = t.T if flip else t

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -85,13 +85,13 @@ def lu_solve(out: Tensor, factors: Tensor, b: Tensor, *, transpose: bool, tuner:
     order, triangles = factors[..., 0, :].real.long(), factors[..., 1:, :]
     check_diagonal("solve", triangles)
     rows = order[..., None].expand(b.shape)
-    solved = partial(_solved, tuner=tuner, transpose=transpose)
+    x = torch.gather(b, -2, rows) if transpose else b.clone()
+    for system in lu_systems(transpose):
+        x = _solved(system, triangles, x, tuner)
     if transpose:
-        half = solved(triangles, torch.gather(b, -2, rows), lower=False, unit=True)
-        out.copy_(solved(triangles, half, lower=True, unit=False))
+        out.copy_(x)
     else:
-        half = solved(triangles, b.clone(), lower=True, unit=False)
-        out.scatter_(-2, rows, solved(triangles, half, lower=False, unit=True))
+        out.scatter_(-2, rows, x)
 
 
 def inv(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
@@ -131,29 +131,45 @@ def solve_triangular(
     if not unit:
         check_diagonal("solve_triangular", a)
     out.copy_(b)
-    solved = _solved(a, out, lower=lower, transpose=transpose, unit=unit, tuner=tuner)
+    solved = _solved(Triangle(lower, transpose, unit), a, out, tuner)
     if solved is not out:
         out.copy_(solved)
 
 
-def _solved(
-    a: Tensor, b: Tensor, *, lower: bool, transpose: bool, unit: bool, tuner: Tuner
-) -> Tensor:
+class Triangle(NamedTuple):
+    """Systems op(a)·x = b that read one triangle of a: `unit` takes its diagonal for ones."""
+
+    lower: bool
+    transpose: bool
+    unit: bool
+
+    @property
+    def letters(self) -> str:
+        """What trsm is told: in the transposed system the solution stands on the left."""
+        return "R" + "LU"[self.lower] + "NT"[self.transpose] + "NU"[self.unit]
+
+    def by_torch(self, a: Tensor, b: Tensor) -> Tensor:
+        """x."""
+        matrix, upper = (a.mT, self.lower) if self.transpose else (a, not self.lower)
+        solve: Callable[..., Tensor] = torch.linalg.solve_triangular
+        return solve(matrix, b, upper=upper, unitriangular=self.unit)
+
+
+def lu_systems(transpose: bool) -> tuple[Triangle, Triangle]:
+    """The systems that L·U·x = b stands for, or its transpose, in their order."""
+    lower = Triangle(lower=True, transpose=transpose, unit=False)
+    upper = Triangle(lower=False, transpose=transpose, unit=True)
+    return (upper, lower) if transpose else (lower, upper)
+
+
+def _solved(system: Triangle, a: Tensor, b: Tensor, tuner: Tuner) -> Tensor:
     """op(a)⁻¹·b; b itself with the solution in it where both lie densely in this host's memory."""
     dense = a.stride()[-2:] == (a.shape[-1], 1) and b.is_contiguous()
     if not (_is_direct(a) and dense and b.numel()):
-        matrix, upper = (a.mT, lower) if transpose else (a, not lower)
-        solve: Callable[..., Tensor] = torch.linalg.solve_triangular
-        return solve(matrix, b, upper=upper, unitriangular=unit)
-    letters = solution_letters(lower=lower, transpose=transpose, unit=unit)
+        return system.by_torch(a, b)
     for matrix, columns in zip(_each(a), _each(b), strict=True):
-        DIVIDE(tuner, columns, matrix, letters=letters)
+        DIVIDE(tuner, columns, matrix, letters=system.letters)
     return b
-
-
-def solution_letters(*, lower: bool, transpose: bool, unit: bool) -> str:
-    """What trsm is told for op(a)⁻¹·b: in the transposed system the solution stands on the left."""
-    return "R" + "LU"[lower] + "NT"[transpose] + "NU"[unit]
 
 
 def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:

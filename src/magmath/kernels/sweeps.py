@@ -15,7 +15,7 @@ from torch import Tensor
 
 from magmath.core.panels import SORTED_COLUMNS, Dealt
 from magmath.kernels import fortran
-from magmath.kernels.lapack import check_diagonal, solution_letters
+from magmath.kernels.lapack import Triangle, check_diagonal, lu_systems
 from magmath.kernels.routines import DIVIDE
 from magmath.kernels.together import measured, subtract, view
 
@@ -41,7 +41,7 @@ def solve_triangular(
     """
     out.copy_(b)
     ring.start()
-    _sweep(shares, ring, 0, a, out, "solve_triangular", lower, transpose, unit)
+    _sweep(shares, ring, 0, a, out, "solve_triangular", Triangle(lower, transpose, unit))
 
 
 def lu_solve(
@@ -67,18 +67,16 @@ def lu_solve(
     found, _ = ring.read(0, 0, nbytes)
     order = view(found, out, shares.extent).real.long()
     ring.release(0)
-    second = 1 + shares.count
     if transpose:
         torch.index_select(b, 0, order, out=out)
-        _sweep(shares, ring, 1, triangles, out, "solve", False, True, True)
-        _sweep(shares, ring, second, triangles, out, "solve", True, True, False)
-        return
-    out.copy_(b)
-    _sweep(shares, ring, 1, triangles, out, "solve", True, False, False)
-    _sweep(shares, ring, second, triangles, out, "solve", False, False, True)
-    for some in torch.split(out, SORTED_COLUMNS, dim=1):  # out[order] = out
-        kept = view(scratch, out, *some.shape).copy_(some)
-        some[order] = kept
+    else:
+        out.copy_(b)
+    for i, system in enumerate(lu_systems(transpose)):
+        _sweep(shares, ring, 1 + i * shares.count, triangles, out, "solve", system)
+    if not transpose:
+        for some in torch.split(out, SORTED_COLUMNS, dim=1):  # out[order] = out
+            kept = view(scratch, out, *some.shape).copy_(some)
+            some[order] = kept
 
 
 def _sweep(
@@ -88,11 +86,10 @@ def _sweep(
     matrix: Tensor,
     x: Tensor,
     name: str,
-    lower: bool,
-    transpose: bool,
-    unit: bool,
+    system: Triangle,
 ) -> None:
     """x = op(matrix)⁻¹·x; the panels are numbered in the ring from `first` on."""
+    lower, transpose, unit = system
     panels: Sequence[int] = range(shares.count)
     if lower == transpose:  # from the last unknown to the first
         panels = panels[::-1]
@@ -116,7 +113,10 @@ def _sweep(
             return
         if not transpose and len(rest):
             subtract(own, others, rest)
-        _solve(block, own, lower=lower, transpose=transpose, unit=unit)
+        if fortran.takes(own):
+            DIVIDE(measured(), own, block, letters=system.letters)
+        else:
+            own.copy_(system.by_torch(block, own))
         if transpose and len(rest):
             subtract(rest, others.mT, own)
 
@@ -161,14 +161,3 @@ def _pass_on(
         offer(position + 1)
         use(panel, rows)
         ring.release(first + position)
-
-
-def _solve(block: Tensor, x: Tensor, *, lower: bool, transpose: bool, unit: bool) -> None:
-    """x = op(block)⁻¹·x."""
-    if not fortran.takes(x):
-        matrix, upper = (block.mT, lower) if transpose else (block, not lower)
-        solve = torch.linalg.solve_triangular
-        x.copy_(solve(matrix, x, upper=upper, unitriangular=unit))
-        return
-    letters = solution_letters(lower=lower, transpose=transpose, unit=unit)
-    DIVIDE(measured(), x, block, letters=letters)
