@@ -111,62 +111,86 @@ def pick_together(
 ) -> Collective:
     """The collective form of a record that picks elements.
 
-    `roles` are those of its first operands, the others are indices. Where elements are read, an
-    owner gets the number of a row for each; where they are replaced, the number of the assignment
-    too, and it keeps the numbers of those that it has made.
+    `roles` are those of its first operands, the others are indices.
     """
-    reads, replaces = result == "picked", "picked" in roles and "array" in roles
-    sent = 2 * NUMBER if replaces else NUMBER
-
-    def of(node: Node) -> Picking:
-        return picking_of([x.shape for x in node.inputs], node.shape, node.attributes)
-
-    def layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
-        p = of(node)
-        if not p.is_divided():
-            return None
-        others: list[Role] = ["index"] * (len(node.inputs) - len(roles))
-        inputs = [
-            p.layout(role, x.shape, mesh)
-            for role, x in zip([*roles, *others], node.inputs, strict=True)
-        ]
-        return tuple(inputs), p.layout(result, node.shape, mesh)
-
-    def row_bytes(node: Node) -> int:
-        return size_of(of(node).rest) * node.dtype.itemsize
-
-    def workspace(node: Node, workers: int) -> Workspace:
-        p, row = of(node), row_bytes(node)
-        size = at_a_time(p.share(workers), sent + row, workers)
-        nbytes = request_bytes(size, (sent, row), row if reads else 0, workers)
-        return Workspace(0, nbytes + (_noted_bytes(p, workers) if replaces else 0))
-
-    def traffic(node: Node, workers: int) -> tuple[int, int]:
-        """Of what is evenly spread; three messages for each round: how many, which, and what."""
-        p, row, peers = of(node), row_bytes(node), workers - 1
-        share = p.share(workers)
-        rounds = -(-share // at_a_time(share, sent + row, workers))
-        nbytes = size_of(p.common) * (sent + row) * peers // workers
-        return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
-
-    def touched(node: Node, workers: int) -> int:
-        """What is picked, and the numbers of the rows, go through memory about four times."""
-        return 4 * of(node).share(workers) * (sent + row_bytes(node))
-
-    def kernel(call: CollectiveCall) -> Callable[[], object]:
-        shapes = [layout.shape for layout in call.layouts]
-        return bind(call, picking_of(shapes, call.layout.shape, call.attributes))
-
+    together = _Together(picking_of, roles, result, bind)
     return Collective(
-        layouts=layouts,
-        kernel=kernel,
-        workspace=workspace,
-        traffic=traffic,
-        touched=touched,
+        layouts=together.layouts,
+        kernel=together.kernel,
+        workspace=together.workspace,
+        traffic=together.traffic,
+        touched=together.touched,
         spread=True,
-        reads=reads,
+        reads=together.reads,
         exact=exact,
     )
+
+
+@dataclass(frozen=True)
+class _Together:
+    """What the planner asks of a record that picks elements, and its kernel."""
+
+    picking_of: PickingOf
+    roles: Sequence[Role]
+    result: Role
+    bind: Bind
+
+    @property
+    def reads(self) -> bool:
+        """True where elements are read."""
+        return self.result == "picked"
+
+    @property
+    def replaces(self) -> bool:
+        """True where elements of an array are replaced."""
+        return "picked" in self.roles and "array" in self.roles
+
+    @property
+    def sent(self) -> int:
+        """The bytes that an owner gets for each element besides itself: the number of its row, and
+        where it is replaced, that of the assignment."""
+        return 2 * NUMBER if self.replaces else NUMBER
+
+    def layouts(self, node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+        p = self._of(node)
+        if not p.is_divided():
+            return None
+        indices: list[Role] = ["index"] * (len(node.inputs) - len(self.roles))
+        inputs = [
+            p.layout(role, x.shape, mesh)
+            for role, x in zip([*self.roles, *indices], node.inputs, strict=True)
+        ]
+        return tuple(inputs), p.layout(self.result, node.shape, mesh)
+
+    def workspace(self, node: Node, workers: int) -> Workspace:
+        """What is asked and answered in a round; where elements are replaced, also the numbers of
+        the assignments that an owner has made."""
+        p, row = self._of(node), self._row_bytes(node)
+        size = at_a_time(p.share(workers), self.sent + row, workers)
+        nbytes = request_bytes(size, (self.sent, row), row if self.reads else 0, workers)
+        return Workspace(0, nbytes + (_noted_bytes(p, workers) if self.replaces else 0))
+
+    def traffic(self, node: Node, workers: int) -> tuple[int, int]:
+        """Of what is evenly spread; three messages for each round: how many, which, and what."""
+        p, each, peers = self._of(node), self.sent + self._row_bytes(node), workers - 1
+        share = p.share(workers)
+        rounds = -(-share // at_a_time(share, each, workers))
+        nbytes = size_of(p.common) * each * peers // workers
+        return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
+
+    def touched(self, node: Node, workers: int) -> int:
+        """What is picked, and the numbers of the rows, go through memory about four times."""
+        return 4 * self._of(node).share(workers) * (self.sent + self._row_bytes(node))
+
+    def kernel(self, call: CollectiveCall) -> Callable[[], object]:
+        shapes = [layout.shape for layout in call.layouts]
+        return self.bind(call, self.picking_of(shapes, call.layout.shape, call.attributes))
+
+    def _of(self, node: Node) -> Picking:
+        return self.picking_of([x.shape for x in node.inputs], node.shape, node.attributes)
+
+    def _row_bytes(self, node: Node) -> int:
+        return size_of(self._of(node).rest) * node.dtype.itemsize
 
 
 def _noted_bytes(p: Picking, workers: int) -> int:
