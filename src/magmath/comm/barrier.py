@@ -1,9 +1,8 @@
 """The barrier of ranks that share memory, compiled to a few loads and stores.
 
 Each rank counts the barriers it enters in a cache line of its own and waits until no other rank's
-count is behind. It spins a little, then yields the processor, then sleeps in short naps, since
-there may be more workers than cores. `WAITING` are functions of the compiler's language over the
-barrier memory, so that whatever is compiled joins the same barriers as Python.
+count is behind. `WAITING` are functions of the compiler's language over the barrier memory, so that
+whatever is compiled joins the same barriers as Python.
 """
 
 from __future__ import annotations
@@ -12,57 +11,33 @@ from typing import Final
 
 import numpy as np
 
-from magmath.comm.flags import ABORT, AGREED, ENTERED, LINE, SPIN, VALUES, Flags, lost
+from magmath.comm import waiting
+from magmath.comm.flags import ENTERED, LINE, VALUES, Flags, lost
+from magmath.comm.waiting import ABORTED, DONE, PENDING
 from magmath.machine.kept import Code
 
-DONE: Final = 0
-"""`wait` and `enter` return it when every rank has entered the barrier."""
-ABORTED: Final = 1
-"""`wait` and `enter` return it when a rank has aborted."""
-PENDING: Final = 2
-"""`enter` returns it when its patience is over."""
-
-CONSTANTS: Final = {
-    "LINE": LINE, "ABORT": ABORT, "SPIN": SPIN, "ENTERED": ENTERED, "AGREED": AGREED,
-    "VALUES": VALUES, "DONE": DONE, "ABORTED": ABORTED, "PENDING": PENDING, "FOREVER": -1,
-    "YIELDS": 2000,
-    "NAP": 50,  # microseconds
-    "PATIENCE": 2000,  # naps between two looks at Python's signals: a tenth of a second
-}  # fmt: skip
+CONSTANTS: Final = {**waiting.CONSTANTS, "LINE": LINE, "ENTERED": ENTERED, "VALUES": VALUES}
 
 # `flags`: the barrier memory of `size` ranks (`magmath.comm.flags`).
-WAITING: Final = '''
+WAITING: Final = (
+    waiting.WORDS
+    + '''
 def arrive(flags: uint64[1], rank: int64) -> uint64:
     """Count this rank's entry into the next barrier; the number of that barrier."""
     place = LINE * (1 + rank) + ENTERED
     entered = flags[place] + 1
-    store_release(flags, place, entered)
+    raise_word(flags, place, entered)
     return entered
 
 def await_all(
     flags: uint64[1], rank: int64, size: int64, entered: uint64, patience: int64
 ) -> int64:
-    """Wait until every rank has entered; PENDING after `patience` naps, unless that is FOREVER."""
-    spins = flags[SPIN]
-    looks = uint64(0)
-    naps = 0
-    yields = 0
+    """Wait until every rank has entered; PENDING when patience is over."""
     for other in range(size):
-        place = LINE * (1 + other) + ENTERED
-        while other != rank and load_acquire(flags, place) < entered:
-            if load_acquire(flags, ABORT) != 0:
-                return ABORTED
-            if looks < spins:
-                looks = looks + 1
-                pause()
-            elif yields < YIELDS:
-                yields = yields + 1
-                sched_yield()
-            elif naps != patience:
-                naps = naps + 1
-                usleep(NAP)
-            else:
-                return PENDING
+        if other != rank:
+            status = reach(flags, flags, LINE * (1 + other) + ENTERED, entered, patience)
+            if status != DONE:
+                return status
     return ABORTED if load_acquire(flags, ABORT) != 0 else DONE
 
 def wait(flags: uint64[1], rank: int64, size: int64) -> int64:
@@ -75,6 +50,7 @@ def enter(flags: uint64[1], rank: int64, size: int64) -> int64:
     entered = arrive(flags, rank)
     return await_all(flags, rank, size, entered, PATIENCE)
 '''
+)
 
 # As Python calls it: `own` has the address of the barrier memory, this rank, and their number.
 _OWN: Final = '''
@@ -96,9 +72,7 @@ def agree(own: int64[1], value: int64) -> int64:
     """
     flags: uint64[1] = own[0]
     line = LINE * (1 + own[1])
-    word = VALUES + int64(flags[line + AGREED] & 1)
-    flags[line + AGREED] = flags[line + AGREED] + 1
-    flags[line + word] = value
+    flags[line + VALUES + int64(flags[line + ENTERED] & 1)] = value
     status = meet(own)
     return largest(own) if status == DONE else -1 - status
 '''
@@ -106,7 +80,7 @@ _LARGEST: Final = '''
 def largest(own: int64[1]) -> int64:
     """The largest value that the ranks have shown in the last barrier."""
     flags: uint64[1] = own[0]
-    word = VALUES + int64((flags[LINE * (1 + own[1]) + AGREED] + 1) & 1)
+    word = VALUES + int64((flags[LINE * (1 + own[1]) + ENTERED] + 1) & 1)
     result = 0
     for other in range(own[2]):
         result = max(result, int64(flags[LINE * (1 + other) + word]))

@@ -9,43 +9,27 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from magmath.comm.barrier import ABORTED, CONSTANTS, PENDING
+from magmath.comm import waiting
 from magmath.comm.flags import lost
+from magmath.comm.waiting import ABORTED, PENDING
 from magmath.machine.kept import Code
 
 _CODE = Code(
-    """
+    waiting.WORDS
+    + """
 def raise_count(counters: uint64[1], word: int64, count: int64):
-    store_release(counters, word, uint64(count))
+    raise_word(counters, word, uint64(count))
 
 def await_count(flags: uint64[1], counters: uint64[1], word: int64, count: int64) -> int64:
-    spins = flags[SPIN]
-    looks = uint64(0)
-    yields = 0
-    naps = 0
-    while load_acquire(counters, word) < uint64(count):
-        if load_acquire(flags, ABORT) != 0:
-            return ABORTED
-        if looks < spins:
-            looks = looks + 1
-            pause()
-        elif yields < YIELDS:
-            yields = yields + 1
-            sched_yield()
-        elif naps < PATIENCE:
-            naps = naps + 1
-            usleep(NAP)
-        else:
-            return PENDING
-    return DONE
+    return reach(flags, counters, word, uint64(count), PATIENCE)
 """,
     ("raise_count", "await_count"),
-    constants=CONSTANTS,
+    constants=waiting.CONSTANTS,
 )
 
 
 def raise_count(counters: int, word: int, count: int) -> None:
-    """Set a counter of this rank, in words at an address."""
+    """Set a counter of this rank, in words at an address; the word behind it tells of sleepers."""
     _function("raise_count")(counters, word, count)
 
 

@@ -25,9 +25,8 @@ SPIN = 1
 """Word that holds the number of looks at a flag before the processor is yielded."""
 
 ENTERED = 0
-"""Word of a rank's line: barriers entered."""
-AGREED = 1
-"""Word of a rank's line: values shown to `agree`."""
+"""First of two words of a rank's line: barriers entered, and whether somebody sleeps until the next
+one is."""
 VALUES = 2
 """First of two words of a rank's line: values for `agree`, used in turn."""
 PLACES = 4

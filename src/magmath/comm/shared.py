@@ -13,8 +13,9 @@ import numpy as np
 from torch import Tensor
 
 from magmath.comm import phases
-from magmath.comm.barrier import ABORTED, PENDING, SpinBarrier
+from magmath.comm.barrier import SpinBarrier
 from magmath.comm.combine import OPS, kernel
+from magmath.comm.waiting import ABORTED, PENDING
 from magmath.comm.windows import WindowTable
 from magmath.errors import MagmathError
 

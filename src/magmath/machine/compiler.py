@@ -21,10 +21,10 @@ where `float32[24, 1]` is memory whose element (i, j) lies at i·24 + j. There a
 that `and`, `or` and `x if c else y` evaluate all their operands, and that integers divided by 0
 give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` that of n bytes that last as
 long as the function; numbers of half types are float32 once they are read. `load_acquire(a, i)` and
-`store_release(a, i, x)` order words of memory that other threads see, `pause()` tells the processor
-that a loop waits, and `call(f, x, …)` calls the function at an address with whole numbers. Names
-imported are functions outside, called by symbol. The last function is the one to call, unless
-others are exported.
+`store_release(a, i, x)` order words of memory that other threads see, `fence()` all that is before
+it and after it; `pause()` tells the processor that a loop waits; `call(f, x, …)` calls the function
+at an address with whole numbers. Names imported are functions outside, called by symbol. The last
+function is the one to call, unless others are exported.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ types of their arguments."""
 _SYSTEM: Signatures = {
     "sched_yield": ("sched_yield", (), "int32"),
     "usleep": ("usleep", ("uint32",), "int32"),
+    "syscall": ("syscall", ("int64",) * 7, "int64"),
     "memcpy": ("memcpy", ("int64", "int64", "int64"), "int64"),
 }
 """The C library's functions that do something."""
@@ -435,6 +436,9 @@ class _Function:
                 memory = self._memory(array)
                 word = self._converted(self._expression(content), memory.dtype)
                 self.at.store_atomic(word, self._place(memory, index), "release", 8)
+                return Number(0)
+            case "fence", []:
+                self.at.fence("seq_cst")
                 return Number(0)
             case "pause", []:
                 self.at.pause()
