@@ -7,6 +7,7 @@ input comes from seeds that all ranks share, so each knows what the others contr
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -18,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from magmath.comm import Communicator, CountingCommunicator, barrier
+from magmath.comm import Communicator, CountingCommunicator, barrier, waiting
 from magmath.comm.courier import Courier
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, DTypeError, MagmathError, ShapeError, WorkerLost
@@ -248,6 +249,28 @@ def compiled_code_joins(comm: Communicator) -> None:
         else:
             for _ in range(50):
                 comm.barrier()
+
+
+def who_waits_sleeps(comm: Communicator) -> None:
+    """Ranks that wait for long are not woken before they have what they wait for."""
+    if not waiting.CONSTANTS["HAS_FUTEX"]:
+        pytest.skip("this system has no futexes: who waits takes naps")
+    comm.barrier()
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    if comm.rank == comm.size - 1:
+        time.sleep(0.25)
+    comm.barrier()
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 100
+
+
+def late_ranks(comm: Communicator) -> None:
+    """However late a rank comes, in whatever state of waiting it meets the others."""
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        seconds = random.choice([0, 1e-5, 1e-4, 1e-3, 3e-3], comm.size)[comm.rank]
+        time.sleep(seconds)
+        assert comm.agree(comm.rank) == comm.size - 1
+        comm.barrier()
 
 
 def windows(comm: Communicator) -> None:
@@ -565,6 +588,8 @@ BODIES: tuple[Body, ...] = (
 SHARED_BODIES: tuple[Body, ...] = (
     barriers_meet,
     compiled_code_joins,
+    who_waits_sleeps,
+    late_ranks,
     windows,
     window_collectives,
     windows_past_the_cache,
