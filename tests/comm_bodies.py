@@ -263,7 +263,7 @@ def who_waits_sleeps(comm: Communicator) -> None:
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 100
 
 
-def late_ranks(comm: Communicator) -> None:
+def in_every_state_of_waiting(comm: Communicator) -> None:
     """However late a rank comes, in whatever state of waiting it meets the others."""
     random = np.random.default_rng(0)
     for _ in range(60):
@@ -589,7 +589,7 @@ SHARED_BODIES: tuple[Body, ...] = (
     barriers_meet,
     compiled_code_joins,
     who_waits_sleeps,
-    late_ranks,
+    in_every_state_of_waiting,
     windows,
     window_collectives,
     windows_past_the_cache,
