@@ -238,6 +238,25 @@ def test_excess_is_a_difference_in_seconds() -> None:
     assert figure.reached is False
 
 
+@pytest.mark.parametrize("width", [60, 80, 250])
+def test_tables_are_whole_in_any_terminal(told: Any, width: int) -> None:
+    names = [f"{letter} system of a long name" for letter in "ABCDE"]
+    against = Comparison("all the others", names[0], tuple(names[1:]), always(1.0))
+    case = replace(CASE, name="2048×2048×2048 float32, columns @ columns")
+    systems = [told(name, 2.0) for name in names]
+    bench = Bench("b", "b", "n", lambda _: [case], lambda _: systems, lambda _: [against])
+    out = StringIO()
+    result = run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
+    print_result(result, Console(file=out, width=width))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for text in (case.name, *names, "× all the others", "1.00 (1.00–1.00)"):
+        assert any(text in line for line in lines)
+    side_by_side = any(all(name in line for name in names) for line in lines)
+    assert side_by_side == (width == 250)
+    assert (case.name in lines) != side_by_side
+
+
 @pytest.mark.parametrize(
     ("rate", "unit", "text"),
     [

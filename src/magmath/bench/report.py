@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from magmath.bench.result import BenchResult, CaseResult, Figure, SystemResult
@@ -22,7 +24,7 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 def print_result(result: BenchResult, console: Console) -> None:
     """The table of medians and ratios, and everything that must not be overlooked."""
-    console.print(_table(result))
+    _print_table(result, console)
     if result.environment:
         listed = " ".join(f"{name}={value}" for name, value in result.environment.items())
         console.print(f"set in the environment: {listed}", markup=False)
@@ -42,24 +44,47 @@ def print_result(result: BenchResult, console: Console) -> None:
     )
 
 
-def _table(result: BenchResult) -> Table:
-    unit = result.cases[0].case.unit
-    systems = list(result.cases[0].systems)
+def _print_table(result: BenchResult, console: Console) -> None:
+    """One row for each case, or where the console is too narrow for that, one block."""
+    title = f"{result.title} ({result.cases[0].case.unit})"
     kinds = _figure_kinds(result)
-    table = Table(title=f"{result.title} ({unit})", title_justify="left")
-    table.add_column("case")
-    for name in systems:
-        table.add_column(name, justify="right")
-    for title, kind in kinds.items():
-        table.add_column(title if kind == "excess" else f"× {title}", justify="right")
-    for case in result.cases:
-        figures = {figure.title: _figure_text(figure) for figure in case.figures}
-        table.add_row(
-            case.case.name,
-            *(_rate_text(case, name) for name in systems),
-            *(figures.get(title, "") for title in kinds),
-        )
+    figures = [name if kind == "excess" else f"× {name}" for name, kind in kinds.items()]
+    headers = [*result.cases[0].systems, *figures]
+    rows = {case.case.name: _cells(case, kinds) for case in result.cases}
+    table = _table(headers, rows, title)
+    unlimited = console.options.update(max_width=sys.maxsize)
+    if Measurement.get(console, unlimited, table).maximum <= console.width:
+        console.print(table)
+        return
+    console.print(title, style="table.title")
+    for name, cells in rows.items():
+        console.print(f"\n{name}", style="bold", markup=False)
+        console.print(_block(headers, cells))
+    console.print()
+
+
+def _table(headers: list[str], rows: dict[str, list[str]], title: str) -> Table:
+    table = Table("case", title=title, title_justify="left")
+    for header in headers:
+        table.add_column(header, justify="right")
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
     return table
+
+
+def _block(headers: list[str], cells: list[str]) -> Table:
+    block = Table(box=None, show_header=False)
+    for header, cell in zip(headers, cells, strict=True):
+        if cell:
+            block.add_row(header, cell)
+    return block
+
+
+def _cells(case: CaseResult, kinds: Iterable[str]) -> list[str]:
+    """What every system reached in a case, and every comparison."""
+    figures = {figure.title: _figure_text(figure) for figure in case.figures}
+    rates = [_rate_text(case, name) for name in case.systems]
+    return [*rates, *[figures.get(title, "") for title in kinds]]
 
 
 def _figure_kinds(result: BenchResult) -> dict[str, str]:
