@@ -48,7 +48,8 @@ def subscripts(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]]]:
     parts, shapes = [], []
     for _ in range(draw(st.integers(1, 4))):
         letters = draw(st.lists(st.sampled_from("ijkl"), max_size=3))
-        shape = [extents[c] for c in letters]
+        flat = draw(st.sets(st.sampled_from("ijkl")) if draw(st.booleans()) else st.just(set()))
+        shape = [1 if c in flat else extents[c] for c in letters]
         place = draw(st.none() | st.integers(0, len(letters)))
         text = "".join(letters)
         if place is not None:

@@ -248,8 +248,12 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     Summed over the letters that `out` lacks. A dimension of extent 1 stretches to what the other
     operand has there. The result has the type of the operands.
     """
-    a, in_a = _without_solitary(a, in_a, b, in_b, out)
-    b, in_b = _without_solitary(b, in_b, a, in_a, out)
+    stretched = {
+        c for c in (set(in_a) & set(in_b)) - set(out) if _extent(a, in_a, c) != _extent(b, in_b, c)
+    }
+    (a, in_a), (b, in_b) = _without_flat(a, in_a, stretched), _without_flat(b, in_b, stretched)
+    a, in_a = _without_solitary(a, in_a, in_b + out)
+    b, in_b = _without_solitary(b, in_b, in_a + out)
     letters = Subscripts(in_a, in_b, out)
     if not letters.summed:
         product = multiply(_aligned(a, in_a, out), _aligned(b, in_b, out))
@@ -259,20 +263,21 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
 
 
-def _without_solitary(x: Node, own: str, other: Node, others: str, out: str) -> tuple[Node, str]:
-    """x summed over letters that nothing else has, and without dimensions of extent 1 that would
-    be stretched in a sum."""
-    extents = dict(zip(others, other.shape, strict=True))
-    gone = [d for d, c in enumerate(own) if c not in out and c not in others]
-    flat = [
-        d
-        for d, c in enumerate(own)
-        if c not in out and c in others and x.shape[d] == 1 != extents[c]
-    ]
-    if gone:
-        x = astype(sum_(x, tuple(gone), keepdims=True), x.dtype)
-    kept = [d for d in range(x.ndim) if d not in gone and d not in flat]
+def _extent(x: Node, own: str, letter: str) -> int:
+    return x.shape[own.index(letter)]
+
+
+def _without_flat(x: Node, own: str, stretched: set[str]) -> tuple[Node, str]:
+    """x without its dimensions of extent 1 that would be stretched in a sum."""
+    kept = [d for d, c in enumerate(own) if x.shape[d] != 1 or c not in stretched]
     return reshape(x, tuple([x.shape[d] for d in kept])), "".join([own[d] for d in kept])
+
+
+def _without_solitary(x: Node, own: str, others: str) -> tuple[Node, str]:
+    """x summed over letters that nothing else has."""
+    gone = tuple([d for d, c in enumerate(own) if c not in others])
+    summed = astype(sum_(x, gone), x.dtype) if gone else x
+    return summed, "".join([c for c in own if c in others])
 
 
 def _aligned(x: Node, own: str, out: str) -> Node:
