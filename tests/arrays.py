@@ -12,6 +12,9 @@ from magmath.runtime import Pool
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
 SHAPE = (4, 5, 3)
 GRID = np.arange(60.0).reshape(SHAPE)
+EDGES = [s * n + d for n in (0, 2**7, 2**8, 2**15, 2**31, 2**53, 2**63, 2**64, 2**130) for s in (1, -1)
+         for d in (-1, 0, 1)]  # fmt: skip
+"""Integers at the ends of types, and beyond them."""
 
 
 def check(array: mm.Array, expected: Any, limit: float = 1e-6) -> None:

@@ -371,10 +371,15 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
             numbers = ", ".join(map(repr, values))
             raise TypeError(f"{operation}: needs an array, was given {numbers}")
         dtype = common_dtype(*kinds)
+    if dtype.is_integer:
+        from magmath.array.comparable import COMPARING, comparable
+
+        if operation in COMPARING:
+            dtype, given = comparable(dtype, given)
     nodes = []
     for value in given:
         if not isinstance(value, Array):
-            nodes.append(leaves.parameter(value, dtype))
+            nodes.append(leaves.parameter(value, dtype, operation))
         elif value._node.dtype is dtype:
             nodes.append(value._node)
         else:

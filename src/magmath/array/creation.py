@@ -147,11 +147,11 @@ def _within(values: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any
     integers of more than 64 bits as objects."""
     if values.dtype.kind == "O" and all(map(is_number, values.flat)):
         element = dtype or DEFAULT_INT
-        fit = [fitting(value, element) for value in values.flat]
+        fit = [fitting(value, element, "asarray") for value in values.flat]
         return np.asarray(fit).reshape(values.shape)
     if dtype is not None and dtype.is_integer and values.size and values.dtype.kind in "iuf":
         for extreme in (values.min(), values.max()):
-            fitting(extreme.item(), dtype)
+            fitting(extreme.item(), dtype, "asarray")
     return values
 
 
@@ -219,7 +219,7 @@ def full(
         element = default_dtype(fill_value) if dtype is None else as_dtype(dtype)
         if not isinstance(fill_value, (bool, int, float, complex, np.generic)):
             raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
-        value = parameter(fill_value, element)
+        value = parameter(fill_value, element, "full")
     return _made(creation.full(normal_shape("full", shape), value), layout, device)
 
 

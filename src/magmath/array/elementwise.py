@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magmath.array.array import OPERANDS, Array, as_array, binary, unary
+from magmath.core.dtypes import is_beyond
 
 
 def _unary(name: str, operation: str | None = None, text: str = "") -> Callable[[Array], Array]:
@@ -108,6 +109,10 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
                 f"clip: the {name} must be a number, a magmath or a NumPy array, was given "
                 f"{type(limit).__name__}; None leaves a side open"
             )
+    if isinstance(min, int) and is_beyond(min, result.dtype) < 0:  # all elements are above it
+        min = None
+    if isinstance(max, int) and is_beyond(max, result.dtype) > 0:
+        max = None
     if min is not None:
         result = maximum(result, min)
     return result if max is None else minimum(result, max)

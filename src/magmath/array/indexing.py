@@ -137,7 +137,7 @@ def _valued(dtype: DType, value: Any) -> Node:
     """A value that is to be written, in the array's type, which must not change by it."""
     if is_number(value):
         given = scalar_dtype(value, dtype)
-        node = parameter(value, given)
+        node = parameter(value, given, "indexing")
     elif isinstance(value, WeakNumber):
         given, node = scalar_dtype(value.sample, dtype), value.node
     else:

@@ -18,7 +18,7 @@ from magmath.array.lines import user_line
 from magmath.array.trees import flatten, unflatten
 from magmath.array.weak import WeakNumber
 from magmath.autodiff import gradients
-from magmath.core.dtypes import WIDEST, DType
+from magmath.core.dtypes import WIDEST, DType, fitting, int64
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Past
 from magmath.layout import Layout
@@ -134,6 +134,7 @@ class _Trace:
         self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
         self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
         self._in_order = self._arrays == list(range(len(values)))
+        self._limits = _limits(traced, position)
         self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
         plain = tree == flatten((tuple(values), {}))[1] and all(map(_is_known, values))
         self._likes = [_like(value) for value in values] if plain else None
@@ -167,6 +168,8 @@ class _Trace:
     def run(self, values: Sequence[Any], nodes: Sequence[Node]) -> Any:
         """Replay with other values, those of the arguments; `nodes` are the arrays among these."""
         given, numbers = values, self._fixed
+        for i, dtype in self._limits:
+            fitting(values[i], dtype, "compile")
         if not self._in_order:
             given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
         if len(numbers) < len(self._numbers):
@@ -198,6 +201,17 @@ class _Trace:
                 past.again([*nodes, *read])
                 return
         past.again()
+
+
+def _limits(traced: Graph, position: dict[Node, int]) -> list[tuple[int, DType]]:
+    """The integer types that arguments must fit which are Python's integers, by their positions:
+    those of the arrays that they meet."""
+    integers = {place for place in position if place.name == "parameter" and place.dtype is int64}
+    limits = [(place, int64) for place in integers]
+    for node in traced.nodes:
+        if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:
+            limits.append((node.inputs[0], node.dtype))
+    return [(position[place], dtype) for place, dtype in limits]
 
 
 def read_besides(traced: Graph, places: Collection[Node | None]) -> list[Node]:

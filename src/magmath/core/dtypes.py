@@ -169,12 +169,13 @@ def scalar_dtype(value: bool | int | float | complex, other: DType) -> DType:
     )
 
 
-def _integer_bounds(dtype: DType) -> tuple[int, int]:
+@cache
+def integer_bounds(dtype: DType) -> tuple[int, int]:
+    """The least and the last number of an integer type."""
     bits = 8 * dtype.itemsize
     return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-_INTEGERS = {dtype: _integer_bounds(dtype) for dtype in DTYPES.values() if dtype.is_integer}
 _DIGITS = {float16: (11, 15), bfloat16: (8, 127), float32: (24, 127), float64: (53, 1023)}
 _FLOATS = {  # the largest number, and the least that is rounded to infinity
     dtype: ((2 - 2.0 ** (1 - digits)) * 2.0**power, (2 ** (digits + 1) - 1) << (power - digits))
@@ -182,7 +183,15 @@ _FLOATS = {  # the largest number, and the least that is rounded to infinity
 }
 
 
-def fitting(value: Any, dtype: DType) -> Any:
+def is_beyond(number: int, dtype: DType) -> int:
+    """1 for a number above those that an integer type holds, -1 below, else 0."""
+    if not dtype.is_integer:
+        return 0
+    least, last = integer_bounds(dtype)
+    return (number > last) - (number < least)
+
+
+def fitting(value: Any, dtype: DType, operation: str = "") -> Any:
     """A Python number as arrays of `dtype` hold it; infinite where floating point ends.
 
     Raises RangeError for a number that an integer type does not hold, as NumPy does.
@@ -194,11 +203,11 @@ def fitting(value: Any, dtype: DType) -> Any:
         size = most if -infinite < value < infinite else math.inf
         return size if value > 0 else -size
     if dtype.is_integer:
-        least, last = _INTEGERS[dtype]
+        least, last = integer_bounds(dtype)
         if least <= value <= last:
             return value
         raise RangeError(
-            f"{value} does not fit {dtype}, which holds {least} to {last}; convert to a wider "
+            f"{operation and f'{operation}: '}{value} does not fit {dtype}, which holds {least} to {last}; convert to a wider "
             f"type with mm.astype(x, …)"
         )
     if dtype.kind == "bool":

@@ -72,13 +72,13 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, cell: Any) -> Node
     return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=cell)
 
 
-def parameter(value: Number | None, dtype: DType) -> Node:
+def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
     """A Python number of the user's, as a 0-d array of `dtype`; None: one that is given later.
 
-    Raises RangeError for an integer that the type does not hold.
+    Raises RangeError for an integer that the type does not hold, in the name of `operation`.
     """
     if value is not None:
-        value = fitting(value, dtype)
+        value = fitting(value, dtype, operation)
     return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, None, None, value)
 
 

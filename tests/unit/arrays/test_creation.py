@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import magmath as mm
-from arrays import check
+from arrays import EDGES, check
 from engines import current
 from magmath.array import session
 from magmath.core.dtypes import DTYPES, promote
@@ -216,10 +216,6 @@ def test_python_numbers_take_the_type_of_the_array(name: str) -> None:
         assert (x * 1j).dtype.name == wide
     if kind == "complex":
         assert (x * 1j).dtype is DTYPES[name]
-
-
-EDGES = [s * n + d for n in (0, 2**7, 2**8, 2**15, 2**31, 2**53, 2**63, 2**64, 2**130) for s in (1, -1)
-         for d in (-1, 0, 1)]  # fmt: skip
 
 
 @given(name=st.sampled_from([name for name in DTYPES if name != "bool"]), data=st.data())

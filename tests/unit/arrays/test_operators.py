@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import bisect
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import magmath as mm
-from arrays import check
+from arrays import EDGES, check
 from engines import current
 from magmath.errors import (
     DTypeError,
+    RangeError,
     ShapeError,
     TracingError,
 )
@@ -22,6 +26,18 @@ from magmath.runtime import Pool
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv,
               operator.mod, operator.pow]  # fmt: skip
 COMPARISON = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+few = settings(max_examples=20, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def integers(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+    """Integers of any type, also the least and the last."""
+    name = draw(st.sampled_from(["int8", "int16", "int32", "int64"]))
+    limits = np.iinfo(draw(st.sampled_from(["", "u"])) + name)
+    found = st.integers(limits.min, limits.max) | st.sampled_from([limits.min, limits.max, 0, 1])
+    return np.asarray(draw(st.lists(found, max_size=5)), limits.dtype)
+
+
 BITWISE = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift]
 
 
@@ -44,6 +60,58 @@ def test_sums_of_infinite_complex_numbers_are_numpys(every_pool: Pool) -> None:
         x = mm.asarray(values)
         found = function(x[:, None], x).numpy()
         np.testing.assert_array_equal(found.view("float64"), expected.view("float64"))
+
+
+@pytest.mark.parametrize("function", COMPARISON, ids=lambda f: f.__name__)
+@given(data=st.data())
+@few
+def test_integers_compare_with_numbers_beyond_their_type(
+    function: Callable[[Any, Any], Any], every_pool: Pool, data: st.DataObject
+) -> None:
+    """As NumPy: what is mathematically right, from both sides, and for numbers given to a compiled
+    function."""
+    x = data.draw(integers())
+    a, number = mm.asarray(x), data.draw(st.sampled_from(EDGES))
+    check(function(a, number), function(x, number))
+    check(function(number, a), function(number, x))
+    if -(2**63) <= number < 2**63:
+        check(mm.compile(function)(a, number), function(x, number))
+        check(mm.compile(function)(number, a), function(number, x))
+
+
+@given(data=st.data())
+@few
+def test_integers_are_found_and_limited_beside_numbers_beyond_their_type(
+    every_pool: Pool, data: st.DataObject
+) -> None:
+    x = np.sort(data.draw(integers()))
+    a, number = mm.asarray(x), data.draw(st.sampled_from(EDGES))
+    exact = [int(n) for n in x]
+    check(mm.isin(a, number), np.asarray([n == number for n in exact], bool))
+    for side, find in (("left", bisect.bisect_left), ("right", bisect.bisect_right)):
+        check(mm.searchsorted(a, number, side=side), np.int64(find(exact, number)))
+    for limits in ({"min": number}, {"max": number}):
+        try:
+            expected = np.clip(x, **limits)
+        except OverflowError:
+            with pytest.raises(RangeError, match="does not fit"):
+                mm.clip(a, **limits)
+        else:
+            check(mm.clip(a, **limits), expected)
+
+
+@given(data=st.data())
+@few
+def test_numbers_given_to_compiled_functions_must_fit_too(data: st.DataObject) -> None:
+    x, number = data.draw(integers()), data.draw(st.sampled_from(EDGES))
+    limits = np.iinfo(x.dtype)
+    add = mm.compile(operator.add)
+    check(add(mm.asarray(x), 1), x + x.dtype.type(1))
+    if max(limits.min, -(2**63)) <= number <= min(limits.max, 2**63 - 1):
+        check(add(mm.asarray(x), number), x + x.dtype.type(number))
+    else:
+        with pytest.raises(RangeError, match=f"compile: {number} does not fit"):
+            add(mm.asarray(x), number)
 
 
 @pytest.mark.parametrize("function", BITWISE, ids=lambda f: f.__name__)
