@@ -272,6 +272,24 @@ def test_a_script_that_ends_takes_its_workers_with_it(
     assert not Path(directory).exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_of_the_script_leaves_the_workers_alone(kept_pool: Pool) -> None:
+    """It cannot reach them, says so at once, and ends as if there were no pool."""
+    held = put_ones(kept_pool)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with pytest.raises(WorkerLost, match="this process is a fork"):
+                kept_pool.get(held)
+            kept_pool.finish()
+            kept_pool.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert eventually(lambda: os.waitpid(pid, os.WNOHANG) == (pid, 0))
+    check_works(kept_pool)
+
+
 def test_ctrl_c_in_the_terminal_reaches_the_script_only(no_litter: None) -> None:
     script = start_script("busy")
     directory, pids = script_pool(script)

@@ -167,6 +167,23 @@ def test_ill_conditioned_systems_are_solved_backward_stably(pool: Any) -> None:
     assert error <= 50 * n * np.finfo("float64").eps
 
 
+@given(data=st.data())
+@some
+def test_determinants_end_where_the_type_does(pool: Any, data: st.DataObject) -> None:
+    """As NumPy's: what lies beyond is infinite or 0, and what comes back is there."""
+    dtype, n = data.draw(st.sampled_from(TYPES)), data.draw(st.integers(1, 5))
+    step = 25 if np.finfo(dtype).eps > 1e-10 else 200
+    powers = data.draw(st.lists(st.sampled_from([-step, 0, step]), min_size=n, max_size=n))
+    scales = (10.0 ** np.asarray(powers)).astype(dtype)
+    x = np.zeros((2, n, n), dtype)
+    order = data.draw(st.permutations(range(n)))
+    x[:, range(n), order] = normal((2, n), dtype, data.draw(st.integers(0, 99))) * scales
+    with np.errstate(all="ignore"):
+        expected = np.linalg.det(x)
+    found = np.asarray(mm.linalg.det(placed(x, pool, data)))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
 # functions composed of these ----------------------------------------------------------------------
 
 

@@ -206,9 +206,10 @@ def fitting(value: Any, dtype: DType, operation: str = "") -> Any:
         least, last = integer_bounds(dtype)
         if least <= value <= last:
             return value
+        named = f"{operation}: " if operation else ""
         raise RangeError(
-            f"{operation and f'{operation}: '}{value} does not fit {dtype}, which holds {least} to {last}; convert to a wider "
-            f"type with mm.astype(x, …)"
+            f"{named}{value} does not fit {dtype}, which holds {least} to {last}; convert to a "
+            f"wider type with mm.astype(x, …)"
         )
     if dtype.kind == "bool":
         return bool(value)

@@ -17,7 +17,7 @@ from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.contraction import matmul
-from magmath.ops.elementwise import astype, call, multiply, negative, real
+from magmath.ops.elementwise import astype, call, multiply, negative, real, where
 from magmath.ops.lapack import (
     check_matrix,
     check_system,
@@ -166,10 +166,25 @@ PARITY = Operation(  # 1 for even and -1 for odd permutations, the rows of a mat
 )
 
 
+def _product(sign: Node, numbers: Node) -> Node:
+    along = apply(BY_NAME["prod"], numbers, axis=(numbers.ndim - 1,), keepdims=False)
+    return multiply(sign, along)
+
+
+def _log_size(pivots: Node) -> Node:
+    return sum_(call("log", call("abs", pivots)), (pivots.ndim - 1,))
+
+
 def _det_expanded(node: Node) -> Node:
+    """The product of the pivots; that of their signs and sizes, by logarithms, where a part of it
+    may have left the range of the type."""
     sign, pivots = _pivots(node.inputs[0])
-    product = apply(BY_NAME["prod"], pivots, axis=(pivots.ndim - 1,), keepdims=False)
-    return multiply(sign, product)
+    product, dtype = _product(sign, pivots), real_dtype(node.dtype)
+    least = constant(float(np.finfo(dtype.name).smallest_normal), dtype)
+    within = call("greater_equal", call("abs", product), least)
+    size = astype(call("exp", _log_size(pivots)), node.dtype)
+    by_size = multiply(_product(sign, call("sign", pivots)), size)
+    return where(call("logical_and", within, call("isfinite", product)), product, by_size)
 
 
 def _by_matrix(scalars: Node, a: Node) -> Node:
@@ -192,8 +207,7 @@ DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a matrix that is not si
 
 
 def _logabsdet_expanded(node: Node) -> Node:
-    _, pivots = _pivots(node.inputs[0])
-    return sum_(call("log", call("abs", pivots)), (pivots.ndim - 1,))
+    return _log_size(_pivots(node.inputs[0])[1])
 
 
 LOGABSDET = Operation(  # log |det(A)|
@@ -212,9 +226,7 @@ LOGABSDET = Operation(  # log |det(A)|
 
 def _sign_expanded(node: Node) -> Node:
     sign, pivots = _pivots(node.inputs[0])
-    signs = call("sign", pivots)
-    product = apply(BY_NAME["prod"], signs, axis=(pivots.ndim - 1,), keepdims=False)
-    return multiply(sign, product)
+    return _product(sign, call("sign", pivots))
 
 
 def _sign_vjp(node: Node, g: Node) -> Gradients:

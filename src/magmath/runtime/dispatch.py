@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import count
 from typing import Final, NoReturn
+from weakref import WeakSet
 
 from magmath.errors import MagmathError, WorkerLost
 from magmath.graph import Node
@@ -93,6 +94,8 @@ class Dispatcher:
         self._all = range(transport.size)
         self._owner = os.getpid()
         atexit.register(self._close_at_exit)
+        if not self.direct:
+            _reaching.add(self)
 
     def check_open(self) -> None:
         """Raise WorkerLost, saying why, once the workers have ended."""
@@ -200,6 +203,8 @@ class Dispatcher:
 
     def finish(self) -> None:
         """Wait for all that was sent. Raises the first thing that went wrong unheard."""
+        if self._ended is not None:
+            return
         with self.lock, self._interrupts:
             while self._ended is None and (self._failing or self._pending):
                 self._raise_failure()
@@ -208,7 +213,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """End the workers, in good order if they can be; nothing of them stays behind."""
-        if os.getpid() != self._owner:  # a fork of the controller
+        if self._ended is not None or os.getpid() != self._owner:  # a fork of the controller
             return
         with self.lock, self._interrupts:
             if self._ended is None:
@@ -216,6 +221,13 @@ class Dispatcher:
                     with suppress(MagmathError):
                         self._send(messages.Interrupt(self.ticket()), [0])
                 self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
+
+    def forked(self) -> None:
+        """This process is a fork of the one that started the workers, which hear that one alone."""
+        self._ended = MagmathError(
+            "this process is a fork of the one whose pool it is, and cannot reach its workers; "
+            "start others with mm.init()"
+        )
 
     def _close_at_exit(self) -> None:
         """With the script: one that has died of an error does not wait for what is under way."""
@@ -370,3 +382,14 @@ class Dispatcher:
         self._pending.clear()
         self._released.clear()
         self._report_ended()
+
+
+_reaching: WeakSet[Dispatcher] = WeakSet()
+
+
+def _forked() -> None:
+    for dispatcher in _reaching:
+        dispatcher.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
