@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, final
 from magmath.array.data import Data, leaf_of
 from magmath.array.engine import AT_ONCE_BYTES, Compiled, Engine
 from magmath.array.reuse import are_let_go
+from magmath.core.remember import remember
 
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
@@ -91,9 +92,6 @@ class Repeated:
     def _ready(
         self, results: Results, given: Sequence[Data]
     ) -> Callable[[Sequence[Number]], object]:
-        if len(results.calls) >= KEPT_CALLS:
-            results.calls.clear()
         operands, outputs = self._engine.handles(given), self._engine.handles(results.data)
         call = self._engine.pool.ready(self._compiled.identifier, operands, outputs)
-        results.calls[tuple(operands)] = call
-        return call
+        return remember(results.calls, tuple(operands), call, KEPT_CALLS)

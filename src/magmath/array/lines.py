@@ -6,6 +6,7 @@ import os
 import sys
 from types import CodeType, FrameType
 
+from magmath.core.remember import remember
 from magmath.graph.node import Line
 
 _OWN_FILES: set[str] = set()
@@ -34,8 +35,6 @@ def user_line(inside: int = 1) -> Line:
 
 def _noted(code: CodeType, frame: FrameType) -> Line:
     """The line of a frame, known from now on: to find it in the code takes long where that is."""
-    if len(_lines) >= _MOST_LINES:
-        _lines.clear()
     line = code.co_filename, frame.f_lineno
-    _lines[id(code), frame.f_lasti] = code, line
+    remember(_lines, (id(code), frame.f_lasti), (code, line), _MOST_LINES)
     return line

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from magmath.core.dtypes import DType
 from magmath.core.index import Tile
+from magmath.core.remember import remember
 from magmath.graph.collective import Collective
 from magmath.graph.node import NO_ATTRIBUTES, Form, Line, Node, Shape
 from magmath.layout import Layout, Split
@@ -176,10 +177,7 @@ def apply(
         key = (operation, *[(x.shape, x.dtype) for x in inputs])
     form = _forms.get(key)
     if form is None:
-        form = Form(*operation.infer(*inputs, **attributes))
-        if len(_forms) >= _MOST_FORMS:
-            _forms.clear()
-        _forms[key] = form
+        form = remember(_forms, key, Form(*operation.infer(*inputs, **attributes)), _MOST_FORMS)
     if line is None and inputs:
         line = inputs[0].line
     known = attributes or NO_ATTRIBUTES

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from magmath.comm import Communicator
 from magmath.core.dtypes import DType
+from magmath.core.remember import remember
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
 from magmath.memory.tensors import NUMPY, to_torch
 
@@ -237,9 +238,7 @@ class Heap:
         key = (block.chunk, block.offset, dtype, shape)
         view = self._views.get(key)
         if view is None:
-            if len(self._views) >= _KEPT_VIEWS:
-                self._views.clear()
-            view = self._views[key] = self._new_view(block, dtype, shape)
+            view = remember(self._views, key, self._new_view(block, dtype, shape), _KEPT_VIEWS)
         return view
 
     def _new_view(self, block: Block, dtype: DType, shape: tuple[int, ...]) -> View:

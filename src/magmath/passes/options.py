@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from magmath.core.remember import remember
 from magmath.graph import Node
 from magmath.graph.structure import structure_of
 from magmath.layout import Layout, plan, price
@@ -63,7 +64,8 @@ class Prices:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self._best: dict[Hashable, Best] = {}
-        self._moves: dict[tuple[Layout, Layout, int], float] = {}
+        self.move = lru_cache(maxsize=MOST_KNOWN)(self._seconds)
+        """(have, want, itemsize) → seconds of bringing an array from one layout into another."""
 
     def best(self, node: Node, operands: tuple[Operand, ...], wanted: Layout | None) -> Best:
         """What is taken for a node on such operands, whose result is wanted in a certain layout,
@@ -72,10 +74,8 @@ class Prices:
         best = self._best.get(key) if node.form is not None else None
         if best is None:
             best = self._found(Pricing(self, node, operands, wanted))
-            if len(self._best) >= MOST_KNOWN:
-                self._best.clear()
             if node.form is not None:
-                self._best[key] = best
+                remember(self._best, key, best, MOST_KNOWN)
         return best
 
     @staticmethod
@@ -83,18 +83,8 @@ class Prices:
         cost, candidate = pricing.ranked()[0]
         return Best(candidate, cost, pricing.needs(candidate))
 
-    def move(self, have: Layout, want: Layout, itemsize: int) -> float:
-        """The predicted seconds of bringing an array from one layout into another."""
-        if have == want:
-            return 0.0
-        key = have, want, itemsize
-        seconds = self._moves.get(key)
-        if seconds is None:
-            if len(self._moves) >= MOST_KNOWN:
-                self._moves.clear()
-            seconds = price(plan(have, want), itemsize, self.environment.link)
-            self._moves[key] = seconds
-        return seconds
+    def _seconds(self, have: Layout, want: Layout, itemsize: int) -> float:
+        return 0.0 if have == want else price(plan(have, want), itemsize, self.environment.link)
 
 
 @lru_cache(maxsize=64)
