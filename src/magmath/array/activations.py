@@ -26,16 +26,20 @@ def sigmoid(x: Array, /) -> Array:
 
 def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
     """log(exp(x) / sum(exp(x))) along `axis`, shifted by the largest element."""
+    x = as_array("log_softmax", x)
     shifted = subtract(x, stop_gradient(max(x, axis=axis, keepdims=True)))
     return subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True)))
 
 
 def softmax(x: Array, /, *, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, shifted by the largest element."""
+    x = as_array("softmax", x)
     powers = exp(subtract(x, stop_gradient(max(x, axis=axis, keepdims=True))))
     return divide(powers, sum(powers, axis=axis, keepdims=True))
 
 
 def stop_gradient(x: Array, /) -> Array:
     """x, taken as a constant by `grad`."""
-    return Array(apply(e.OPERATIONS["stop_gradient"], x.node, line=user_line()))
+    return Array(
+        apply(e.OPERATIONS["stop_gradient"], as_array("stop_gradient", x).node, line=user_line())
+    )

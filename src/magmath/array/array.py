@@ -20,7 +20,7 @@ from magmath.array.handle import Handle, evaluate
 from magmath.array.lines import user_line
 from magmath.array.operators import Operators
 from magmath.array.reuse import UNNAMED
-from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32
+from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32, promote
 from magmath.core.numpy_names import hint
 from magmath.errors import DTypeError, LayoutError, ShapeError, WorkerLost
 from magmath.graph import Node, Shape, apply
@@ -403,6 +403,14 @@ def _operand_type(operation: str, *kinds: DType | type) -> DType | None:
 def is_number(value: Any) -> bool:
     """True for a Python number, which takes the type of the arrays it meets; NumPy's do not."""
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+
+
+def promoted(operation: str, *arrays: Array) -> DType:
+    """The common type of arrays; DTypeError in the name of the operation if there is none."""
+    try:
+        return promote(*[x.dtype for x in arrays])
+    except DTypeError as error:
+        raise DTypeError(f"{operation}: {error}") from None
 
 
 def as_array(operation: str, value: Any) -> Array:

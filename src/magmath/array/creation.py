@@ -117,6 +117,7 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
             values = values.copy()
         tensor = as_tensor(values)
     if dtype is not None:
+        e.check_parts("asarray", from_torch(tensor.dtype), dtype)
         tensor = tensor.to(to_torch(dtype))
     return tensor.contiguous()
 
@@ -269,28 +270,36 @@ def full_like(
     device: object = None,
 ) -> Array:
     """An array of x's shape and type, filled with one number."""
-    return full(x.shape, fill_value, dtype=dtype or x.dtype, layout=layout, device=device)
+    return _like("full_like", x, fill_value, dtype, layout, device)
+
+
+def _like(
+    name: str, x: Any, fill_value: Number | Array, dtype: Any, layout: LayoutLike, device: object
+) -> Array:
+    """An array of x's shape; of NumPy's arrays the values are not needed."""
+    like: Any = x if isinstance(x, (np.ndarray, np.generic)) else as_array(name, x)
+    return full(like.shape, fill_value, dtype=dtype or like.dtype, layout=layout, device=device)
 
 
 def zeros_like(
     x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
 ) -> Array:
     """Zeros of x's shape and type."""
-    return full_like(x, 0, dtype=dtype, layout=layout, device=device)
+    return _like("zeros_like", x, 0, dtype, layout, device)
 
 
 def ones_like(
     x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
 ) -> Array:
     """Ones of x's shape and type."""
-    return full_like(x, 1, dtype=dtype, layout=layout, device=device)
+    return _like("ones_like", x, 1, dtype, layout, device)
 
 
 def empty_like(
     x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
 ) -> Array:
     """An array of x's shape and type whose values do not matter (zeros)."""
-    return full_like(x, 0, dtype=dtype, layout=layout, device=device)
+    return _like("empty_like", x, 0, dtype, layout, device)
 
 
 def arange(

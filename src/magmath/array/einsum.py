@@ -14,9 +14,8 @@ from string import ascii_letters
 
 import numpy as np
 
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, as_array, promoted
 from magmath.array.lines import user_line
-from magmath.core.dtypes import promote
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
@@ -48,7 +47,7 @@ def einsum(subscripts: str, /, *operands: Array) -> Array:
     if not operands:
         raise ShapeError("einsum: needs at least one operand")
     arrays = [as_array("einsum", x) for x in operands]
-    dtype = promote(*[x.dtype for x in arrays])
+    dtype = promoted("einsum", *arrays)
     inputs, output = _parsed(subscripts, tuple([x.shape for x in arrays]))
     line = user_line()
     terms = [

@@ -9,13 +9,14 @@ the workers: what is whole is transformed where it lies, the rest after a redist
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magmath.array.array import Array, as_array
 from magmath.array.creation import DTypeLike
 from magmath.array.lines import user_line
 from magmath.array.manipulation import roll
 from magmath.core.dtypes import DEFAULT_FLOAT, as_dtype, int64
+from magmath.core.numpy_names import hint
 from magmath.core.shapes import normal_axes, normal_axis
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
@@ -23,6 +24,13 @@ from magmath.ops import elementwise as e
 from magmath.ops import slicing, spectral
 from magmath.ops.creation import iota
 from magmath.ops.leaves import constant, parameter
+
+if not TYPE_CHECKING:  # to type checkers any name would pass
+
+    def __getattr__(name: str) -> Any:
+        """Say what a name of NumPy's is called here."""
+        raise AttributeError(f"module 'magmath.fft' has no attribute {name!r}{hint(name)}")
+
 
 __all__ = [
     "fft",
@@ -171,6 +179,8 @@ def _chosen(name: str, x: Array, s: Extents, axes: Axes) -> tuple[tuple[int, ...
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     positions = tuple(normal_axis(name, axis, x.ndim) for axis in axes)
     normal_axes(name, positions, x.ndim)  # raises for repeats
+    if s is not None and not all(hasattr(n, "__index__") for n in s):
+        raise TypeError(f"{name}: lengths must be integers, was given {tuple(s)}")
     extents = tuple(x.shape[d] for d in positions) if s is None else tuple(s)
     if len(extents) != len(positions):
         raise ShapeError(f"{name}: needs a length for each axis, was given {extents} for {axes}")
@@ -211,6 +221,8 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: obje
 
 
 def _check_length(name: str, n: int) -> None:
+    if not hasattr(n, "__index__"):
+        raise TypeError(f"{name}: the length must be an integer, was given {n!r}")
     if n < 1:
         raise ShapeError(f"{name}: the length must be at least 1, was {n}")
 

@@ -195,7 +195,12 @@ class _Parser:
         return self.key.shape[self.axis]
 
     def _slice(self, item: slice) -> None:
-        start, stop, step = item.indices(self._extent)
+        try:
+            start, stop, step = item.indices(self._extent)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"indexing: a slice takes integers, and steps other than 0, was given {item}"
+            ) from None
         extent = len(range(start, stop, step))
         if (extent, step) != (self._extent, 1):
             self.key.cuts.append(Cut(self.axis, start, extent, step))

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, as_array, promoted
 from magmath.array.lines import user_line
 from magmath.array.norms import matrix_norm, vector_norm
 from magmath.array.products import matmul, matrix_transpose, outer, tensordot, vecdot
-from magmath.core.dtypes import DType, as_dtype, int64, promote, real_dtype
+from magmath.core.dtypes import DType, as_dtype, int64, real_dtype
+from magmath.core.numbers import whole_number
 from magmath.core.numpy_names import hint
 from magmath.core.shapes import broadcast, normal_axis
 from magmath.errors import ShapeError
@@ -135,7 +136,7 @@ def _applied(record: Operation, *operands: Node, **attributes: Any) -> Node:
 def _pair(name: str, x1: Array, x2: Array) -> tuple[Node, Node]:
     """Two operands as nodes of one type."""
     a, b = as_array(name, x1), as_array(name, x2)
-    dtype = promote(a.dtype, b.dtype)
+    dtype = promoted(name, a, b)
     return e.astype(a.node, dtype), e.astype(b.node, dtype)
 
 
@@ -263,8 +264,8 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
     a = as_array("svd_truncated", x).node
     check_type("svd_truncated", a)
     check_matrix("svd_truncated", a)
-    least = min(a.shape[-2:])
-    if not 0 <= k <= least:
+    least, k = min(a.shape[-2:]), whole_number("svd_truncated: k", k, 0)
+    if k > least:
         raise ShapeError(f"svd_truncated: k must be 0 to {least} for {a.shape}, was given {k}")
     width = min(k + oversampling, least)
     drawn = random.normal(shape=(a.shape[-1], width), dtype=real_dtype(a.dtype)).node

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, as_array, promoted
 from magmath.array.creation import normal_shape
 from magmath.array.handle import evaluate
 from magmath.array.lines import user_line
-from magmath.core.dtypes import int64, promote
+from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast, normal_axes, normal_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, apply
@@ -47,14 +47,21 @@ def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None
     Arrays are immutable, so `copy` makes no difference.
     """
     x = as_array("reshape", x)
-    extents = (shape,) if isinstance(shape, int) else shape
+    alone = hasattr(shape, "__index__") and not hasattr(shape, "__len__")
+    extents: Any = (shape,) if alone else shape
     return Array(manipulation.reshape(x.node, _resolved(extents, x.size)))
+
+
+def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Axes in the order given, counted from the front."""
+    given = axes if isinstance(axes, Iterable) else (axes,)
+    return tuple([normal_axis(name, axis, ndim) for axis in given])
 
 
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     """The axes in another order."""
     x = as_array("permute_dims", x)
-    order = tuple(normal_axis("permute_dims", axis, x.ndim) for axis in axes)
+    order = _positions("permute_dims", axes, x.ndim)
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(f"permute_dims: {tuple(axes)} is not an ordering of {x.ndim} axes")
     return Array(manipulation.permute(x.node, order))
@@ -63,13 +70,7 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
     """Axes `source` moved to positions `destination`; the others stay in order."""
     x = as_array("moveaxis", x)
-    places = [
-        [
-            normal_axis("moveaxis", axis, x.ndim)
-            for axis in ([axes] if isinstance(axes, int) else axes)
-        ]
-        for axes in (source, destination)
-    ]
+    places = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
     if len(places[0]) != len(places[1]) or any(len(set(one)) != len(one) for one in places):
         raise ShapeError(
             f"moveaxis: needs as many different sources as destinations, was given {source} and "
@@ -91,6 +92,7 @@ def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
 
 def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
     """Without the axes named, whose extent must be 1."""
+    x = as_array("squeeze", x)
     axes = normal_axes("squeeze", axis, x.ndim)
     if [d for d in axes if x.shape[d] != 1]:
         raise ShapeError(
@@ -117,14 +119,22 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return broadcast("broadcast_shapes", *shapes)
 
 
+def _arrays(name: str, arrays: Sequence[Array]) -> list[Array]:
+    """The arrays of a sequence that has some."""
+    if not isinstance(arrays, Iterable):
+        raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
+    given = [as_array(name, a) for a in arrays]
+    if not given:
+        raise ShapeError(f"{name}: needs at least one array")
+    return given
+
+
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     """Arrays joined along an existing axis (flattened first for None)."""
-    given = [as_array("concat", a) for a in arrays]
-    if not given:
-        raise ShapeError("concat: needs at least one array")
+    given = _arrays("concat", arrays)
     if axis is None:
         given, axis = [reshape(a, (-1,)) for a in given], 0
-    dtype = promote(*[a.dtype for a in given])
+    dtype = promoted("concat", *given)
     position = normal_axis("concat", axis, given[0].ndim)
     nodes = [e.astype(a.node, dtype) for a in given]
     return Array(apply(manipulation.CONCAT, *nodes, axis=position, line=user_line()))
@@ -132,14 +142,15 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
 
 def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     """Arrays of one shape joined along a new axis."""
-    shapes = {a.shape for a in arrays}
+    given = _arrays("stack", arrays)
+    shapes = {a.shape for a in given}
     if len(shapes) != 1:
         raise ShapeError(
             f"stack: needs arrays of one shape, was given {sorted(shapes)}; arrays whose "
             f"extents differ along one axis are joined by mm.concat"
         )
-    position = normal_axis("stack", axis, arrays[0].ndim + 1)
-    return concat([expand_dims(a, axis=position) for a in arrays], axis=position)
+    position = normal_axis("stack", axis, given[0].ndim + 1)
+    return concat([expand_dims(a, axis=position) for a in given], axis=position)
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, as_array, promoted
 from magmath.array.lines import user_line
 from magmath.array.manipulation import permute_dims
-from magmath.core.dtypes import promote
 from magmath.core.shapes import broadcast, normal_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node
@@ -19,7 +18,7 @@ from magmath.ops.rules import LETTERS
 def _operands(name: str, x1: Array, x2: Array) -> tuple[Node, Node]:
     """Two operands in their common type."""
     a, b = as_array(name, x1), as_array(name, x2)
-    dtype = promote(a.dtype, b.dtype)
+    dtype = promoted(name, a, b)
     return e.astype(a.node, dtype), e.astype(b.node, dtype)
 
 

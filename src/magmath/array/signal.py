@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, as_array, promoted
 from magmath.array.lines import user_line
-from magmath.core.dtypes import promote
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
@@ -68,7 +67,7 @@ def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tupl
             f'{name}: for mode "valid" one array must fit into the other, was given shapes '
             f"{x.shape} and {y.shape}"
         )
-    dtype = promote(x.dtype, y.dtype)
+    dtype = promoted(name, x, y)
     if method == "fft" and dtype not in (*COMPLEX_OF, *REAL_OF):
         raise DTypeError(
             f'{name}: method "fft" takes float32, float64, complex64 and complex128, was given '

@@ -57,28 +57,29 @@ def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _reduction("min", x, axis, keepdims)
 
 
-def _truth(x: Array) -> Array:
-    x = as_array("any/all", x)
+def _truth(name: str, x: Array) -> Array:
+    x = as_array(name, x)
     return x if x.dtype.kind == "bool" else not_equal(x, 0)
 
 
 def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """True where an element along `axis` is true or not zero."""
-    return _reduction("any", _truth(x), axis, keepdims)
+    return _reduction("any", _truth("any", x), axis, keepdims)
 
 
 def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """True where every element along `axis` is true or not zero."""
-    return _reduction("all", _truth(x), axis, keepdims)
+    return _reduction("all", _truth("all", x), axis, keepdims)
 
 
-def _count(x: Array, axis: Axis) -> int:
-    return size_of(x.shape[d] for d in normal_axes("mean", axis, x.ndim))
+def _count(name: str, x: Array, axis: Axis) -> int:
+    return size_of(x.shape[d] for d in normal_axes(name, axis, x.ndim))
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """The arithmetic mean over `axis`; nan where there are no elements."""
-    x, count = _floating("mean", x), _count(x, axis)
+    x = _floating("mean", x)
+    count = _count("mean", x, axis)
     return _as(x.dtype, _mean(_as(widened(x.dtype), x), count, axis, keepdims))
 
 
@@ -112,7 +113,8 @@ def std(
 
 
 def _variance(name: str, x: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
-    x, count = _floating(name, x), _count(x, axis)
+    x = _floating(name, x)
+    count = _count(name, x, axis)
     try:
         degrees = builtins.max(0.0, float(count - correction))
     except TypeError:
@@ -167,7 +169,9 @@ def _cumulative(
 
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """How many elements along `axis` are true or not zero, as int64."""
-    return sum(_truth(x), axis=axis, keepdims=keepdims)
+    truth = _truth("count_nonzero", x)
+    axes = normal_axes("count_nonzero", axis, truth.ndim)
+    return sum(truth, axis=axes, keepdims=keepdims)
 
 
 def diff(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
 from weakref import ref
@@ -42,7 +42,7 @@ def grad(y: Array, xs: Array | Sequence[Array]) -> Array | list[Array]:
     another array each time it is written. Raises ShapeError if y is not 0-d, DTypeError for other
     than real floats.
     """
-    sources = [xs] if isinstance(xs, Array) else list(xs)
+    sources = [xs] if isinstance(xs, Array) or not isinstance(xs, Iterable) else list(xs)
     for array in (y, *sources):
         if not isinstance(array, Array):
             raise TypeError(f"grad: needs arrays, was given {type(array).__name__}")

@@ -38,9 +38,10 @@ STANDARD = {
     "vstack": "concat",
 }
 LINALG = {"norm": "linalg.vector_norm and mm.linalg.matrix_norm"}
+FFT = {name: f"fft.{name[:-1]}n(x, axes=(-2, -1))" for name in ("fft2", "ifft2", "rfft2", "irfft2")}
 
 
 def hint(name: str) -> str:
     """The end of a message about a name that is missing: what it is called here, if anything."""
-    here = STANDARD.get(name) or LINALG.get(name)
+    here = STANDARD.get(name) or LINALG.get(name) or FFT.get(name)
     return f"; the array API standard, whose names these are, has mm.{here}" if here else ""

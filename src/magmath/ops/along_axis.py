@@ -47,7 +47,7 @@ def _picking(array: Shape, indices: Shape, axis: int) -> Picking:
 
 
 def _take_along_infer(x: Node, indices: Node, *, axis: int) -> tuple[Shape, DType]:
-    _check_along("take_along", x, indices, axis, x.shape)
+    _check_along("take_along_axis", x, indices, axis, x.shape)
     return indices.shape, x.dtype
 
 

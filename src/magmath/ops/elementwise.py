@@ -357,12 +357,17 @@ WHERE = Operation(
 )
 
 
-def _astype_infer(x: Node, *, dtype: DType) -> tuple[Shape, DType]:
-    if x.dtype.kind == "complex" and dtype.kind not in ("complex", "bool"):
+def check_parts(operation: str, given: DType, dtype: DType) -> None:
+    """DTypeError where a conversion would lose imaginary parts."""
+    if given.kind == "complex" and dtype.kind not in ("complex", "bool"):
         raise DTypeError(
-            f"astype: {x.dtype} has an imaginary part, {dtype} has none; convert to complex64 or "
-            f"complex128, or take the absolute value with mm.abs(x)"
+            f"{operation}: {given} has an imaginary part, {dtype} has none; convert to complex64 "
+            f"or complex128, or take the absolute value with mm.abs(x)"
         )
+
+
+def _astype_infer(x: Node, *, dtype: DType) -> tuple[Shape, DType]:
+    check_parts("astype", x.dtype, dtype)
     return x.shape, dtype
 
 

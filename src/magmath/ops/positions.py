@@ -17,7 +17,7 @@ from magmath.core.dtypes import DType, int64
 from magmath.core.shapes import reduced_shape
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Kernel
+from magmath.graph.operation import Infer, Kernel
 from magmath.layout import Layout
 from magmath.ops.along_axis import TAKE_ALONG
 from magmath.ops.manipulation import reshape
@@ -37,11 +37,16 @@ if TYPE_CHECKING:
 REFERENCES: dict[str, Callable[..., Any]] = {"argmax": np.argmax, "argmin": np.argmin}
 
 
-def _infer(x: Node, *, axis: int, keepdims: bool) -> tuple[Shape, DType]:
-    check_kind("argmax/argmin", "real", x.dtype)
-    if x.shape[axis] == 0:
-        raise ShapeError(f"argmax/argmin: axis {axis} of shape {x.shape} has extent 0")
-    return reduced_shape(x.shape, (axis,), keepdims), int64
+def _infer(name: str) -> Infer:
+    def infer(x: Node, *, axis: int, keepdims: bool) -> tuple[Shape, DType]:
+        check_kind(name, "real", x.dtype)
+        if x.shape[axis] == 0:
+            raise ShapeError(
+                f"{name}: axis {axis} of shape {x.shape} has extent 0; it must have elements"
+            )
+        return reduced_shape(x.shape, (axis,), keepdims), int64
+
+    return infer
 
 
 def _axes(node: Node) -> str:
@@ -85,7 +90,7 @@ def _kernel(name: str) -> Kernel:
 POSITIONS = tuple(
     Operation(
         name=name,
-        infer=_infer,
+        infer=_infer(name),
         axes=_axes,
         reduction=None,
         vjp=no_gradient,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import numpy as np
@@ -28,9 +29,56 @@ def _minimized_by_array(x: mm.Array) -> object:
     return mm.optim.GradientDescent(0.1).minimize(mm.sum(x), [x])  # type: ignore[list-item]
 
 
+def _functions() -> dict[str, Callable[..., object]]:
+    """The public functions that must be given something, but for those that start or write."""
+    found = {}
+    for place in (mm, mm.linalg, mm.fft, mm.signal):
+        for name in getattr(place, "__all__", dir(place)):
+            function = getattr(place, name)
+            if (
+                inspect.isfunction(function)
+                and name not in ("savez", "can_cast")
+                and _wanted(function)
+            ):
+                found[name] = function
+    return found
+
+
+def _wanted(function: Callable[..., object]) -> int:
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD for p in parameters)
+
+
+ONE_NAME = {"pow": "power", "constant": "asarray", "variable": "asarray", "full_like": "full",
+            "astype": "dtype", "isdtype": "dtype", "finfo": "dtype", "iinfo": "dtype"}  # fmt: skip
+"""Functions whose errors may begin with another word."""
+
+
+@pytest.mark.parametrize("wrong", ["x", None, object()], ids=["text", "None", "object"])
+@pytest.mark.parametrize("name", sorted(_functions()))
+def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object) -> None:
+    function = _functions()[name]
+    count = _wanted(function)
+    for first in [wrong, *[mm.ones((3, 3))] * (count > 1)]:
+        with pytest.raises((TypeError, ValueError, MagmathError)) as caught:
+            function(first, *[wrong] * (count - 1))
+        begins = (name, ONE_NAME.get(name, name))
+        assert str(caught.value).startswith(begins), str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("make", "kind", "words"),
     [
+        (lambda x: mm.concat([x, mm.asarray([[1]])]), DTypeError, "concat: types float32 and int64"),
+        (lambda x: mm.einsum("ij,j", x, mm.asarray([1])), DTypeError, "einsum: types float32 and int64"),
+        (lambda x: mm.linalg.solve(x, mm.asarray([1])), DTypeError, "solve: types float32 and int64"),
+        (lambda x: mm.asarray([1j], dtype="float32"), DTypeError, "asarray: .* has an imaginary part"),
+        (lambda x: mm.std(x, axis=2), ShapeError, "std: axis 2 is out of range"),
+        (lambda x: mm.count_nonzero(x, axis=2), ShapeError, "count_nonzero: axis 2 is out of range"),
+        (lambda x: mm.argmin(x[:0], axis=0), ShapeError, "argmin: axis 0 of shape .* has extent 0"),
+        (lambda x: mm.fft.fft(x, n=2.5), TypeError, "fft: lengths must be integers"),
+        (lambda x: x[::0], ValueError, "indexing: a slice takes integers"),
+        (lambda x: x["a":], TypeError, "indexing: a slice takes integers"),
         (lambda x: x + mm.ones((4, 5)), ShapeError, r"add: .*\(4, 3\), \(4, 5\).*dimension -1 is 3 and 5.*equal or 1"),
         (lambda x: x @ x, ShapeError, r"matmul: needs .* given \(4, 3\) @ \(4, 3\).*3 is not 4"),
         (lambda x: x @ mm.asarray(1.0), ShapeError, r"matmul: needs arrays of 1 or more dimensions"),
