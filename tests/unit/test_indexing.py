@@ -417,6 +417,37 @@ def test_variables_are_written_in_place() -> None:
     check(y, [0.0, 20.0, 20.0, 6.0])
 
 
+@pytest.mark.parametrize(("kind", "workers"), KINDS)
+@given(data=st.data())
+def test_one_value_is_written_through_a_mask_that_is_not_counted(
+    kind: str, workers: int, data: st.DataObject
+) -> None:
+    """So also where there are no values yet: in compiled functions, and in gradients."""
+    x = RANDOM.normal(size=data.draw(st.sampled_from([(4, 5), (6,), (3, 0)])))
+    dims, cut = data.draw(st.integers(1, x.ndim)), data.draw(st.integers(0, 2))
+    rest = tuple(range(dims, x.ndim))
+
+    def written(a: Any, xp: Any) -> Any:
+        a = a * 1.0
+        part = a[cut:] * 1.0
+        part[xp.any(part > 0, axis=rest) if rest else part > 0] = 2.0
+        a[..., :] = a + xp.sum(part)
+        a[a > 1] = xp.sum(part)
+        return a
+
+    with current(kind, workers):
+        engine = session.engine()
+        tensor = torch.from_numpy(x)
+        placed = mm.Array(leaf(engine, tensor, data.draw(placements(tensor, engine))))
+        found = mm.compile(lambda a: written(a, mm))(placed)
+        np.testing.assert_allclose(found.numpy(), written(x, np))
+        v = mm.variable("v", mm.asarray(x))
+        y = v * 2
+        y[y > 0] = 0
+        slope = mm.grad(mm.sum(mm.square(y)), v)
+        np.testing.assert_allclose(slope.numpy(), np.where(x > 0, 0, 8 * x))
+
+
 @pytest.mark.parametrize("mask", [(0,), (3, 0), (0, 0), (0, 4)])
 def test_a_mask_of_no_elements_picks_nothing(mask: tuple[int, ...]) -> None:
     x = np.arange(12.0).reshape(3, 4)

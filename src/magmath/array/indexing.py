@@ -39,8 +39,7 @@ def getitem(x: Array, key: Any) -> Array:
     parsed = parse(x.node, key)
     part = _read(x.node, parsed.cuts)
     if parsed.mask is not None:
-        axis, mask = parsed.mask
-        part = mask.compress(part, axis)
+        part = parsed.mask.counted.compress(part, parsed.mask.axis)
     elif parsed.indices:
         part = apply(TAKE, part, *parsed.indices.values(), **_places(parsed), line=user_line())
     return Array(manipulation.reshape(part, tuple(n for _, n in parsed.result())))
@@ -54,7 +53,9 @@ def setitem(x: Array, key: Any, value: Any) -> Array:
     if _is_truth(key):
         return reshape(setitem(expand_dims(x, axis=0), reshape(asarray(key), (1,)), value), x.shape)
     parsed = parse(x.node, key)
-    values = _fitted(_valued(x.dtype, value), parsed.result())
+    values = _valued(x.dtype, value)
+    if values.ndim:
+        values = _fitted(values, parsed.result())
     if parsed.mask is not None:
         part = _masked(_read(x.node, parsed.cuts), parsed, values)
     elif parsed.indices:
@@ -171,15 +172,16 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
 def _masked(x: Node, key: Key, values: Node) -> Node:
     """x with the elements that the key's mask picks replaced."""
     assert key.mask is not None
-    axis, mask = key.mask
-    behind = x.ndim - axis - mask.node.ndim
+    mask, ndim = key.mask.array.node, key.mask.array.ndim
+    behind = x.ndim - key.mask.axis - ndim
     picked = values.ndim - behind - 1  # the dimension that the mask picks, if the values have it
     if picked >= 0 and values.shape[picked] == 1:
         before, after = values.shape[:picked], values.shape[picked + 1 :]
-        values = manipulation.reshape(values, (*before, *(1,) * mask.node.ndim, *after))
+        values = manipulation.reshape(values, (*before, *(1,) * ndim, *after))
     elif picked >= 0:
-        values = mask.expand(values, picked)
-    condition = manipulation.reshape(mask.node, (*mask.node.shape, *(1,) * behind))
+        counted = key.mask.counted
+        mask, values = counted.node, counted.expand(values, picked)
+    condition = manipulation.reshape(mask, (*mask.shape, *(1,) * behind))
     return apply(e.WHERE, condition, values, x, line=user_line())
 
 

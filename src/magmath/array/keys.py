@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.array.array import Array
 from magmath.array.creation import asarray, zeros
-from magmath.array.masks import Counted, count
+from magmath.array.masks import Mask
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape
@@ -43,14 +43,14 @@ class Key:
 
     cuts     of single dimensions, in order
     indices  integer arrays, 0-d ones for integers beside them, by dimension
-    mask     a lone mask, with its first dimension
+    mask     a lone mask
     order    the dimensions of the result: new ones, kept ones, and once those that are picked
     """
 
     shape: Shape
     cuts: list[Cut] = field(default_factory=list)
     indices: dict[int, Node] = field(default_factory=dict)
-    mask: tuple[int, Counted] | None = None
+    mask: Mask | None = None
     order: list[str] = field(default_factory=list)
 
     @property
@@ -61,7 +61,7 @@ class Key:
     def picked(self) -> Shape:
         """The extents of the dimensions that arrays pick."""
         if self.mask is not None:
-            return (self.mask[1].total,)
+            return (self.mask.counted.total,)
         return broadcast("indexing", *(node.shape for node in self.indices.values()))
 
     def kept(self) -> Shape:
@@ -71,7 +71,7 @@ class Key:
             extents[cut.axis] = cut.extent
         picked = set(self.indices)
         if self.mask is not None:
-            picked = set(range(self.mask[0], self.mask[0] + self.mask[1].node.ndim))
+            picked = set(range(self.mask.axis, self.mask.axis + self.mask.array.ndim))
         return tuple(n for d, n in enumerate(extents) if n is not None and d not in picked)
 
     def result(self) -> list[tuple[str, int]]:
@@ -219,13 +219,13 @@ class _Parser:
                 if mask.ndim
                 else "indexing: True or False must stand alone; index in two steps"
             )
-        counted = count(mask, self.layout, self.axis)
+        found = Mask(mask, self.layout, self.axis)
         if self.alone:
-            self.key.mask = self.axis, counted
+            self.key.mask = found
             self.key.order.append(PICKED)
             self.axis += mask.ndim
         else:
-            for node in counted.positions():
+            for node in found.counted.positions():
                 self._pick(node)
 
     def _pick(self, node: Node) -> None:

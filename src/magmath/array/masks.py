@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from magmath.array import session
 from magmath.array.array import Array
@@ -49,6 +50,20 @@ class Counted:
 
     def _attributes(self, axis: int) -> dict[str, object]:
         return {"axis": axis, "cuts": self.cuts, "counts": self.counts}
+
+
+@dataclass
+class Mask:
+    """A mask, counted when that is needed; `axis` of an array in layout `beside` is its first."""
+
+    array: Array
+    beside: Layout | None
+    axis: int
+
+    @cached_property
+    def counted(self) -> Counted:
+        """The mask, computed and counted; raises as `count`."""
+        return count(self.array, self.beside, self.axis)
 
 
 def count(mask: Array, beside: Layout | None = None, axis: int = 0) -> Counted:
