@@ -74,16 +74,7 @@ def main(
 
     `join` gives the communicator of all workers; by default that of MPI.
     """
-    parser = argparse.ArgumentParser(
-        prog="magmath.runtime.worker", description="A worker process; started by mm.init."
-    )
-    parser.add_argument("--connect", required=True, metavar="ADDRESS")
-    parser.add_argument("--directory", required=True)
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--memory-limit", type=int)
-    parser.add_argument("--deterministic", action="store_true")
-    given = parser.parse_args(arguments)
+    given = _parsed(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's
     options = WorkerOptions(given.device, given.threads, given.deterministic, given.memory_limit)
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
@@ -108,6 +99,19 @@ def main(
     worker.close()
     context.destroy(linger=0)
     return 0
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="magmath.runtime.worker", description="A worker process; started by mm.init."
+    )
+    parser.add_argument("--connect", required=True, metavar="ADDRESS")
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--memory-limit", type=int)
+    parser.add_argument("--deterministic", action="store_true")
+    return parser.parse_args(arguments)
 
 
 def _join() -> Communicator:

@@ -45,24 +45,28 @@ def start_pool(
     elif threads is None and workers:
         threads = max(1, processors // workers)
     options = WorkerOptions(device, threads, deterministic, memory_limit)
-    transport: Transport
+    if launcher == "mpiexec" and workers > processors:
+        warnings.warn(
+            f"init: {workers} workers share {processors} processors of this machine and will "
+            f"be slow; workers={processors} is the most that it can run at once",
+            RuntimeWarning,
+            stacklevel=3,  # the line that called mm.init
+        )
+    transport = _transport(workers, options, launcher, endpoint)
+    return Pool(transport, deterministic=deterministic, seed=seed, memory_limit=memory_limit)
+
+
+def _transport(
+    workers: int, options: WorkerOptions, launcher: str | Sequence[str], endpoint: str | None
+) -> Transport:
     if workers == 0:
         from magmath.runtime.transport.inline import InlineTransport
 
-        transport = InlineTransport(options)
-    elif launcher == "threads":
+        return InlineTransport(options)
+    if launcher == "threads":
         from magmath.runtime.transport.threads import ThreadTransport
 
-        transport = ThreadTransport(workers, options)
-    else:
-        from magmath.runtime.transport.processes import ProcessTransport
+        return ThreadTransport(workers, options)
+    from magmath.runtime.transport.processes import ProcessTransport
 
-        if launcher == "mpiexec" and workers > processors:
-            warnings.warn(
-                f"init: {workers} workers share {processors} processors of this machine and will "
-                f"be slow; workers={processors} is the most that it can run at once",
-                RuntimeWarning,
-                stacklevel=3,  # the line that called mm.init
-            )
-        transport = ProcessTransport(workers, options, launcher=launcher, endpoint=endpoint)
-    return Pool(transport, deterministic=deterministic, seed=seed, memory_limit=memory_limit)
+    return ProcessTransport(workers, options, launcher=launcher, endpoint=endpoint)
