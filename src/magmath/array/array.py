@@ -23,7 +23,7 @@ from magmath.array.reuse import UNNAMED
 from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32, promote
 from magmath.core.numpy_names import hint
 from magmath.errors import DTypeError, LayoutError, ShapeError, WorkerLost
-from magmath.graph import Node, Shape, apply
+from magmath.graph import Node, Shape, applied, apply
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
@@ -80,7 +80,7 @@ class Array(Handle, Operators):
         except WorkerLost:
             raise
         except Exception:
-            if asked is not leaf and getattr(self, "_formers", None):  # an update until now
+            if asked is not leaf and self._formers:  # an update until now
                 asked.value = None
                 self._node = asked
                 self.undo()
@@ -287,14 +287,14 @@ class Array(Handle, Operators):
     def _binary(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
-        x, y = operands(operation, self, other)
-        return Array(apply(e.OPERATIONS[operation], x, y, line=user_line(3)))
+        inputs = operands(operation, self, other)
+        return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
-        x, y = operands(operation, other, self)
-        return Array(apply(e.OPERATIONS[operation], x, y, line=user_line(3)))
+        inputs = operands(operation, other, self)
+        return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
 
     def _updated(self, result: Array) -> Array:
         """This handle on another value of the same shape and type: what `a += b` does."""
@@ -330,13 +330,12 @@ _NUMBER_CLASSES = frozenset(NUMBERS)
 
 def binary(operation: str, x: Any, y: Any) -> Array:
     """An element-wise operation of two operands, promoted and broadcast; one may be a number."""
-    x, y = operands(operation, x, y)
-    return Array(apply(e.OPERATIONS[operation], x, y, line=user_line()))
+    return Array(applied(e.OPERATIONS[operation], operands(operation, x, y), user_line()))
 
 
 def unary(operation: str, x: Array) -> Array:
     """An element-wise operation of one array."""
-    return Array(apply(e.OPERATIONS[operation], x.node, line=user_line()))
+    return Array(applied(e.OPERATIONS[operation], (x.node,), user_line()))
 
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:

@@ -28,6 +28,7 @@ class Handle:
         self._node = node
         self._leaf: Node | None = node if node.operation is leaves.INPUT else None
         self._stamp: tuple[int, ...] = ()
+        self._formers: list[ref[Node] | None] | None = None
         if node.depth > MOST_PENDING:
             self._settle()
 
@@ -97,16 +98,16 @@ class Handle:
     def _replaced(self, node: Node, new: Node) -> None:
         """Note that an update in place replaces a node. The update's expression holds it while it
         is pending; if the update fails, it is the array's value again."""
-        if self._leaf is self._node or getattr(self, "_formers", None) is None:
-            self._formers: list[ref[Node] | None] | None = []
-        assert self._formers is not None
-        self._formers.append(None if new.inputs[:1] == (node,) else ref(node))
+        formers = self._formers
+        if formers is None or self._leaf is self._node:
+            formers = self._formers = []
+        formers.append(None if new.inputs and new.inputs[0] is node else ref(node))
 
     def undo(self) -> None:
         """After a failure: the value before the update in place that failed, if it was one."""
         former: Node | None = self._node
         nodes = []
-        for known in reversed(getattr(self, "_formers", None) or ()):
+        for known in reversed(self._formers or ()):
             former = known() if known is not None else former.inputs[0] if former else None
             nodes += [] if former is None else [former]
         self._formers = None

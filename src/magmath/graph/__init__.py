@@ -3,7 +3,7 @@
 from magmath.graph.collective import Collective, CollectiveCall, Workspace
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.node import Node, Shape
-from magmath.graph.operation import LocalCall, Operation, apply
+from magmath.graph.operation import LocalCall, Operation, applied, apply
 from magmath.graph.past import Past
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Past",
     "Shape",
     "Workspace",
+    "applied",
     "apply",
     "rewrite",
     "topological",

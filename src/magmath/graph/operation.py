@@ -165,6 +165,19 @@ def apply(
 ) -> Node:
     """A new node; infers and checks the shape and dtype of the result.
 
+    Its line is that of its first operand, if none is given.
+    """
+    return applied(operation, inputs, line, attributes or NO_ATTRIBUTES)
+
+
+def applied(
+    operation: Operation,
+    inputs: tuple[Node, ...],
+    line: Line,
+    attributes: Mapping[str, Any] = NO_ATTRIBUTES,
+) -> Node:
+    """The same, for those who have operands and attributes in their places.
+
     An inference depends on nothing but the operation, its attributes and its operands' shapes and
     types, so it is made once for each combination of these.
     """
@@ -180,5 +193,4 @@ def apply(
         form = remember(_forms, key, Form(*operation.infer(*inputs, **attributes)), _MOST_FORMS)
     if line is None and inputs:
         line = inputs[0].line
-    known = attributes or NO_ATTRIBUTES
-    return Node(operation, inputs, known, form.shape, form.dtype, None, line, None, form)
+    return Node(operation, inputs, attributes, form.shape, form.dtype, None, line, None, form)

@@ -8,6 +8,7 @@ in common is found out once.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, final
@@ -27,7 +28,7 @@ from magmath.program.brief import silent, takes
 from magmath.program.execute import Context
 
 _NUMBERS = frozenset({PARAMETER, CONSTANT})
-_Made = tuple["_Place", Stored]
+_Made = tuple[Stored, list[Stored]]  # and where it will wait for the next of its kind
 
 
 def compute(
@@ -42,16 +43,16 @@ def compute(
     goes wrong carries the user's line that built the failing node, and leaves nothing allocated.
     """
     made: dict[Node, _Made] = {}
-    spare: dict[_Place, list[Stored]] = {}
+    spare: defaultdict[_Place, list[Stored]] = defaultdict(list)
     try:
         silent().run(_compute, context, order, wanted, views, made, spare)
     except BaseException:
-        _free([array for _, array in made.values()], context)
+        _free([array for array, _ in made.values()], context)
         raise
     finally:
         for waiting in spare.values():
             _free(waiting, context)
-    return [made[node][1] for node in wanted]
+    return [made[node][0] for node in wanted]
 
 
 def _free(arrays: Iterable[Stored], context: Context) -> None:
@@ -65,19 +66,18 @@ def _compute(
     wanted: Sequence[Node],
     views: dict[Node, View],
     made: dict[Node, _Made],
-    spare: dict[_Place, list[Stored]],
+    spare: defaultdict[_Place, list[Stored]],
 ) -> None:
     """Compute all nodes. `made` has what will be read yet, `spare` the memory of what has been."""
-    last: dict[Node, int] = {}  # the position of the last reader
-    for position, node in enumerate(order):
-        if node not in views:
-            for source in node.inputs:
-                last[source] = position
-    last.update(dict.fromkeys(wanted, -1))
+    todo = [node for node in order if node not in views]
+    last: dict[Node, Node] = {}  # the last reader
+    for node in todo:
+        for source in node.inputs:
+            last[source] = node
+    for node in wanted:
+        last.pop(node, None)
     on_cpu = context.device.type == "cpu"
-    for position, node in enumerate(order):
-        if node in views:
-            continue
+    for node in todo:
         inputs = node.inputs
         try:
             if not inputs and node.operation in _NUMBERS:
@@ -85,9 +85,9 @@ def _compute(
                 continue
             form = node.form
             place, brief = (form.ready if form is not None else None) or _prepared(node)
-            waiting = spare.get(place)
+            waiting = spare[place]
             out = waiting.pop() if waiting else place.piece.allocate(context.heap)
-            made[node] = place, out
+            made[node] = out, waiting
             views[node] = view = out.view
             if brief is None or not on_cpu:
                 _call(node, place, views, context)
@@ -100,9 +100,9 @@ def _compute(
             blame(error, node)
             raise
         for source in inputs:
-            if last[source] == position and source in made:
-                place, done = made.pop(source)
-                spare.setdefault(place, []).append(done)
+            if last.get(source) is node and source in made:
+                done, waiting = made.pop(source)
+                waiting.append(done)
 
 
 def _number(node: Node) -> View:
