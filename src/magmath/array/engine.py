@@ -19,7 +19,7 @@ import msgspec
 
 from magmath.array.copies import Copies
 from magmath.array.data import Data, data_of, leaf_of
-from magmath.array.reuse import held_elsewhere, held_results, holds_alone, is_private, reused
+from magmath.array.reuse import held_on_the_way, held_results, holds_alone, is_private, reused
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Past, Shape, topological, users_of
@@ -233,12 +233,12 @@ class Engine:
     def _computed(self, wanted: tuple[Node, ...]) -> dict[Node, Node]:
         """Input leaves with the values of nodes."""
         order, results = topological(wanted, cut=True), wanted
-        asked, expression, held = len(wanted), order, held_elsewhere(order)
+        asked, expression, held = len(wanted), order, held_on_the_way(order, wanted)
         if any(node.operation.expand for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
         elif len(order) <= MOST_KEEPING and self.pool.memory_limit is None:
-            wanted = results = (*wanted, *held_results(order, wanted, held))
+            wanted = results = (*wanted, *held_results(order, held))
         given = self._small(order, results)
         if given is not None:
             outputs = self._compute(order, results, given)
@@ -247,6 +247,7 @@ class Engine:
             graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
             outputs, _ = self.run(self.compile(graph), graph.leaves)
         known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
+        held.update(known)
         for node, leaf in known.items():
             own = expression if len(wanted) == 1 else topological((node,), cut=True)
             leaf.past = _past(node, own, held, known)

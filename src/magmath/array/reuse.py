@@ -27,9 +27,21 @@ def _references(items: Sequence[Any]) -> list[int]:
 def held_elsewhere(order: Sequence[Node]) -> set[Node]:
     """The nodes of an expression that are held by others than its nodes, and this list."""
     counts = zip(order, _references(order), strict=True)  # nearly all have one reader, or a caller
-    several = {id(node): (node, count) for node, count in counts if count > _OWN + 1}
-    if not several:
+    return _beyond_uses(order, [x for x in counts if x[1] > _OWN + 1])
+
+
+def held_on_the_way(order: Sequence[Node], wanted: Sequence[Node]) -> set[Node]:
+    """Those of them that are to be computed, besides those that are wanted."""
+    counts = zip(order, _references(order), strict=True)
+    several = [x for x in counts if x[1] > _OWN + 1 and x[0].value is None and x[0] not in wanted]
+    return _beyond_uses(order, several)
+
+
+def _beyond_uses(order: Sequence[Node], counted: Sequence[tuple[Node, int]]) -> set[Node]:
+    """Those nodes that are referred to more often than by the expression and its list."""
+    if not counted:
         return set()
+    several = {id(node): (node, count) for node, count in counted}
     uses = dict.fromkeys(several, 0)
     for inputs in {id(node.inputs): node.inputs for node in order}.values():  # nodes may share them
         for source in inputs:
@@ -101,18 +113,14 @@ def is_private(order: Sequence[Node], own: Sequence[Node]) -> bool:
     return not any(node.dtype.is_floating for node in held.difference(own))
 
 
-def held_results(order: Sequence[Node], wanted: Sequence[Node], held: Iterable[Node]) -> list[Node]:
-    """What is computed with what is wanted because somebody holds it, and would compute it again.
+def held_results(order: Sequence[Node], held: Iterable[Node]) -> list[Node]:
+    """Of what is held on the way, what is computed too because its holders would do so again.
 
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once. What is larger than all that
     there is already (by broadcasting, say) is not among it.
     """
     found = [
-        node
-        for node in held
-        if node.value is None
-        and not (node.variables or node.is_leaf or node.name == "constant")
-        and node not in wanted
+        node for node in held if not (node.variables or node.is_leaf or node.name == "constant")
     ]
     if not found:
         return found

@@ -32,11 +32,10 @@ def topological(
             if not sources or (cut and node.value is not None):
                 order.append(node)
                 continue
-            stack += (node, None)
-            first = len(stack)
-            stack += sources[::-1]
+            below: Iterable[Node] = sources[::-1]
             if depth is not None:
-                stack[first:] = sorted(stack[first:], key=depth.__getitem__)  # type: ignore[arg-type]
+                below = sorted(below, key=depth.__getitem__)
+            stack += (node, None, *below)
     return order
 
 

@@ -62,8 +62,8 @@ class Past:
     def _take(self, nodes: Sequence[Node], before: list[Past]) -> None:
         """Note that these, and all that is in earlier pasts, are what it was made from."""
         self._nodes = _references(nodes)
-        pasts = {node.known.past: None for node in nodes if node.known.past is not None}
-        self._before = [*before, *pasts]
+        pasts = [past for node in nodes if (past := node.known.past) is not None]
+        self._before = [*before, *dict.fromkeys(pasts)]
         self._behind = 1 + sum([past._behind for past in self._before])
         self._together = max([past._together for past in self._before], default=0)
         if self._behind > FEW + self._together:
@@ -108,7 +108,7 @@ def _references(nodes: Sequence[Node]) -> list[_Reference]:
     """Weak references to nodes, and then to the leaves with their values."""
     found: list[_Reference] = [ref(node) for node in nodes]
     for node in nodes:
-        if node.is_leaf:
+        if node.operation.leaf:
             continue
         if node.known is not node:
             found.append(ref(node.known))

@@ -51,11 +51,12 @@ def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:
 
     def infer(*inputs: Node) -> tuple[Shape, DType]:
         dtype = inputs[0].dtype
+        check_kind(name, domain, dtype)
         for node in inputs:
-            check_kind(name, domain, node.dtype)
-            if node.dtype != dtype:
+            if node.dtype is not dtype:
+                check_kind(name, domain, node.dtype)
                 raise DTypeError(f"{name}: operands have types {dtype} and {node.dtype}")
-        shape = broadcast(name, *(node.shape for node in inputs))
+        shape = broadcast(name, *[node.shape for node in inputs])
         return shape, result(dtype) if callable(result) else result or dtype
 
     return infer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
@@ -48,9 +47,4 @@ class Environment:
     def whole(self, shape: tuple[int, ...], shared: bool = False) -> Layout:
         """Replicated over all workers; stored once if `shared` and they share memory."""
         several = self.workers > 1 and self.shares_memory
-        return _whole(shape, self.mesh, shared and several)
-
-
-@lru_cache(maxsize=4096)
-def _whole(shape: tuple[int, ...], mesh: Mesh, shared: bool) -> Layout:
-    return Layout.whole(shape, mesh, shared=shared)
+        return Layout.whole(shape, self.mesh, shared=shared and several)

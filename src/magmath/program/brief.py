@@ -14,14 +14,13 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 import torch
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DTYPES, DType, bfloat16, complex64, complex128, float16
 from magmath.graph.operation import Brief
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-_KINDS = frozenset({"bool", "int", "uint", "float"})
-_HALF = frozenset({"float16", "bfloat16"})
+_TYPES = frozenset(DTYPES.values()) - {float16, bfloat16, complex64, complex128}
 _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
@@ -39,9 +38,7 @@ def quietly(function: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs)
 def takes(brief: Brief, size: int, dtypes: Iterable[DType]) -> bool:
     """True if NumPy's function is the one to call for a result of this size, on the CPU, where
     result and operands have these types."""
-    return 0 < size <= brief.most and all(
-        dtype.kind in _KINDS and dtype.name not in _HALF for dtype in dtypes
-    )
+    return 0 < size <= brief.most and _TYPES.issuperset(dtypes)
 
 
 def brief_call(

@@ -105,12 +105,6 @@ def _compute(
                 waiting.append(done)
 
 
-def _number(node: Node) -> View:
-    """A number as an array."""
-    value = node.value if node.operation is PARAMETER else node.attributes["value"]
-    return scalar(value, node.dtype)
-
-
 def _call(node: Node, place: _Place, views: Mapping[Node, View], context: Context) -> None:
     """Compute a node's value in its tensor, by the operation's own kernel."""
     if not place.layout.size:
@@ -168,11 +162,12 @@ def _prepared(node: Node) -> _Step:
     return step
 
 
-def scalar(value: bool | int | float | complex, dtype: DType) -> View:
-    """A Python number as a 0-d tensor; to be read only."""
+def _number(node: Node) -> View:
+    """A number as a 0-d array; to be read only."""
+    value = node.value if node.operation is PARAMETER else node.attributes["value"]
     if value and type(value) is not complex:  # two zeros are equal and may differ in sign
-        return _kept_scalar(value, dtype)
-    return _new_scalar(value, dtype)
+        return _kept_scalar(value, node.dtype)
+    return _new_scalar(value, node.dtype)
 
 
 def _new_scalar(value: bool | int | float | complex, dtype: DType) -> View:
