@@ -326,6 +326,9 @@ def laid(array: Array, layout: Layout | None) -> Array:
 
 OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic)
 _NUMBER_CLASSES = frozenset(NUMBERS)
+_COMPARING = frozenset(
+    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
+)  # the operations that only compare their operands
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:
@@ -370,11 +373,10 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
             numbers = ", ".join(map(repr, values))
             raise TypeError(f"{operation}: needs an array, was given {numbers}")
         dtype = common_dtype(*kinds)
-    if dtype.is_integer:
-        from magmath.array.comparable import COMPARING, comparable
+    if operation in _COMPARING and dtype.is_integer:
+        from magmath.array.comparable import comparable
 
-        if operation in COMPARING:
-            dtype, given = comparable(dtype, given)
+        dtype, given = comparable(dtype, given)
     nodes = []
     for value in given:
         if not isinstance(value, Array):

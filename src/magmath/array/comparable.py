@@ -15,11 +15,6 @@ from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
-COMPARING = frozenset(
-    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
-)
-"""The operations that only compare their operands."""
-
 
 def comparable(dtype: DType, given: list[Any]) -> tuple[DType, list[Any]]:
     """Two operands that compare as the given ones do, which meet in an integer type, and the type
