@@ -56,6 +56,10 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     not, or where the shapes do not fit.
     """
     a, b = _operands("vecdot", x1, x2)
+    if not a.ndim or not b.ndim:
+        raise ShapeError(f"vecdot: needs arrays of 1 or more dimensions, got {a.shape}, {b.shape}")
+    if not hasattr(axis, "__index__"):
+        raise TypeError(f"vecdot: the axis is an integer, was given {axis!r}")
     if not -min(a.ndim, b.ndim) <= axis < 0 and not (a.ndim == b.ndim and 0 <= axis < a.ndim):
         raise ShapeError(
             f"vecdot: needs an axis from -{min(a.ndim, b.ndim)} to -1, was given {axis} for shapes "

@@ -76,6 +76,8 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.std(x, axis=2), ShapeError, "std: axis 2 is out of range"),
         (lambda x: mm.count_nonzero(x, axis=2), ShapeError, "count_nonzero: axis 2 is out of range"),
         (lambda x: mm.argmin(x[:0], axis=0), ShapeError, "argmin: axis 0 of shape .* has extent 0"),
+        (lambda x: mm.vecdot(x, mm.asarray(1.0)), ShapeError, "vecdot: needs arrays of 1 or more dimensions"),
+        (lambda x: mm.vecdot(x, x, axis=0.5), TypeError, "vecdot: the axis is an integer"),
         (lambda x: mm.fft.fft(x, n=2.5), TypeError, "fft: lengths must be integers"),
         (lambda x: x[::0], ValueError, "indexing: a slice takes integers"),
         (lambda x: x["a":], TypeError, "indexing: a slice takes integers"),
