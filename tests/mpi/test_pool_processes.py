@@ -28,6 +28,7 @@ from magmath.errors import DeviceError, WorkerError, WorkerLost
 from magmath.layout import Layout
 from magmath.memory.tensors import to_torch
 from magmath.runtime import Pool, start_pool
+from magmath.runtime.launch import worker_environment
 from magmath.runtime.messages import Done, encode
 from magmath.runtime.transport.base import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
@@ -374,6 +375,16 @@ def test_tcp_is_encrypted_and_admits_the_pools_workers_only(
 
 
 # Starting.
+
+
+def test_threads_of_others_are_waited_for_patiently_unless_the_user_says_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert worker_environment(1, {})["GOMP_SPINCOUNT"] == "2000"
+    assert "GOMP_SPINCOUNT" not in worker_environment(4, {})
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert worker_environment(1, {})["GOMP_SPINCOUNT"] == "7"
 
 
 def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:
