@@ -10,7 +10,8 @@ from magmath.layout import Layout
 from magmath.passes.environment import Environment
 
 THREADED = 0.75  # of their speed, if threads meet within LAPACK: more than workers who pass panels
-MEETING_SECONDS = 3e-5  # of a collective kernel, for each panel that it passes on
+MEETING_SECONDS = 3e-5  # of a collective kernel, for each exchange
+PANEL_SECONDS = 1e-4  # of one that passes panels on, for each: what one makes others wait for
 
 
 def compute_seconds(
@@ -47,10 +48,13 @@ def exchange_seconds(
     collective = node.operation.collective
     if collective is None or not messages:
         return 0.0
-    steps = messages / output.mesh.size if collective.spread else messages
     if environment.shares_memory and collective.reads:
-        steps = 1.0
-    seconds = steps * (MEETING_SECONDS + environment.link.latency)
+        steps, meeting = 1.0, MEETING_SECONDS
+    elif collective.spread:
+        steps, meeting = messages / output.mesh.size, MEETING_SECONDS
+    else:
+        steps, meeting = messages, PANEL_SECONDS
+    seconds = steps * (meeting + environment.link.latency)
     if environment.shares_memory:  # read where it lies, by the arithmetic itself
         return seconds
     busiest = nbytes / output.mesh.size if collective.spread else nbytes

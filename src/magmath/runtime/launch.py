@@ -26,8 +26,8 @@ _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
 )  # fmt: skip
 _PATIENCE: Final = {"GOMP_SPINCOUNT": "2000"}
-"""A tenth of a millisecond in place of fifteen. Workers of one thread use more only while others lend
-theirs: should other programs have one of the processors, a thread that waits for it must let go."""
+"""A tenth of a millisecond in place of fifteen. Workers of one thread have more only while others
+lend theirs: where another program has one of the processors, who waits for it must let go."""
 _OUTPUT_SHOWN: Final = 4_000
 _TERMINATION_TIME: Final = 2.0
 
