@@ -42,7 +42,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 def _lean() -> None:
     engine = session.engine()
-    engine.environment = replace(engine.environment, workspace=0)
+    engine.environment = replace(engine.environment, workspace=0, lent=0)
 
 
 def definite(n: int, dtype: str) -> Any:
@@ -253,6 +253,20 @@ def test_what_is_made_of_factors_takes_shares_of_the_memory(
     stated = workspace(fresh, factors, lu_solve(factors, a.node))
     mm.evaluate(*results)
     assert largest(fresh) <= shares * share(fresh, (N + 1, N), 1) + stated + 8 * SLACK
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "alone"),
+    [("svd", 4000, True), ("eigh", 4000, True), ("svd", 8000, False), ("eigh", 10000, False)],
+)
+def test_one_worker_computes_for_all_in_the_memory_that_is_lent_to_it(
+    name: str, n: int, alone: bool
+) -> None:
+    with current("shared", 2):
+        a = mm.ones((n, n), dtype=mm.float64, layout=Layout.split(0))
+        text = str(getattr(mm.linalg, name)(a)[1].explain())
+    assert ("*  by one for all" in text) == alone
+    assert (" together in " in text) != alone
 
 
 def test_under_a_memory_limit_nobody_gets_all_of_a_matrix() -> None:

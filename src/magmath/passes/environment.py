@@ -20,6 +20,8 @@ class Environment:
     workspace          bytes of moved operands that an operation should need on a worker at a time,
                        where it can be computed in parts; by messages, as much again may be
                        under way for what comes next
+    lent               bytes that one worker may hold besides, where it computes a matrix by LAPACK
+                       for all of its host, with the threads of all
     carried            bytes of a tile from which on it is worth another thread's while to send and
                        receive it, where memory is not shared
     """
@@ -32,6 +34,7 @@ class Environment:
     bandwidth: float = 1e10
     memory: int | None = None
     workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels are not worth less than an eighth
+    lent: int = 1 << 29
     carried: int = 1 << 16
 
     @property

@@ -140,10 +140,12 @@ class Pricing:
 
     def _lean(self, found: list[Candidate]) -> list[Candidate]:
         """Of ways to compute what can be computed together, those for which a worker stores at
-        most so much more than for the leanest as an operation should need, and not much of what it
-        may hold at all."""
+        most so much more than for the leanest as an operation should need, or is lent for LAPACK,
+        and not much of what it may hold at all."""
         stored = [self._stored(c) for c in found]
         spare, limit = self.environment.workspace, self.environment.memory
+        if self.node.operation.lapack and self.environment.shares_memory:
+            spare = max(spare, self.environment.lent)
         most = min(stored) + (spare if limit is None else min(spare, limit // 8))
         return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
 
