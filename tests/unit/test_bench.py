@@ -20,7 +20,7 @@ from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, alwa
 from magmath.bench.layers import training_case
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.repeated import RepeatedContestant
-from magmath.bench.processes import SystemProcesses
+from magmath.bench.processes import Absent, SystemProcesses
 from magmath.bench.report import plot_result, print_result, rate_text, save_result
 from magmath.bench.result import BenchResult, CaseResult, SystemResult, figures_of
 from magmath.bench.runner import choose, choose_cases, run_bench
@@ -120,6 +120,24 @@ def test_a_system_is_left_out_of_cases_that_it_cannot_do(told: Any) -> None:
     print_result(result, Console(file=out, width=200))
     assert "B some left out: too large" in out.getvalue()
     result.raise_if_incomplete()
+
+
+def test_what_each_environment_lacks_is_told_once(
+    told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = SystemProcesses.__init__
+
+    def lacking(self: SystemProcesses, system: System, python: str) -> None:
+        if system.peer:
+            raise Absent(f"No module named {python!r}")
+        start(self, system, python)
+
+    monkeypatch.setattr(SystemProcesses, "__init__", lacking)
+    missing = System("B", "nowhere:b", peer="b")
+    bench = Bench("b", "b", "n", lambda _: [CASE], lambda _: [told("A own"), missing], lambda _: [])
+    options = RunOptions(quick=True, pythons=("dask", "heat", "dask"))
+    result = run_bench(bench, options, Console(file=StringIO()))
+    assert result.absent == {"B": "No module named 'dask'; No module named 'heat'"}
 
 
 def test_some_calls_of_a_slow_system_stand_for_all() -> None:

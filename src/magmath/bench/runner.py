@@ -122,7 +122,7 @@ def _start(
             try:
                 processes = SystemProcesses(system, python)
             except Absent as error:
-                absent.setdefault(system.name, str(error))
+                _note(absent, system.name, str(error))
             except SystemFailed as error:
                 broken.setdefault(system.name, str(error))
             else:
@@ -136,6 +136,13 @@ def _start(
                 console.print(f"  failed: {broken[system.name]}", markup=False)
             else:
                 console.print(f"  absent: {absent[system.name]}", markup=False)
+
+
+def _note(absent: dict[str, str], name: str, reason: str) -> None:
+    """Environments may lack different things: each reason is told once."""
+    told = absent.get(name, "")
+    if reason not in told:
+        absent[name] = f"{told}; {reason}" if told else reason
 
 
 def _run_case(
