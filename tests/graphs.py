@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from magmath.array.data import Cell, Data
+from magmath.array.data import Data
 from magmath.array.engine import Engine
+from magmath.array.variable import Variable
 from magmath.core.dtypes import float64
 from magmath.core.shapes import broadcast
 from magmath.errors import ShapeError
@@ -19,7 +20,7 @@ from magmath.graph import Graph, Node, apply, topological
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.contraction import matmul
-from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
+from magmath.ops.leaves import constant, input_leaf, parameter
 from magmath.ops.manipulation import broadcast_to, permute, reshape
 from operation_bodies import placements
 
@@ -28,14 +29,21 @@ UNARY = ("negative", "tanh", "square", "sin", "stop_gradient")
 BINARY = ("add", "subtract", "multiply", "maximum", "hypot")
 
 
-def leaf_of(engine: Engine, values: Any, layout: Layout, kind: str = "input") -> Node:
-    """Values on the workers, as an input or a variable."""
+def _data(engine: Engine, values: Any, layout: Layout) -> Data:
     tensor = torch.from_numpy(np.asarray(values, dtype=np.float64).copy())
-    shape = tuple(tensor.shape)
-    data = Data(engine.pool, engine.pool.put(tensor, layout), shape, float64, layout)
-    if kind == "variable":
-        return variable_leaf(shape, float64, layout, Cell("v", data))
-    return input_leaf(shape, float64, layout, data)
+    handle = engine.pool.put(tensor, layout)
+    return Data(engine.pool, handle, tuple(tensor.shape), float64, layout)
+
+
+def leaf_of(engine: Engine, values: Any, layout: Layout) -> Node:
+    """Values on the workers."""
+    data = _data(engine, values, layout)
+    return input_leaf(data.shape, float64, layout, data)
+
+
+def held_variable(engine: Engine, values: Any, layout: Layout) -> Variable:
+    """A variable with these values."""
+    return Variable("v", _data(engine, values, layout))
 
 
 class Builder:
@@ -187,6 +195,7 @@ class Steps:
 
     graph: Graph
     values: dict[Node, Any]
+    variables: list[Variable]  # to which their leaves refer weakly
 
     def advance(self) -> list[float]:
         """One step by NumPy: the emitted scalars; the variables' values change."""
@@ -218,24 +227,25 @@ def stepping(draw: st.DrawFn, engine: Engine) -> Steps:
     """Variables in any layouts, changed in place by functions of all of them."""
     random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     known: dict[Node, Any] = {}
-    variables: list[Node] = []
+    variables: list[Variable] = []
     shapes = [SHAPES[i] for i in random.integers(len(SHAPES), size=2)]  # few: values change places
     for i in range(draw(st.integers(1, 5))):
         value = random.uniform(-1, 1, shapes[random.integers(2)])
         layout = draw(placements(torch.empty(value.shape), engine, partial=False))
-        kind = "variable" if i == 0 or draw(st.booleans()) else "input"
-        node = leaf_of(engine, value, layout, kind)
-        known[node] = value
-        if kind == "variable":
-            variables.append(node)
+        if i == 0 or draw(st.booleans()):
+            variables.append(held_variable(engine, value, layout))
+            known[variables[-1].leaf] = value
+        else:
+            known[leaf_of(engine, value, layout)] = value
     builder = Builder(random, list(known))
     builder.grow(draw(st.integers(2, 14)))
     outputs: list[Node] = []
-    for v in variables:
-        outputs.append(_update(builder, v, outputs, draw))
+    targets = [v.leaf for v in variables]
+    for leaf in targets:
+        outputs.append(_update(builder, leaf, outputs, draw))
     emitted = [_scalar(builder.any()) for _ in range(draw(st.integers(0, 2)))]
-    graph = Graph(tuple(outputs), tuple(variables), tuple(emitted))
-    return Steps(graph, known)
+    graph = Graph(tuple(outputs), tuple(targets), tuple(emitted))
+    return Steps(graph, known, variables)
 
 
 def _scalar(node: Node) -> Node:

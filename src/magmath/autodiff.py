@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Node, topological
+from magmath.graph import Graph, Node, topological
 from magmath.ops.creation import full
 from magmath.ops.elementwise import add
 from magmath.ops.leaves import constant
@@ -21,21 +21,22 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     """The gradient of a 0-d real node with respect to each source, of the source's shape.
 
     A source on which the output does not depend has gradient zero. A node whose value is known
-    counts as the leaf that holds it. Raises ShapeError if the output is not 0-d, DTypeError if it
-    or a source is not real floating point, MagmathError where the output depends on a source
-    through an array whose expression has been let go, and where it depends on what a source was
-    made from and not on the source, as of `x[0]` written anew.
+    counts as the leaf that holds it. Where an array on the way was evaluated, its expression is
+    built again. Raises ShapeError if the output is not 0-d, DTypeError if it or a source is not
+    real floating point, MagmathError where the output depends on a source through an array whose
+    expression cannot be built again, and where it depends on what a source was computed from and
+    not on the source, as of `x[0]` written anew.
     """
     if output.shape != ():
         raise ShapeError(f"grad: needs a 0-d result, was given shape {output.shape}; sum it first")
     for node in (output, *sources):
         if not node.dtype.is_floating:
             raise DTypeError(f"grad: needs real floating point, was given {node.dtype}")
+    output, sources, lost = connected(output, sources)
     order = topological([output])
     known = {node.known for node in sources}
     wanted = [node for node in order if node.known in known]
-    alike = known.union(sources, wanted)
-    ends = [x for x in order if x.past is not None and x.past.holds(alike)]
+    ends = [node for node in order if node in lost]
     useful = _depending_on(order, [*wanted, *ends])
     cotangents: dict[Node, Node] = {output: constant(1, output.dtype)}
     for node in reversed(order):
@@ -47,7 +48,7 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
                 _add(cotangents, source, sum_to(part, source.shape))
     for node in ends:
         if node in cotangents:
-            raise _let_go(node)
+            raise _not_differentiable(node)
     for source in sources:
         if all(node.known is not source.known for node in wanted):
             _check_independent(output, source)
@@ -58,21 +59,56 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     return [_of_shape(slopes.get(source.known), source) for source in sources]
 
 
+def connected(
+    output: Node, sources: Sequence[Node], *, of_variables: bool = False
+) -> tuple[Node, list[Node], set[Node]]:
+    """The output as an expression of the sources, also through arrays that were evaluated; the
+    sources in it; and the leaves through which it depends on them whose expressions cannot be built
+    again.
+
+    With `of_variables`, variables stand for themselves where expressions are built again.
+    """
+    lost: set[Node] = set()
+    while True:
+        order = topological([output])
+        known = {node.known for node in sources}
+        alike = known.union(sources, [node for node in order if node.known in known])
+        behind = [
+            node
+            for node in order
+            if node.provenance is not None
+            and node not in alike
+            and node not in lost
+            and node.provenance.depends_on(alike)
+        ]
+        built: dict[Node, Node] = {}
+        for leaf in behind:
+            assert leaf.provenance is not None
+            expression = leaf.provenance.expression(leaf, of_variables=of_variables)
+            if expression is None:
+                lost.add(leaf)
+            else:
+                built[leaf] = expression
+        if not built:
+            return output, list(sources), lost
+        output, *sources = Graph((output, *sources)).substituted(built).outputs
+
+
 def _add(table: dict[Node, Node], node: Node, part: Node) -> None:
     table[node] = add(table[node], part) if node in table else part
 
 
-def _let_go(node: Node) -> MagmathError:
-    """The error of asking for a gradient through an array whose expression is not kept."""
-    assert node.past is not None
-    line = node.past.line
-    where = f" built at {line[0]}:{line[1]}" if line else ""
+def _not_differentiable(node: Node) -> MagmathError:
+    """The error of asking for a gradient through an array that cannot be computed again."""
+    assert node.provenance is not None
+    line = node.provenance.line
+    where = f" at {line[0]}:{line[1]}" if line else ""
     return MagmathError(
-        f"grad: the result depends on the array through an expression{where} that was computed "
-        f"and let go (by print, float, mm.evaluate, a loop, a compiled function, or because it was "
-        f"very long), so the gradient is not known; ask for it before the value, or make the array "
-        f"a variable (mm.variable), whose expressions are always kept, or compile the whole "
-        f"(mm.compile); what counts as a constant is mm.stop_gradient(x)"
+        f"grad: the result depends on the array through one that was computed{where} and cannot be "
+        f"computed again: what it was computed from does not exist any more (a variable was "
+        f"assigned since, an array was overwritten or its name given to another), or it is the "
+        f"result of mm.fori_loop; ask for the gradient before, keep the operands, or compile the "
+        f"whole (mm.compile); for what counts as a constant there is mm.stop_gradient(x)"
     )
 
 
@@ -99,7 +135,7 @@ def _ingredients(node: Node) -> set[Node]:
     while stack:
         last = stack.pop()
         sources = [] if last.name == "stop_gradient" else [last.known, *last.inputs]
-        for source in [*sources, *(last.past.left() if last.past else ())]:
+        for source in [*sources, *(last.provenance.nodes() if last.provenance else ())]:
             numbers = source.name in ("parameter", "constant")
             if source.dtype.kind in ("float", "complex") and not numbers and source not in found:
                 found.add(source)

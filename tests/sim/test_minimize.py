@@ -52,15 +52,18 @@ def test_variable_lies_where_it_was_put() -> None:
         for rule in RULES[1:]:
             v = mm.variable("v", COSTS, layout=rule)
             assert v.layout == rule.bind(COSTS.shape, pool.mesh)
-            v.set(COSTS + 1)
+            v.assign(COSTS + 1)
             assert v.layout == rule.bind(COSTS.shape, pool.mesh)
             np.testing.assert_array_equal(np.asarray(v), COSTS + 1)
 
 
-def test_value_of_a_variable_follows_its_steps() -> None:
+def test_an_expression_keeps_its_value_and_is_minimized_from_present_values() -> None:
     with current("inline"):
         x = mm.variable("x", 3.0)
-        y = x * 2.0
+        y, loss = x * 2.0, mm.square(x)
         assert (float(x), float(y)) == (3.0, 6.0)
-        mm.optim.GradientDescent(0.25).minimize(mm.square(x), [x])
-        assert (float(x), float(y)) == (1.5, 3.0)
+        descent = mm.optim.GradientDescent(0.25)
+        assert descent.minimize(loss, [x]) == 9.0
+        assert (float(x), float(y), float(loss)) == (1.5, 6.0, 9.0)
+        assert descent.minimize(loss, [x]) == 2.25
+        assert (float(x), float(y), float(loss)) == (0.75, 6.0, 9.0)

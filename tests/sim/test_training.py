@@ -374,7 +374,7 @@ def test_dropout_drops_a_share_and_scales_the_rest(inline: Pool) -> None:
     net = NeuralNetwork(layers, loss=total, optimizer=GradientDescent(1e-12), seed=1)
     net.build((500,))
     weights = np.arange(1, 501, dtype=np.float32)[:, np.newaxis]  # all masks have other sums
-    net.parameters["1.weight"].set(weights / weights.sum())
+    net.parameters["1.weight"].assign(weights / weights.sum())
     steps = net.fit(ones, np.zeros((64, 1)), batch_size=32, epochs=5).steps
     assert np.mean(steps) == pytest.approx(1.0, abs=0.02), "the mean is kept"
     kept = np.array(steps) * 0.7
@@ -421,9 +421,9 @@ def test_weights_that_do_not_fit_are_refused(inline: Pool, tmp_path: Path) -> No
     before = weights(net)
     with pytest.raises(WeightsError, match="damaged"):
         net.load(tmp_path / "damaged.safetensors")
-    net.parameters["0.bias"].set(np.full(32, np.nan))
+    net.parameters["0.bias"].assign(np.full(32, np.nan))
     net.save(path)
-    net.parameters["0.bias"].set(before["0.bias"])
+    net.parameters["0.bias"].assign(before["0.bias"])
     with pytest.raises(WeightsError, match=r"0\.bias holds nan"):
         net.load(path)
     check_weights(net, before, 0)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current, engine_of
 from executors import Compiled, NativeWherePossible
-from graphs import expressions, leaf_of, numpy_values, stepping
+from graphs import expressions, held_variable, leaf_of, numpy_values, stepping
 from magmath.array.data import data_of
 from magmath.array.engine import Engine
 from magmath.core.dtypes import DType, float32, float64
@@ -88,7 +88,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
         outputs, run = engine.run(compiled, graph.leaves, steps=count)
         for target, fresh in zip(graph.targets, outputs, strict=True):
             assert target is not None
-            target.value.set(fresh)
+            target.value().take(fresh)
         expected = [value for _ in range(count) for value in steps.advance()]
         np.testing.assert_allclose(run.values(), expected, rtol=1e-9, atol=1e-9)
         for leaf, value in steps.values.items():
@@ -265,7 +265,8 @@ def _places(tree: Any) -> Iterator[list[Any]]:
 def typical_program() -> Program:
     """A program with all kinds of instructions, attributes and layouts."""
     engine = engine_of("shared", 3)
-    w = leaf_of(engine, np.ones((6, 4)), Layout.split(0).bind((6, 4), engine.pool.mesh), "variable")
+    v = held_variable(engine, np.ones((6, 4)), Layout.split(0).bind((6, 4), engine.pool.mesh))
+    w = v.leaf
     x = leaf_of(engine, np.ones((6, 4)), Layout.cyclic(1).bind((6, 4), engine.pool.mesh))
     product = matmul(permute(x, (1, 0)), w)
     total = apply(OPERATIONS["sum"], product, axis=(0, 1), keepdims=False)

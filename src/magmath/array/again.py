@@ -47,7 +47,7 @@ class Repeated:
 
     def __init__(self, engine: Engine, compiled: Compiled) -> None:
         self._engine = engine
-        self._compiled = compiled
+        self.compiled = compiled
         self._results: deque[Results] = deque()  # the one that was made first comes first
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
@@ -61,7 +61,7 @@ class Repeated:
         engine = self._engine
         results = self._free() if self.keeps and engine.recorder is None else None
         if results is None:
-            data, self.last = engine.start(self._compiled, given, numbers)
+            data, self.last = engine.start(self.compiled, given, numbers)
             results = Results(data)
         else:
             operands = tuple(map(_handle, given))
@@ -93,5 +93,5 @@ class Repeated:
         self, results: Results, given: Sequence[Data]
     ) -> Callable[[Sequence[Number]], object]:
         operands, outputs = self._engine.handles(given), self._engine.handles(results.data)
-        call = self._engine.pool.ready(self._compiled.identifier, operands, outputs)
+        call = self._engine.pool.ready(self.compiled.identifier, operands, outputs)
         return remember(results.calls, tuple(operands), call, KEPT_CALLS)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from magmath.array import printing, session
+from magmath.array import printing, session, tracing
+from magmath.array.captured import note_update
 from magmath.array.data import data_of
 from magmath.array.handle import Handle, evaluate
 from magmath.array.lines import user_line
@@ -304,8 +305,13 @@ class Array(Handle, Operators):
                 f"update in place: the array is {self.shape} {self.dtype}, its new value would be "
                 f"{result.shape} {result.dtype}; write a = a + b for an array of another kind"
             )
+        trace = tracing.current()
+        if trace is not None:
+            trace.note_update(self, old)
+        else:
+            note_update(old)
         self._replaced(old, new)
-        self._node, self._leaf, self._stamp = new, result._leaf, result._stamp
+        self._node, self._leaf = new, result._leaf
         return self
 
 

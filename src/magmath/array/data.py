@@ -1,8 +1,9 @@
-"""What stands behind an array's leaf: data that the workers hold, and cells whose data changes."""
+"""What a leaf stands for: data that the workers hold."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from magmath.core.dtypes import DType
 from magmath.errors import TracingError
@@ -46,36 +47,23 @@ class Data:
         self.pool.release(self.handle)
 
 
-class Cell:
-    """What a variable leaf holds: its current data, and a version that grows with each change."""
-
-    __slots__ = ("data", "name", "version")
-
-    def __init__(self, name: str, data: Data) -> None:
-        self.name = name
-        self.data = data
-        self.version = 0
-
-    def set(self, data: Data) -> None:
-        """Replace the data."""
-        self.data = data
-        self.version += 1
-
-
 def leaf_of(data: Data) -> Node:
     """The leaf of an array that the workers hold."""
     return input_leaf(data.shape, data.dtype, data.layout, data)
 
 
 def data_of(leaf: Node) -> Data:
-    """The data behind an input or a known node, or the current data of a variable.
+    """The data of an input or a known node, or the current data of a variable.
 
     Raises TracingError for an argument of a function that is being traced.
     """
     value = leaf.value.value if isinstance(leaf.value, Node) else leaf.value
-    if value is None:
+    if type(value) is Data:
+        return value
+    variable = value() if isinstance(value, ref) else None
+    if variable is None:
         raise untold()
-    data: Data = value.data if isinstance(value, Cell) else value
+    data: Data = variable.data
     return data
 
 

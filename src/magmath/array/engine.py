@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,14 +18,23 @@ from weakref import ref
 import msgspec
 
 from magmath.array.copies import Copies
-from magmath.array.data import Data, data_of, leaf_of
-from magmath.array.reuse import held_on_the_way, held_results, holds_alone, is_private, reused
+from magmath.array.data import Data, data_of, leaf_of, untold
+from magmath.array.reuse import (
+    held_on_the_way,
+    held_results,
+    holds_alone,
+    is_private,
+    is_referred_to,
+    reused,
+)
+from magmath.array.rng_state import RngState
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Past, Shape, topological, users_of
+from magmath.graph import Graph, Node, Provenance, Recipe, Shape, operand, topological, users_of
+from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, VARIABLE
 from magmath.ops.movement import REDISTRIBUTE, redistribute
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
@@ -37,6 +46,7 @@ from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
 if TYPE_CHECKING:
+    from magmath.array.variable import Variable
     from magmath.runtime.messages import Number
     from magmath.runtime.pending import Run
     from magmath.runtime.pool import Pool
@@ -47,6 +57,8 @@ KEPT_VALUES = 16  # of what was computed on the way, and is held by somebody
 MOST_KEEPING = 1000  # nodes of an expression that is looked through for that
 AT_ONCE_BYTES = 32 << 10  # of the largest array, where fusing begins to win over planning
 Progress = Callable[[int, list[float]], None]
+NOTHING: Mapping[Node, list[Node]] = {}
+OPEN = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -77,8 +89,7 @@ class Engine:
         self.pool = pool
         self.environment = environment_of(pool)
         self.at_once_bytes = AT_ONCE_BYTES
-        self.tracing = False
-        self.streams = 0  # of random numbers that have been drawn from
+        self.rng_state = RngState(pool.seed)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
         self._last: Run | None = None
@@ -189,15 +200,6 @@ class Engine:
             outputs.append(Data(self.pool, handle, shape, dtype, layout, run))
         return outputs, run
 
-    @contextmanager
-    def traced(self) -> Iterator[None]:
-        """While a function is traced: its arguments have no values, so nothing is computed."""
-        outer, self.tracing = self.tracing, True
-        try:
-            yield
-        finally:
-            self.tracing = outer
-
     def wait(self) -> None:
         """Wait until everything that was started is done; raises what went wrong in it."""
         if self._last is not None:
@@ -225,32 +227,60 @@ class Engine:
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
         wanted = tuple(dict.fromkeys([node for node in nodes if node not in known]))
         known |= self._computed(wanted) if wanted else {}
-        for node, leaf in known.items():
-            if node.awaited is not None:
-                node.awaited.found(leaf)
+        _note_results(known)
         return [known[node] for node in nodes]
 
-    def _computed(self, wanted: tuple[Node, ...]) -> dict[Node, Node]:
-        """Input leaves with the values of nodes."""
+    def assign(self, pairs: Sequence[tuple[Variable, Node]]) -> None:
+        """Compute new values for variables.
+
+        A new value takes the memory of the former one, unless something else refers to that. What
+        data can make fail is waited for: then the variables keep their values.
+        """
+        nodes = dict.fromkeys([node for _, node in pairs])
+        wanted = tuple([node for node in nodes if _pending(node)])
+        order = topological(wanted, cut=True)
+        certain = not any(map(can_fail, order))
+        overwritten = {node: v.release() for v, node in pairs} if certain else {}
+        known = {node: node.known for node in nodes}
+        with self.pool.uninterrupted():
+            if wanted:
+                made = self._computed(wanted, overwritten)
+                if not certain:
+                    self.wait()
+                _note_results(made)
+                known |= made
+            for v, node in pairs:
+                v.take(data_of(known[node]))
+
+    def _computed(
+        self, wanted: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NOTHING
+    ) -> dict[Node, Node]:
+        """Input leaves with the values of nodes; `overwritten` has for the new values of variables
+        the leaves of the former ones."""
         order, results = topological(wanted, cut=True), wanted
-        asked, expression, held = len(wanted), order, held_on_the_way(order, wanted)
-        if any(node.operation.expand for node in order):
+        asked, held = len(wanted), held_on_the_way(order, wanted)
+        expression = order
+        if any(node.operation.expand and node.value is None for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
         elif len(order) <= MOST_KEEPING and self.pool.memory_limit is None:
             wanted = results = (*wanted, *held_results(order, held))
         given = self._small(order, results)
-        if given is not None:
-            outputs = self._compute(order, results, given)
-        else:
-            wanted, targets = reused(order, wanted) if results is wanted else (wanted, ())
-            graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
-            outputs, _ = self.run(self.compile(graph), graph.leaves)
-        known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
-        held.update(known)
-        for node, leaf in known.items():
-            own = expression if len(wanted) == 1 else topological((node,), cut=True)
-            leaf.past = _past(node, own, held, known)
+        targets: tuple[Node | None, ...] = ()
+        if given is None and results is wanted:
+            wanted, targets = reused(order, wanted)
+            targets = _with_former_values(order, wanted, targets, overwritten)
+        with self.pool.uninterrupted() if any(targets) else OPEN:
+            if given is not None:
+                outputs = self._compute(order, results, given)
+            else:
+                graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
+                outputs, _ = self.run(self.compile(graph), graph.leaves)
+            known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
+            if any(targets):  # whose expressions cannot be computed again
+                for node, leaf in known.items():
+                    node.value = leaf
+        _note_provenance(known, expression, held)
         for node in wanted[asked:]:
             node.value = known[node]
             if not node.operation.updates:  # which cannot be computed again
@@ -313,7 +343,7 @@ class Engine:
             if self.environment.workers > 1:
                 self.copies.keep(source, layout, copy, self.pool.held_bytes)
         leaf = leaf_of(copy)
-        leaf.past = Past(node.inputs, node.line)
+        _note_provenance({node: leaf}, [*node.inputs, node], ())
         return leaf
 
     def settles(self, own: Sequence[Node]) -> bool:
@@ -338,6 +368,8 @@ class Engine:
             operation, form = node.operation, node.form
             if operation is PARAMETER and node.value is not None:
                 continue
+            if operation is VARIABLE:
+                raise untold()
             if node.value is not None or operation.leaf:
                 data = data_of(node)
                 small = small and data.layout.is_alone and data.nbytes <= most
@@ -369,21 +401,77 @@ class Engine:
         return graph.mapped(new)
 
 
-def _past(
-    node: Node, order: Sequence[Node], held: Container[Node], known: Mapping[Node, Node]
-) -> Past | None:
-    """What is remembered of the expression of a node that has been computed, as all `known` were:
-    they go on as leaves."""
-    if node.dtype.kind not in ("float", "complex"):
-        return None  # it has no gradient
+def _pending(node: Node) -> bool:
+    """True for a node whose value has to be computed."""
+    return node.value is None or node.operation is PARAMETER
+
+
+def _note_results(known: Mapping[Node, Node]) -> None:
+    """Tell those that refer weakly to nodes where their values are."""
+    for node, leaf in known.items():
+        if node.result is not None:
+            node.result.found(leaf)
+
+
+def can_fail(node: Node) -> bool:
+    """True for an operation that fails for some values of its operands: singular matrices, indices
+    out of range."""
+    operation = node.operation
+    if operation.elementwise or node.value is not None:
+        return False
+    indices = any(x.dtype.is_integer and x.operation is not PARAMETER for x in node.inputs)
+    return operation.lapack or operation.expand is not None or indices
+
+
+def _with_former_values(
+    order: Sequence[Node],
+    wanted: Sequence[Node],
+    targets: Sequence[Node | None],
+    overwritten: Mapping[Node, list[Node]],
+) -> tuple[Node | None, ...]:
+    """The leaves whose memory results take: also those of variables' former values to which nothing
+    else refers."""
+    if not overwritten:
+        return tuple(targets)
+    found = list(targets) or [None] * len(wanted)
+    for node, former in overwritten.items():
+        if node in wanted and former[0] not in found and not is_referred_to(former, order):
+            found[wanted.index(node)] = former[0]
+    return tuple(found)
+
+
+def provenance_of(node: Node) -> Provenance:
+    """How the value of a pending node is computed."""
+    order = topological((node,), cut=True)
+    known = {node: Node(PARAMETER, (), NO_ATTRIBUTES, node.shape, node.dtype)}
+    _note_provenance(known, order, held_on_the_way(order, (node,)))
+    found = known[node].provenance
+    return found if found is not None else Provenance.unknown((), node.line)
+
+
+def _note_provenance(
+    known: Mapping[Node, Node], order: Sequence[Node], held: Container[Node]
+) -> None:
+    """Note at leaves how their values were computed: `known` nodes of an expression, in which the
+    nodes that are `held` are referred to by others too."""
+    if all(node.dtype.kind not in ("float", "complex") for node in known):
+        return  # they have no gradients
     numbers = (PARAMETER, CONSTANT)
-    made_of = [  # with respect to which, or to what they were made from, gradients may be wanted
-        x
-        for x in order
-        if (x.value is not None or x in held) and x.operation not in numbers and x is not node
+    read = [
+        node
+        for node in order
+        if (node.value is not None or node in held or node.operation is INPUT)
+        and node.operation not in numbers
     ]
-    made_of += [known[x] for x in made_of if x in known]
-    return Past(made_of, node.line) if made_of else None
+    if not read:
+        for node, leaf in known.items():
+            leaf.provenance = node.provenance  # of a number that an expression had as its value
+        return
+    position = {node: i for i, node in enumerate(order)}
+    recipe, operands = Recipe(order, position, read), [operand(node) for node in read]
+    for node, leaf in known.items():
+        if node.dtype.kind in ("float", "complex"):
+            leaf.provenance = Provenance(recipe, position[node], operands, node.line)
 
 
 def _is_copy(node: Node) -> bool:

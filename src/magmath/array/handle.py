@@ -1,14 +1,15 @@
-"""A handle on a node: its value, once that is known, and how long it stays true.
+"""A handle on a node, and on its value once that is computed.
 
-Nothing is computed until a value is needed. What has been computed is remembered beside the node;
-where variables are among its leaves, until one of them changes.
+Nothing is computed until a value is needed. Then the handle refers to the leaf with the value, and
+the expression is dropped; how it was computed remains known as the provenance of that leaf.
 """
 
 from __future__ import annotations
 
 from weakref import ref
 
-from magmath.array import session
+from magmath.array import session, tracing
+from magmath.array.pending_readers import note_reader
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.errors import TracingError, WorkerLost
@@ -22,32 +23,27 @@ MOST_PENDING = 1000
 class Handle:
     """A node and what is known of its value; `Array` is the class that users meet."""
 
-    __slots__ = ("_formers", "_leaf", "_node", "_stamp")
+    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._leaf: Node | None = node if node.operation is leaves.INPUT else None
-        self._stamp: tuple[int, ...] = ()
         self._formers: list[ref[Node] | None] | None = None
+        if node.reads_version:
+            note_reader(self)
         if node.depth > MOST_PENDING:
             self._settle()
 
     def _settle(self) -> None:
-        """Compute what has become a long expression, so that a loop that asks for no value takes
-        no more and more memory. `grad` knows that what lies behind it has been let go."""
-        if not self._node.variables and not session.engine().tracing:
+        """Compute what has become a long expression, so that a loop that asks for no value does
+        not need more and more memory."""
+        if tracing.current() is None:
             self.evaluated()
 
     @property
     def node(self) -> Node:
         """The node this is a handle on."""
         return self._node
-
-    @property
-    def nodes(self) -> list[Node]:
-        """The node, and the leaf with the value that is known of an expression of variables."""
-        known = self._leaf
-        return [self._node] if known is None or known is self._node else [self._node, known]
 
     @property
     def shape(self) -> Shape:
@@ -77,23 +73,24 @@ class Handle:
         return self._leaf
 
     def is_known(self) -> bool:
-        """True if the value is there and no variable has changed since."""
-        return self._leaf is not None and self._stamp == self._versions()
-
-    def _versions(self) -> tuple[int, ...]:
-        node = self._node
-        variables = (node,) if node.name == "variable" else node.variables
-        return tuple(sorted(v.value.version for v in variables)) if variables else ()
+        """True if the value has been computed."""
+        return self._leaf is not None
 
     def set_known(self, leaf: Node) -> None:
-        """Take `leaf` as this array's value; without variables, forget how it was made."""
+        """Take `leaf` as this array's value, and drop the expression.
+
+        The plain arrays that an expression of variables reads are kept with it, so that `minimize`
+        can take it as a function of its variables again.
+        """
+        node = self._node
         self._leaf = leaf
-        if self._node.variables or self._node.name == "variable":
-            self._stamp = self._versions()
-        else:
-            if not self._node.is_leaf:
-                self._node.value = leaf  # pending expressions that read this node find it
-            self._node = leaf
+        if node is leaf:
+            return
+        if node.reads_version and leaf.provenance is not None:
+            self._operands = leaf.provenance.plain_operands()
+        if not node.is_leaf:
+            node.value = leaf  # pending expressions that read this node find it
+        self._node = leaf
 
     def _replaced(self, node: Node, new: Node) -> None:
         """Note that an update in place replaces a node. The update's expression holds it while it
@@ -102,6 +99,11 @@ class Handle:
         if formers is None or self._leaf is self._node:
             formers = self._formers = []
         formers.append(None if new.inputs and new.inputs[0] is node else ref(node))
+
+    def replace_node(self, node: Node) -> None:
+        """Be a handle on another node with the same value."""
+        self._node, self._formers = node, None
+        self._leaf = node if node.operation is leaves.INPUT else None
 
     def undo(self) -> None:
         """After a failure: the value before the update in place that failed, if it was one."""
@@ -113,8 +115,7 @@ class Handle:
         self._formers = None
         for node in [self._node, *nodes] if nodes else ():
             if node.operation is leaves.INPUT or _can_be_computed(node):
-                self._node, self._stamp = node, ()
-                self._leaf = node if node.operation is leaves.INPUT else None
+                self.replace_node(node)
                 return
 
 

@@ -6,17 +6,18 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import index
 from typing import Any
 
-from magmath.array import session
+from magmath.array import session, tracing
 from magmath.array.array import Array, as_array, copy_of
 from magmath.array.creation import asarray
 from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.lines import user_line
-from magmath.array.transform import read_besides
+from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
+from magmath.array.variable import own_values, take_values
 from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import int64
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Graph, Node, Past
+from magmath.graph import Graph, Node, Provenance
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
 
@@ -38,43 +39,72 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
         if not hasattr(bound, "__index__"):
             raise TypeError(f"fori_loop: the bounds are integers, was given {bound!r}")
     lower, upper = index(lower), index(upper)
-    if session.engine().tracing:
+    leaves, tree = flatten(value)
+    arrays = [+v if isinstance(v, Array) else asarray(v) for v in leaves]
+    if tracing.current() is not None:
+        value = unflatten(tree, arrays)
         for i in range(lower, upper):
             value = body(i, value)
         return value
-    leaves, tree = flatten(value)
-    arrays = [v if isinstance(v, Array) else asarray(v) for v in leaves]
     if upper <= lower:
         return unflatten(tree, arrays)
-    copies = [copy_of(array) for array in (*arrays, asarray(lower, dtype=int64))]
-    given = [data_of(copy.evaluated()) for copy in copies]
-    states, read = _run(body, tree, given, upper - lower)
-    results = [leaf_of(data) for data in states]
+    states = [*arrays, asarray(lower, dtype=int64)]
+    data = [data_of(copy_of(state).evaluated()) for state in states]
+    loop = _Loop(body, tree, data, lower)
+    results = loop.run(data, upper - lower)
     for leaf in results:
-        leaf.past = Past([*read, *[n for x in (*arrays, *copies) for n in x.nodes]], user_line())
+        leaf.provenance = Provenance.unknown([*loop.read, *map(_node, arrays)], user_line())
     return unflatten(tree, [Array(leaf) for leaf in results])
 
 
-def _run(
-    body: Callable[[Any, Any], Any], tree: Hashable, states: Sequence[Data], steps: int
-) -> tuple[list[Data], list[Node]]:
-    """The states after some steps, without the last, which is the index; and the arrays that the
-    body reads besides. The states' memory is taken over."""
-    engine = session.engine()
-    places = [input_leaf(d.shape, d.dtype, d.layout, None) for d in states]
-    *values, index = places
-    with engine.traced():
-        returned = body(WeakNumber(index, 0), unflatten(tree, [Array(place) for place in values]))
-    results = _checked(returned, tree, states[:-1])
-    following = e.add(index, constant(1, int64))
-    traced = Graph((*[array.node for array in results], following), tuple(places))
-    graph = engine.cut(traced)
-    compiled = engine.compile(graph)
-    for place, data in zip(places, states, strict=True):
-        place.value = data
-    outputs, run = engine.run(compiled, graph.leaves, steps=steps)
-    run.values()
-    return outputs[:-1], read_besides(traced, places)
+class _Loop:
+    """The body of a loop as a program: its states, and the variables that it assigns, are targets.
+
+    `read` are the arrays and variables that the results depend on besides the first states.
+    """
+
+    def __init__(
+        self, body: Callable[[Any, Any], Any], tree: Hashable, states: Sequence[Data], lower: int
+    ) -> None:
+        self.engine = session.engine()
+        self.lower = lower
+        self.places = [input_leaf(d.shape, d.dtype, d.layout, None) for d in states]
+        *values, index = self.places
+        with tracing.tracing(Trace(step=index)) as self.trace:
+            start = unflatten(tree, [Array(place) for place in values])
+            nodes = [x.node for x in _checked(body(WeakNumber(index, 0), start), tree, states[:-1])]
+        del start
+        self.trace.check_updates("fori_loop")
+        following = e.add(index, constant(1, int64))
+        assigned = self.trace.assigned
+        traced = Graph((*nodes, following, *assigned.values()), (*self.places, *assigned))
+        numbers = ("parameter", "constant", "variable")
+        outside = [x for x in traced.nodes if x.name not in numbers and x not in self.places]
+        variables = [v.node for v in self.trace.read.values()]
+        self.read = [*outside, *variables]
+        self.graph = self.engine.cut(traced)
+        self.compiled = self.engine.compile(self.graph)
+
+    def run(self, states: Sequence[Data], steps: int) -> list[Node]:
+        """The leaves of the states after some steps, without the index; their memory is used."""
+        variables = [self.trace.read[leaf] for leaf in self.trace.assigned]
+        own_values(variables)
+        values: dict[Node, Any] = dict(zip(self.places, states, strict=True))
+        values |= self.trace.numbers_of_run(steps, self.lower)
+        given = [values.get(x) or data_of(x) for x in self._leaves(self.compiled.inputs)]
+        numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
+        with self.engine.pool.uninterrupted():
+            made, run = self.engine.start(self.compiled, given, numbers, steps=steps)
+            take_values(variables, made[len(states) :])
+        run.values()
+        return [leaf_of(one) for one in made[: len(states) - 1]]
+
+    def _leaves(self, positions: Sequence[int]) -> list[Node]:
+        return [self.graph.leaves[i] for i in positions]
+
+
+def _node(array: Array) -> Node:
+    return array.node
 
 
 def _checked(returned: Any, tree: Hashable, states: Sequence[Data]) -> list[Array]:

@@ -1,12 +1,15 @@
 """Random arrays: Philox by global element index, the same for every layout and worker count.
 
-Each call draws the next stream of the pool's seed; `seed()` starts over. A stream is never reused
-within a seed, so calls are independent and a program that runs again gives the same numbers.
+Each call draws from the next stream of a generator, the pool's by default; `seed()` starts that
+over. A stream is never reused within a seed, so calls are independent. Compiled functions and loops
+draw the same sequence as the same lines do outside of them.
 """
 
 from __future__ import annotations
 
 import numbers
+import secrets
+from typing import final
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from magmath.array.array import Array, bind_layout
 from magmath.array.creation import DTypeLike, LayoutLike, normal_shape
 from magmath.array.indexing import take
 from magmath.array.lines import user_line
+from magmath.array.rng_state import RngState
 from magmath.core.dtypes import DEFAULT_FLOAT, as_dtype, int64
 from magmath.core.numbers import whole_number
 from magmath.errors import DTypeError, ShapeError
@@ -24,33 +28,123 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.ops.movement import redistribute
 
+OWN_STREAMS = 1 << 44
+"""The first stream of generators of the user's own, apart from the pool's with the same seed."""
+
+
+@final
+class Generator:
+    """A generator with a seed and a sequence of its own.
+
+        rng = mm.random.Generator(1)
+        noise = rng.normal(shape=(1000,))
+
+    Two generators of one seed draw the same sequence, in any pool.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._state = RngState(whole_number("random.Generator: seed", seed, 0), OWN_STREAMS)
+
+    def __repr__(self) -> str:
+        return f"Generator(seed={self._state.seed}, drawn={self._state.next - OWN_STREAMS})"
+
+    def uniform(
+        self,
+        low: float = 0.0,
+        high: float = 1.0,
+        shape: int | tuple[int, ...] = (),
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Numbers drawn evenly from [low, high)."""
+        return _uniform(self._state, low, high, shape, dtype, layout)
+
+    def normal(
+        self,
+        mean: float = 0.0,
+        std: float = 1.0,
+        shape: int | tuple[int, ...] = (),
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Numbers from the normal distribution (Box–Muller)."""
+        return _normal(self._state, mean, std, shape, dtype, layout)
+
+    def integers(
+        self,
+        low: int,
+        high: int | None = None,
+        shape: int | tuple[int, ...] = (),
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Integers from low up to but not including high (or from 0 up to low)."""
+        return _integers(self._state, low, high, shape, dtype, layout)
+
+    def permutation(self, x: int | Array, *, axis: int = 0) -> Array:
+        """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
+        return _permutation(self._state, x, axis)
+
+
+def default_rng(seed: int | None = None) -> Generator:
+    """A generator with this seed, or one from the system's entropy. The name is NumPy's."""
+    return Generator(secrets.randbits(62) if seed is None else seed)
+
 
 def seed(value: int) -> None:
     """Start the streams of the current pool over, from another seed."""
-    engine = session.engine()
-    engine.pool.seed = whole_number("random.seed", value, 0)
-    engine.streams = 0
+    session.engine().rng_state.restart(whole_number("random.seed", value, 0))
 
 
-def next_stream() -> tuple[int, int]:
-    """The pool's seed and a stream number that no call has had before."""
-    engine = session.engine()
-    number = engine.streams
-    engine.streams += 1
-    return engine.pool.seed, number
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: int | tuple[int, ...] = (),
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Array:
+    """Numbers drawn evenly from [low, high)."""
+    return _uniform(session.engine().rng_state, low, high, shape, dtype, layout)
 
 
-def stream_nodes() -> tuple[Node, Node]:
-    """The next stream as parameters of a program."""
-    first, number = next_stream()
-    return parameter(first, int64), parameter(number, int64)
+def normal(
+    mean: float = 0.0,
+    std: float = 1.0,
+    shape: int | tuple[int, ...] = (),
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Array:
+    """Numbers from the normal distribution (Box–Muller)."""
+    return _normal(session.engine().rng_state, mean, std, shape, dtype, layout)
 
 
-def _drawn(record: Operation, shape: Shape, dtype: DTypeLike) -> Node:
+def integers(
+    low: int,
+    high: int | None = None,
+    shape: int | tuple[int, ...] = (),
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Array:
+    """Integers from low up to but not including high (or from 0 up to low)."""
+    return _integers(session.engine().rng_state, low, high, shape, dtype, layout)
+
+
+def permutation(x: int | Array, *, axis: int = 0) -> Array:
+    """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
+    return _permutation(session.engine().rng_state, x, axis)
+
+
+def _drawn(state: RngState, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:
     element = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
     if not element.is_floating:
         raise DTypeError(f"random: draws floating point numbers, was asked for {element}")
-    return apply(record, *stream_nodes(), shape=shape, dtype=element, line=user_line())
+    return apply(record, *state.draw(), shape=shape, dtype=element, line=user_line())
 
 
 def _check_numbers(name: str, **given: object) -> None:
@@ -68,51 +162,48 @@ def _placed(node: Node, layout: LayoutLike) -> Array:
     return Array(redistribute(node, bind_layout("random", layout, node.shape)))
 
 
-def uniform(
-    low: float = 0.0,
-    high: float = 1.0,
-    shape: int | tuple[int, ...] = (),
-    *,
-    dtype: DTypeLike = None,
-    layout: LayoutLike = None,
+def _uniform(
+    state: RngState,
+    low: float,
+    high: float,
+    shape: int | tuple[int, ...],
+    dtype: DTypeLike,
+    layout: LayoutLike,
 ) -> Array:
-    """Numbers drawn evenly from [low, high)."""
     _check_numbers("uniform", low=low, high=high)
-    node = _drawn(creation.UNIFORM, normal_shape("random.uniform", shape), dtype)
+    node = _drawn(state, creation.UNIFORM, normal_shape("random.uniform", shape), dtype)
     scaled = e.multiply(node, parameter(high - low, node.dtype))
     return _placed(e.add(scaled, parameter(low, node.dtype)), layout)
 
 
-def normal(
-    mean: float = 0.0,
-    std: float = 1.0,
-    shape: int | tuple[int, ...] = (),
-    *,
-    dtype: DTypeLike = None,
-    layout: LayoutLike = None,
+def _normal(
+    state: RngState,
+    mean: float,
+    std: float,
+    shape: int | tuple[int, ...],
+    dtype: DTypeLike,
+    layout: LayoutLike,
 ) -> Array:
-    """Numbers from the normal distribution (Box–Muller)."""
     _check_numbers("normal", mean=mean, std=std)
-    node = _drawn(creation.NORMAL, normal_shape("random.normal", shape), dtype)
+    node = _drawn(state, creation.NORMAL, normal_shape("random.normal", shape), dtype)
     scaled = e.multiply(node, parameter(std, node.dtype))
     return _placed(e.add(scaled, parameter(mean, node.dtype)), layout)
 
 
-def integers(
+def _integers(
+    state: RngState,
     low: int,
-    high: int | None = None,
-    shape: int | tuple[int, ...] = (),
-    *,
-    dtype: DTypeLike = None,
-    layout: LayoutLike = None,
+    high: int | None,
+    shape: int | tuple[int, ...],
+    dtype: DTypeLike,
+    layout: LayoutLike,
 ) -> Array:
-    """Integers from low up to but not including high (or from 0 up to low)."""
     first, last = (0, low) if high is None else (low, high)
     if last <= first:
         raise ShapeError(f"integers: needs low < high, was given {first} and {last}")
     bits = apply(
         creation.BITS,
-        *stream_nodes(),
+        *state.draw(),
         shape=normal_shape("random.integers", shape),
         dtype=int64,
         line=user_line(),
@@ -122,10 +213,9 @@ def integers(
     return _placed(e.astype(drawn, as_dtype(dtype or int64)), layout)
 
 
-def permutation(x: int | Array, *, axis: int = 0) -> Array:
-    """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
+def _permutation(state: RngState, x: int | Array, axis: int) -> Array:
     extent = x if isinstance(x, int) else x.shape[axis]
     order = apply(
-        creation.PERMUTATION, *stream_nodes(), shape=(extent,), dtype=int64, line=user_line()
+        creation.PERMUTATION, *state.draw(), shape=(extent,), dtype=int64, line=user_line()
     )
     return Array(order) if isinstance(x, int) else take(x, Array(order), axis=axis)

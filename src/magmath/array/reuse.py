@@ -101,6 +101,19 @@ _probe[0] = object()
 UNNAMED = _probe.count
 
 
+def is_referred_to(former: list[Node], order: Sequence[Node] = ()) -> bool:
+    """True if anything refers to the value of a variable but the variable, the list that is given,
+    and the versions of it in an expression that nothing else refers to.
+
+    The variable refers to the leaf and to its data; a version refers to the leaf twice.
+    """
+    versions = [node for node in order if node.operation.version and node.value is former[0]]
+    if held_elsewhere(order).intersection(versions):
+        return True
+    leaf, data = _listed(former), _listed([former[0].value])
+    return leaf > _LISTED + 1 + 2 * len(versions) or data > _LISTED + 2
+
+
 def is_private(order: Sequence[Node], own: Sequence[Node]) -> bool:
     """True if no gradient can be asked for with respect to what an expression is made of: nobody
     holds a node of it but `own`, or only such as have no gradient."""
@@ -119,9 +132,7 @@ def held_results(order: Sequence[Node], held: Iterable[Node]) -> list[Node]:
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once. What is larger than all that
     there is already (by broadcasting, say) is not among it.
     """
-    found = [
-        node for node in held if not (node.variables or node.is_leaf or node.name == "constant")
-    ]
+    found = [node for node in held if not (node.is_leaf or node.name == "constant")]
     if not found:
         return found
     most = max([node.size for node in order if node.value is not None], default=0)
@@ -141,14 +152,14 @@ def reused(
         return wanted, ()
     held = held_elsewhere(order)
     pending = [x for x in order if x in held and x.value is None and not x.is_leaf]
-    found = [*wanted, *(x for x in pending if x.operation.updates and not x.variables)]
+    found = [*wanted, *(x for x in pending if x.operation.updates)]
     found = list(dict.fromkeys(found))
     targets: list[Node | None] = []
     for node in list(found):
         target = _overwritten(node, held) if node.value is None else None
         needing = [] if target is None else _depending(order, node.inputs[0])
         others = [x for x in needing if x in pending and x not in found]
-        fits = sum(x.size for x in others) < node.size and not any(x.variables for x in others)
+        fits = sum(x.size for x in others) < node.size
         targets.append(target if fits and target not in targets else None)
         found += others if targets[-1] else []
     return tuple(found), (*targets, *(None,) * (len(found) - len(targets)))

@@ -4,7 +4,7 @@ from magmath.graph.collective import Collective, CollectiveCall, Workspace
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.node import Node, Shape
 from magmath.graph.operation import LocalCall, Operation, applied, apply
-from magmath.graph.past import Past
+from magmath.graph.provenance import Operand, Provenance, Recipe, WeakResult, operand
 
 __all__ = [
     "Collective",
@@ -12,12 +12,16 @@ __all__ = [
     "Graph",
     "LocalCall",
     "Node",
+    "Operand",
     "Operation",
-    "Past",
+    "Provenance",
+    "Recipe",
     "Shape",
+    "WeakResult",
     "Workspace",
     "applied",
     "apply",
+    "operand",
     "rewrite",
     "topological",
     "users_of",

@@ -17,13 +17,12 @@ from magmath.layout import Layout
 
 if TYPE_CHECKING:
     from magmath.graph.operation import Operation
-    from magmath.graph.past import Awaited, Past
+    from magmath.graph.provenance import Provenance, WeakResult
     from magmath.graph.structure import Structure
 
 Shape = tuple[int, ...]
 Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = {}
-NO_VARIABLES: frozenset[Node] = frozenset()
 
 
 class Form:
@@ -44,17 +43,18 @@ class Form:
 class Node:
     """An operation's immutable application.
 
-    `value` is the data behind an `input`, the cell of a `variable`, the number of a `parameter`;
-    of any other node the leaf that holds its value, once that is known. `variables` are the
-    variable leaves that the node depends on, `depth` the most operations between it and a leaf.
-    `form` is what it has in common with other nodes; None where nobody knows of any. `past` is what
-    a leaf was computed from, `awaited` how others refer to a node whose value may become known.
+    `value` is the data behind an `input`, a weak reference to the variable of a `variable`, the
+    number of a `parameter`; of any other node the leaf that holds its value, once it is computed.
+    `reads_version` is True for expressions of a variable's value: a variable that is assigned looks
+    for those that are still pending. `depth` is the largest number of operations between the node
+    and a leaf. `form` holds what the node has in common with others of its kind, or None.
+    `provenance` says how the value of a leaf was computed; `result` is a weak reference to the leaf
+    that will hold the value of a pending node, for those that do not hold the node itself.
     """
 
     __slots__ = (
         "__weakref__",
         "attributes",
-        "awaited",
         "depth",
         "dtype",
         "form",
@@ -62,10 +62,11 @@ class Node:
         "layout",
         "line",
         "operation",
-        "past",
+        "provenance",
+        "reads_version",
+        "result",
         "shape",
         "value",
-        "variables",
     )
 
     def __init__(
@@ -89,20 +90,18 @@ class Node:
         self.line = line
         self.value = value
         self.form = form
-        self.past: Past | None = None
-        self.awaited: Awaited | None = None
+        self.provenance: Provenance | None = None
+        self.result: WeakResult | None = None
         depth: int = 0
-        variables: frozenset[Node] = NO_VARIABLES
+        reads_version: bool = operation.version
         for node in inputs:
             deep = node.depth
             if deep >= depth:
                 depth = deep + 1
-            if node.variables:
-                variables = variables | node.variables if variables else node.variables
-            elif not deep and node.operation.name == "variable":
-                variables |= {node}
+            if node.reads_version:
+                reads_version = True
         self.depth: int = depth
-        self.variables: frozenset[Node] = variables
+        self.reads_version: bool = reads_version
 
     @property
     def name(self) -> str:

@@ -125,6 +125,7 @@ class Operation:
     lapack     computed by LAPACK: data can make it fail (LinAlgError), and one worker may compute
                it for all, with the threads of its whole host
     collective how all workers compute it together where letters cannot divide it, or None
+    version    the value that a variable has at a line of the user's (`ops/leaves.py`)
     """
 
     name: str
@@ -148,6 +149,7 @@ class Operation:
     brief: Brief | None = None
     lapack: bool = False
     collective: Collective | None = None
+    version: bool = False
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"

@@ -54,14 +54,21 @@ def mean_squared_error(outputs: Array, targets: Array) -> Array:
     return mm.mean(mm.square(outputs - targets))
 
 
-def correct(outputs: Array, labels: Array) -> Array:
-    """The share of samples whose label has the largest output."""
-    if labels.ndim == 2:
-        truth = mm.argmax(labels, axis=1)
-        return mm.mean(mm.astype(mm.argmax(outputs, axis=1) == truth, outputs.dtype))
-    score = mm.sum(mm.where(class_mask(labels, outputs.shape[1]), outputs, 0.0), axis=1)
-    hit = score == mm.max(outputs, axis=1)
-    return mm.mean(mm.astype(hit, outputs.dtype))
+def accuracy(outputs: Array, labels: Array) -> Array:
+    """The share of samples whose label has the largest output; of equal ones the first counts.
+
+    outputs: (N, classes). labels: (N,) integers, or (N, classes) probabilities.
+    """
+    truth = _first_maximum(labels) if labels.ndim == 2 else mm.astype(labels, mm.int64)
+    return mm.mean(mm.astype(_first_maximum(outputs) == truth, outputs.dtype))
+
+
+def _first_maximum(rows: Array) -> Array:
+    """What `argmax` of each row gives, in operations that have a native form; the number of columns
+    for rows with nan."""
+    columns = Array(apply(creation.IOTA, shape=rows.shape, dtype=mm.int64, axis=1))
+    largest = rows == mm.max(rows, axis=1, keepdims=True)
+    return mm.min(mm.where(largest, columns, rows.shape[1]), axis=1)
 
 
 LOSSES: dict[str, Callable[[Array, Array], Array]] = {

@@ -2,6 +2,10 @@
 
 A `parameter` is a number the user wrote: its value reaches the program with each run. A `constant`
 is a number that an operation's definition contains (the 0 of relu): part of the program.
+
+A `variable` stands for the value that a variable has when a program runs. An expression means the
+values at the line that wrote it, so it reads a `version`: the variable, and the leaf with the value
+that it had. A gradient with respect to the variable goes through all of its versions.
 """
 
 from __future__ import annotations
@@ -44,6 +48,21 @@ VARIABLE = _leaf("variable")
 PARAMETER = _leaf("parameter")
 
 
+VERSION = Operation(
+    name="version",
+    infer=lambda variable, value: (value.shape, value.dtype),
+    axes=_unreachable,
+    reduction=None,
+    vjp=lambda node, cotangent: (cotangent, None),
+    kernel=_unreachable,
+    native=None,
+    reference=lambda variable, value: value,
+    flops=lambda node: 0.0,
+    expand=lambda node: node.inputs[1],
+    version=True,
+)
+
+
 def _constant_kernel(call: LocalCall) -> Callable[[], object]:
     value = call.attributes["value"]
     return lambda: call.out.fill_(value)
@@ -67,9 +86,14 @@ def input_leaf(shape: Shape, dtype: DType, layout: Layout, value: Any) -> Node:
     return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, value)
 
 
-def variable_leaf(shape: Shape, dtype: DType, layout: Layout, cell: Any) -> Node:
-    """A variable: `cell` holds its current array."""
-    return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=cell)
+def variable_leaf(shape: Shape, dtype: DType, layout: Layout, reference: Any) -> Node:
+    """A variable; `reference` is a weak reference to it, or None where only a plan is made."""
+    return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=reference)
+
+
+def version(variable: Node, value: Node, known: Node | None = None) -> Node:
+    """The value of a variable at a line of the user's; `known` is the leaf that holds it."""
+    return Node(VERSION, (variable, value), NO_ATTRIBUTES, value.shape, value.dtype, value=known)
 
 
 def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
@@ -87,4 +111,6 @@ def constant(value: Number, dtype: DType) -> Node:
     return apply(CONSTANT, value=value, dtype=dtype)
 
 
-OPERATIONS = {operation.name: operation for operation in (INPUT, VARIABLE, PARAMETER, CONSTANT)}
+OPERATIONS = {
+    operation.name: operation for operation in (INPUT, VARIABLE, VERSION, PARAMETER, CONSTANT)
+}

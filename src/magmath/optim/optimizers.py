@@ -1,26 +1,31 @@
 """Optimizers: rules that turn a parameter, its gradient and a state into their next values.
 
 A rule is written on nodes, so an update is part of the graph: it is fused into the gradient's
-product, split over workers, and stored in place. The same rule serves `minimize` on any expression
-and the training step of a network.
+product, split over workers, and stored in place. The same rule serves `update` in a loop of the
+user's own, `minimize`, and the training step of a network. The state belongs to the optimizer and
+the variable: it is the same however the loss was written.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, final
 
-from magmath.array import session
+from magmath.array import tracing
 from magmath.array.array import Array
-from magmath.array.creation import variable, zeros
-from magmath.array.engine import Compiled, Engine, Progress
-from magmath.array.variable import Variable
-from magmath.autodiff import gradients
-from magmath.errors import MagmathError
-from magmath.graph import Graph, Node
+from magmath.array.variable import Variable, assign
+from magmath.core.dtypes import widened
+from magmath.core.numbers import whole_number
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, parameter
+from magmath.optim.minimizing import Minimizer, check_finite, rate_dtype
+from magmath.optim.states import MASTER, Slot, States
+
+if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
 
 LearningRate = float | Callable[[int], float]
 State = dict[str, Node]
@@ -30,7 +35,9 @@ class Optimizer(ABC):
     """A rule with a learning rate: a number, or a function of the step (in `fit`: of the epoch,
     counted on from one call to the next).
 
-    The rate is a parameter of the program: changing it compiles nothing.
+    The rate is a parameter of the program: changing it compiles nothing. Rules compute in float32
+    at least: of a variable of a half type a float32 copy is kept, which takes the updates.
+    Source: Micikevicius et al. (2018), Mixed precision training, section 3.1.
     """
 
     def __init__(self, learning_rate: LearningRate) -> None:
@@ -43,8 +50,10 @@ class Optimizer(ABC):
             if not learning_rate > 0:
                 raise MagmathError(f"learning_rate must be positive, was given {learning_rate}")
         self.learning_rate = learning_rate
+        self.kept = States(self.states, self.counts)
+        """What is kept of the variables that were updated."""
         self._steps = 0
-        self._minimizing: _Minimizing | None = None
+        self._minimizer = Minimizer(self)
 
     def rate(self, step: int) -> float:
         """The learning rate at a step (or epoch)."""
@@ -62,129 +71,149 @@ class Optimizer(ABC):
         return False
 
     @abstractmethod
-    def update(
+    def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
-        """The parameter's and the states' next values; `rate` and `count`, the step, are 0-d."""
+        """The parameter's and the states' next values; `rate` and `count`, the step, are 0-d.
 
-    def minimize(self, expression: Array, variables: Sequence[Variable], steps: int = 1) -> float:
+        All are of one type, float32 at least.
+        """
+
+    def next_values(
+        self, slots: Sequence[Slot], gradients: Sequence[Node], rate: Node
+    ) -> list[tuple[Node, Node]]:
+        """The nodes of parameters and of what is kept of them, each with that of its next value."""
+        counted: dict[Node, Node] = {}
+        pairs: dict[Node, Node] = {}
+        for slot, gradient in zip(slots, gradients, strict=True):
+            if slot.count is not None and slot.count not in counted:
+                counted[slot.count] = e.add(slot.count, constant(1, slot.count.dtype))
+            count = None if slot.count is None else counted[slot.count]
+            pairs |= zip(slot.nodes(), self._next(slot, gradient, rate, count).nodes(), strict=True)
+        return list(pairs.items())
+
+    def _next(self, slot: Slot, gradient: Node, rate: Node, count: Node | None) -> Slot:
+        dtype, state = widened(slot.value.dtype), dict(slot.states)
+        value, master = slot.value, state.pop(MASTER, None)
+        if master is not None:  # which counts unless the variable was given another value since
+            same = e.call("equal", e.astype(master, value.dtype), value)
+            value = e.where(same, master, e.astype(value, dtype))
+        number = None if count is None else e.astype(count, dtype)
+        slope, rate = e.astype(gradient, dtype), e.astype(rate, dtype)
+        value, state = self.rule(value, slope, state, rate, number)
+        if master is not None:
+            state[MASTER] = value
+        states = {name: state[name] for name in slot.states}
+        return Slot(e.astype(value, slot.value.dtype), states, count)
+
+    def update(self, gradients: Mapping[Variable, Array]) -> None:
+        """Take a step: give each variable its next value, by its gradient.
+
+        All are computed together. Within a compiled function this is part of its program. Raises
+        ShapeError for a gradient of another shape than its variable.
+        """
+        variables = list(gradients)
+        _check_variables("update", variables)
+        for v, gradient in gradients.items():
+            if gradient.shape != v.shape:
+                raise ShapeError(
+                    f"update: variable {v.name} has shape {v.shape}, its gradient {gradient.shape}"
+                )
+        kept = self.kept.of(variables)
+        owners = [v for one in kept for v in one.variables()]
+        read = {v.node: v for v in owners}
+        slots = [one.slot(lambda v: v.node) for one in kept]
+        slopes = [gradients[v].node for v in variables]
+        pairs = self.next_values(slots, slopes, self._rate_of_update(variables))
+        assign([(read[node], value) for node, value in pairs])
+
+    def _rate_of_update(self, variables: Sequence[Variable]) -> Node:
+        dtype, trace = rate_dtype(variables), tracing.current()
+        if trace is not None and trace.is_loop and callable(self.learning_rate):
+            raise MagmathError(
+                "fori_loop: a loop on the workers cannot ask for a learning rate that is a "
+                "function of the step; loop in Python over a compiled step, or give a number"
+            )
+        if trace is not None:
+            return trace.number(self._next_rate, dtype)
+        return parameter(self._next_rate(), dtype)
+
+    def _next_rate(self) -> float:
+        self._steps += 1
+        return self.rate(self._steps - 1)
+
+    def minimize(
+        self,
+        expression: Array,
+        variables: Sequence[Variable],
+        steps: int = 1,
+        *,
+        check_finite: bool = True,
+    ) -> float:
         """Take `steps` steps that lower a 0-d expression; returns its value before the last one.
 
-        The variables change in place, on the workers; a further call with the same expression
-        sends one message. Raises ShapeError if the expression is not 0-d.
+        The expression is taken as a function of its variables, and of the random numbers that it
+        draws: steps go on from the values that the variables have, with new random numbers. They
+        run on the workers, in one message. Whether the expression is written anew or given again,
+        the optimizer goes on from its state.
+
+        Raises ShapeError if the expression is not 0-d, NonFiniteLoss if it becomes nan or infinite
+        (not with `check_finite=False`).
         """
-        _check_variables(variables)
-        known = self._minimizing
-        if known is None or not known.fits(expression, variables):
-            known = self._minimizing = _Minimizing(self, expression, variables)
+        _check_variables("minimize", variables)
+        _check_expression(expression)
+        steps = whole_number("minimize: steps", steps, 1)
+        if tracing.current() is not None:
+            raise MagmathError(
+                "minimize: returns a number, which a compiled function has none of while it is "
+                "traced; take the step with optimizer.update({v: mm.grad(loss, v), …}) in it"
+            )
         if callable(self.learning_rate):
-            values = [known.run(self.rate(self._steps + i), 1) for i in range(steps)]
-            self._steps += steps
-            return values[-1]
+            rates, each = [self.rate(self._steps + i) for i in range(steps)], 1
+        else:
+            rates, each = [self.rate(0)], steps
+        values = self._minimizer.run(expression, variables, rates, each)
         self._steps += steps
-        return known.run(self.rate(0), steps)
+        if check_finite:
+            _finite(values)
+        return values[-1]
+
+    def explain(self) -> Explanation:
+        """The program of the last `minimize`. Raises MagmathError before the first one."""
+        from magmath.array import session
+        from magmath.array.explain import explain_program
+
+        last = self._minimizer.last
+        if last is None:
+            raise MagmathError("explain: call minimize first; there is no step yet")
+        return explain_program(last.compiled.program, session.engine().environment)
 
 
-class _Minimizing:
-    """A compiled update of certain variables, and its states."""
+_finite = check_finite
 
-    def __init__(
-        self, optimizer: Optimizer, expression: Array, variables: Sequence[Variable]
-    ) -> None:
-        self.expression = expression
-        self.variables = tuple(variables)
-        self.engine = session.engine()
-        self.rate = parameter(optimizer.rate(0), expression.dtype)
-        states = make_states(optimizer, self.variables)
-        count = variable("count", 0.0) if optimizer.counts else None
-        graph = update_graph(
-            optimizer,
-            expression.node,
-            self.variables,
-            states,
-            self.rate,
-            count,
-            emitted=(expression.node,),
+
+def _check_expression(expression: Array) -> None:
+    if not isinstance(expression, Array):
+        raise TypeError(f"minimize: needs a 0-d array, was given {type(expression).__name__}")
+    if expression.shape != ():
+        raise ShapeError(
+            f"minimize: needs a 0-d expression, was given shape {expression.shape}; reduce it with "
+            f"mm.mean or mm.sum"
         )
-        self.graph = self.engine.cut(graph)
-        self.compiled: Compiled = self.engine.compile(self.graph)
-
-    def fits(self, expression: Array, variables: Sequence[Variable]) -> bool:
-        """True if this was made for the same expression and variables, on the current pool."""
-        same = len(variables) == len(self.variables) and all(
-            a is b for a, b in zip(variables, self.variables, strict=True)
-        )
-        return same and expression is self.expression and self.engine is session.engine()
-
-    def run(self, rate: float, steps: int) -> float:
-        """Run the update; the last value of the expression."""
-        self.rate.value = rate
-        return run_updates(self.engine, self.compiled, self.graph, steps)[-1]
+    if not expression.dtype.is_floating:
+        raise DTypeError(f"minimize: needs real floating point, was given {expression.dtype}")
 
 
-def _check_variables(variables: Sequence[Variable]) -> None:
+def _check_variables(what: str, variables: Sequence[Variable]) -> None:
     """TypeError for what an optimizer cannot change."""
     single = isinstance(variables, Array) or not isinstance(variables, Sequence)
     given: Sequence[object] = [variables] if single else variables
     if single or not all(isinstance(v, Variable) for v in given):
         kinds = ", ".join([type(v).__name__ for v in given])
         raise TypeError(
-            f"minimize: needs a sequence of variables, was given {kinds}"
+            f"{what}: needs a sequence of variables, was given {kinds}"
             f"{' alone' if single else ''}; make them with mm.variable(name, value)"
         )
-
-
-def run_updates(
-    engine: Engine, compiled: Compiled, graph: Graph, steps: int, progress: Progress | None = None
-) -> list[float]:
-    """Run a program whose outputs have variables as targets; gives these their new data."""
-    outputs, run = engine.run(compiled, graph.leaves, steps=steps, progress=progress)
-    for target, data in zip(graph.targets, outputs, strict=True):
-        assert target is not None
-        target.value.set(data)
-    return run.values()
-
-
-def make_states(optimizer: Optimizer, variables: Sequence[Variable]) -> list[dict[str, Variable]]:
-    """Zero states for every variable, in the variable's layout."""
-    return [
-        {
-            name: variable(
-                f"{v.name}.{name}",
-                zeros(v.shape, dtype=v.dtype, layout=v.node.layout),
-                layout=v.node.layout,
-            )
-            for name in optimizer.states
-        }
-        for v in variables
-    ]
-
-
-def update_graph(
-    optimizer: Optimizer,
-    loss: Node,
-    variables: Sequence[Variable],
-    states: Sequence[dict[str, Variable]],
-    rate: Node,
-    count: Variable | None,
-    emitted: Sequence[Node],
-) -> Graph:
-    """The graph of one step: every variable's and state's next value, going to its own storage."""
-    outputs: list[Node] = []
-    targets: list[Node] = []
-    number = None
-    if count is not None:
-        number = e.add(count.node, constant(1.0, count.dtype))
-        outputs.append(number)
-        targets.append(count.node)
-    slopes = gradients(loss, [v.node for v in variables])
-    for v, slope, own in zip(variables, slopes, states, strict=True):
-        state = {name: s.node for name, s in own.items()}
-        local_rate = e.astype(rate, v.dtype)
-        value, state = optimizer.update(v.node, slope, state, local_rate, number)
-        outputs += [value, *state.values()]
-        targets += [v.node, *(own[name].node for name in state)]
-    return Graph(tuple(outputs), tuple(targets), tuple(emitted))
 
 
 @final
@@ -198,7 +227,7 @@ class GradientDescent(Optimizer):
     def states(self) -> tuple[str, ...]:
         return ()
 
-    def update(
+    def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
         return e.subtract(value, e.multiply(rate, gradient)), {}
@@ -222,7 +251,7 @@ class Momentum(Optimizer):
     def states(self) -> tuple[str, ...]:
         return ("velocity",)
 
-    def update(
+    def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
         momentum = constant(self.momentum, value.dtype)
@@ -256,11 +285,11 @@ class Adam(Optimizer):
     def counts(self) -> bool:
         return True
 
-    def update(
+    def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
         assert count is not None
-        dtype, t = value.dtype, e.astype(count, value.dtype)
+        dtype, t = value.dtype, count
 
         def c(number: float) -> Node:
             return constant(number, dtype)

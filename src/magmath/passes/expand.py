@@ -18,6 +18,8 @@ def _expanded(node: Node) -> Node | None:
     if node.operation.expand is None:
         return None
     result = node.operation.expand(node)
+    if result in node.inputs:
+        return result
     made, known = [result], {*node.inputs, result}
     while made:
         inner = made.pop()

@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import count
 from typing import Final, NoReturn
 from weakref import WeakSet
@@ -200,6 +200,19 @@ class Dispatcher:
         self._deliver_interrupt()
         if pending.failures:
             raise rebuild(pending.failures[0])
+
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """A context at whose end Ctrl-C takes effect if it came meanwhile."""
+        interrupts = self._interrupts
+        with interrupts:
+            interrupts.close()
+            try:
+                yield
+            finally:
+                interrupts.open()
+        if interrupts.count:
+            self._deliver_interrupt()
 
     def finish(self) -> None:
         """Wait for all that was sent. Raises the first thing that went wrong unheard."""

@@ -8,6 +8,7 @@ way of a `Dispatcher`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, NamedTuple
@@ -342,6 +343,11 @@ class Pool:
         for output, data in zip(outputs, stored, strict=True):
             self._arrays[output] = data.layout, data.dtype
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
+
+    def uninterrupted(self) -> AbstractContextManager[None]:
+        """A context in which Ctrl-C waits until its end, as what is done in it belongs together: a
+        run that overwrites arrays, and the use of what it returns."""
+        return self._dispatcher.uninterrupted()
 
     def stats(self) -> list[dict[str, int | float | str]]:
         """Each worker's counters: its arrays, programs and memory."""

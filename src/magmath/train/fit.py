@@ -5,28 +5,30 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import magmath as mm
 from magmath.array import session
 from magmath.array.array import Array
 from magmath.array.creation import asarray, variable
-from magmath.array.engine import Compiled, Engine
+from magmath.array.engine import Compiled, Engine, Progress
 from magmath.array.explain import explain_program
 from magmath.array.handle import evaluate
-from magmath.array.variable import Variable
+from magmath.array.variable import Variable, own_values, take_values
+from magmath.autodiff import gradients
 from magmath.core.dtypes import int64
 from magmath.core.numbers import whole_number
 from magmath.errors import DataError, MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, apply
 from magmath.layout import Layout
 from magmath.nn.layers import Noise
-from magmath.nn.losses import correct
+from magmath.nn.losses import accuracy
 from magmath.ops import creation, gathering, windows
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, parameter, variable_leaf
-from magmath.ops.movement import redistribute
-from magmath.optim.optimizers import make_states, run_updates, update_graph
+from magmath.optim.minimizing import rate_dtype
+from magmath.optim.states import Slot
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
 from magmath.passes.price import predicted_seconds
@@ -89,49 +91,46 @@ class Fit:
 
     def _prepare(self, strategy: str) -> None:
         optimizer, engine = self.optimizer, self.engine
-        self.rate = parameter(optimizer.rate(0), self.parameters[0].dtype)
+        self.rate = parameter(optimizer.rate(0), rate_dtype(self.parameters))
         self.epoch = parameter(0, int64)
         self.seed = parameter(self.network.seed_or_pool(), int64)
         last = _continued(self.network, engine)
         self.step: Variable = last.step if last else variable("step", 0, dtype=int64)
-        count = variable("count", 0.0) if optimizer.counts and not last else None
-        self.number: Variable | None = last.number if last else count
         self.done: int = last.done if last else 0  # epochs, also those of earlier calls
         self.position = variable("position", 0, dtype=int64)
+        self.kept = optimizer.kept.of(self.parameters)
         self.choice, self.prices = self._chosen(strategy)
-        self._place_parameters()
-        self.states = self._placed_states(last)
+        for layout, kept in zip(self._layouts(self.choice), self.kept, strict=True):
+            kept.move(layout)
         self.full = self._compiled(self.batch_size)
         rest = self.count % self.batch_size
         self.rest = self._compiled(rest) if rest else None
 
     def _compiled(self, batch: int) -> tuple[Graph, Compiled]:
-        graph = self.engine.cut(self._graph(batch, self.parameters, self.states))
+        slots = [kept.slot(lambda v: v.leaf) for kept in self.kept]
+        graph = self.engine.cut(self._graph(batch, slots))
         return graph, self.engine.compile(graph)
 
-    def _graph(
-        self, batch: int, parameters: Sequence[Variable], states: Sequence[dict[str, Variable]]
-    ) -> Graph:
+    def _graph(self, batch: int, slots: Sequence[Slot]) -> Graph:
         """One step: take a batch, compute the loss, update the parameters, move on."""
         x, y = self._batch(batch)
+        parameters = [Array(slot.value) for slot in slots]
         names = dict(zip(self.network.parameters, parameters, strict=True))
-        noise = Noise(self.seed, e.add(self.step.node, constant(NOISE_STREAM, int64)))
+        noise = Noise(self.seed, e.add(self.step.leaf, constant(NOISE_STREAM, int64)))
         outputs = self.network.forward(x, names, noise)
         loss = self.network.loss(outputs, y).node
-        emitted = (loss, correct(outputs, y).node) if self.measures else (loss,)
-        graph = update_graph(
-            self.optimizer, loss, parameters, states, self.rate, self.number, emitted
-        )
+        emitted = (loss, accuracy(outputs, y).node) if self.measures else (loss,)
+        slopes = gradients(loss, [slot.value for slot in slots])
+        pairs = self.optimizer.next_values(slots, slopes, self.rate)
         whole = self.count - self.count % self.batch_size
-        moved = e.add(self.position.node, constant(batch, int64))
+        moved = e.add(self.position.leaf, constant(batch, int64))
         position = e.call("remainder", moved, constant(max(whole, 1), int64))
-        step = e.add(self.step.node, constant(1, int64))
         if batch != self.batch_size:
-            position = e.add(self.position.node, constant(0, int64))
+            position = e.add(self.position.leaf, constant(0, int64))
+        step = e.add(self.step.leaf, constant(1, int64))
+        pairs += [(self.position.leaf, position), (self.step.leaf, step)]
         return Graph(
-            (*graph.outputs, position, step),
-            (*graph.targets, self.position.node, self.step.node),
-            graph.emitted,
+            tuple([value for _, value in pairs]), tuple([target for target, _ in pairs]), emitted
         )
 
     def _batch(self, batch: int) -> tuple[Array, Array]:
@@ -141,7 +140,7 @@ class Fit:
             order = apply(creation.PERMUTATION, self.seed, stream, shape=(self.count,), dtype=int64)
         else:
             order = creation.iota((self.count,), 0)
-        start: Node = self.position.node
+        start: Node = self.position.leaf
         if batch != self.batch_size:
             start = constant(self.count - batch, int64)
         index = windows.window(order, 0, start, batch)
@@ -159,39 +158,25 @@ class Fit:
             return dict.fromkeys(self._layers(), "data"), {}
         return choose(self._layers(), self._cost, strategy)
 
-    def _layout(self, name: str, v: Variable, choice: Choice) -> Layout:
+    def _layouts(self, choice: Choice) -> list[Layout]:
+        """The layouts of the parameters by this choice."""
         environment = self.engine.environment
-        layer, _ = name.split(".", 1)
-        return parameter_layout(choice[layer], v.shape, environment.mesh, environment.shares_memory)
-
-    def _cost(self, choice: Choice) -> float:
-        """The predicted seconds of a step, with stand-ins for the parameters in their layouts."""
-        stand_ins = [
-            _stand_in(v, self._layout(name, v, choice))
+        return [
+            parameter_layout(
+                choice[name.split(".")[0]], v.shape, environment.mesh, environment.shares_memory
+            )
             for name, v in self.network.parameters.items()
         ]
-        states = [
-            {name: _stand_in(v, v.node.layout) for name in self.optimizer.states} for v in stand_ins
+
+    def _cost(self, choice: Choice) -> float:
+        """The predicted seconds of a step with the parameters in other layouts."""
+        slots = [
+            kept.slot(partial(_planned, layout))
+            for layout, kept in zip(self._layouts(choice), self.kept, strict=True)
         ]
-        graph = self.engine.cut(self._graph(self.batch_size, stand_ins, states))
+        graph = self.engine.cut(self._graph(self.batch_size, slots))
         planned = pipeline.run(graph, self.engine.environment)
         return predicted_seconds(planned, self.engine.environment)
-
-    def _place_parameters(self) -> None:
-        """Bring the parameters into the layouts of the chosen strategy."""
-        for i, (name, v) in enumerate(list(self.network.parameters.items())):
-            moved = _moved(v, self._layout(name, v, self.choice))
-            self.network.parameters[name] = self.parameters[i] = moved
-
-    def _placed_states(self, last: Fit | None) -> list[dict[str, Variable]]:
-        """The optimizer's states, those of an earlier `fit` where there was one, beside the
-        parameters."""
-        if last is None:
-            return make_states(self.optimizer, self.parameters)
-        return [
-            {name: _moved(state, v.cell.data.layout) for name, state in own.items()}
-            for own, v in zip(last.states, self.parameters, strict=True)
-        ]
 
     # running ------------------------------------------------------------------------------------
 
@@ -225,10 +210,10 @@ class Fit:
             speed = samples / max(time.perf_counter() - start, 1e-9)
             report.step(done, values[-per_step] if values else math.nan, speed)
 
-        values = run_updates(self.engine, self.full[1], self.full[0], full, progress)
+        values = self._run(self.full, full, progress)
         weights = [self.batch_size] * full
         if self.rest is not None:
-            last = run_updates(self.engine, self.rest[1], self.rest[0], 1)
+            last = self._run(self.rest, 1)
             progress(steps, last)
             values += last
             weights.append(self.count % self.batch_size)
@@ -249,6 +234,18 @@ class Fit:
             samples_per_second=self.count / max(seconds, 1e-9),
         )
 
+    def _run(
+        self, step: tuple[Graph, Compiled], steps: int, progress: Progress | None = None
+    ) -> list[float]:
+        """Run a step so many times; what it emits."""
+        graph, compiled = step
+        variables = [target.value() for target in graph.targets if target is not None]
+        own_values(variables)
+        with self.engine.pool.uninterrupted():
+            made, run = self.engine.run(compiled, graph.leaves, steps=steps, progress=progress)
+            take_values(variables, made)
+        return run.values()
+
     def explain(self) -> Explanation:
         """The step's program, and what the strategies were predicted to cost."""
         prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
@@ -258,13 +255,9 @@ class Fit:
         return explain_program(program, session.engine().environment, heading=heading)
 
 
-def _stand_in(v: Variable, layout: Layout | None) -> Variable:
-    """A variable of the same shape in another layout, without data: for planning only."""
-    assert layout is not None
-    stand_in = object.__new__(Variable)
-    stand_in._cell = v.cell
-    Array.__init__(stand_in, variable_leaf(v.shape, v.dtype, layout, v.cell))
-    return stand_in
+def _planned(layout: Layout, v: Variable) -> Node:
+    """A leaf for a variable in another layout; what has another shape lies as it does."""
+    return variable_leaf(v.shape, v.dtype, layout if v.shape == layout.shape else v.layout, None)
 
 
 def _continued(network: NeuralNetwork, engine: Engine) -> Fit | None:
@@ -274,13 +267,6 @@ def _continued(network: NeuralNetwork, engine: Engine) -> Fit | None:
         return None
     pairs = zip(last.parameters, network.parameters.values(), strict=True)
     return last if all(a is b for a, b in pairs) else None
-
-
-def _moved(v: Variable, layout: Layout) -> Variable:
-    """The variable in a layout, itself where it lies so already."""
-    if v.node.layout == layout:
-        return v
-    return variable(v.name, Array(redistribute(v.node, layout)), layout=layout)
 
 
 def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
@@ -358,7 +344,7 @@ def score(network: NeuralNetwork, x: Any, y: Any) -> dict[str, float]:
         part = targets[start:stop]
         figures = {"loss": network.loss(outputs, part)}
         if network.classifies:
-            figures["accuracy"] = correct(outputs, part)
+            figures["accuracy"] = accuracy(outputs, part)
         evaluate(*figures.values())
         for name, value in figures.items():
             totals[name] += float(value) * (stop - start)

@@ -21,7 +21,7 @@ from magmath.core.dtypes import DEFAULT_FLOAT, DType, int64
 from magmath.errors import DataError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.layers import Layer, Noise, ParameterSpec
-from magmath.nn.losses import loss_function
+from magmath.nn.losses import cross_entropy, loss_function
 from magmath.ops import creation
 from magmath.ops.leaves import parameter
 from magmath.optim import OPTIMIZERS, Optimizer
@@ -57,7 +57,7 @@ class NeuralNetwork:
             raise MagmathError("NeuralNetwork: needs at least one layer")
         self.layers = tuple(layers)
         self.loss = loss_function(loss)
-        self.classifies = loss == "cross_entropy"
+        self.classifies = self.loss is cross_entropy
         self.optimizer = optimizer if isinstance(optimizer, Optimizer) else _named(optimizer)
         self.seed = seed
         self.input_shape: Shape | None = None
@@ -85,7 +85,7 @@ class NeuralNetwork:
 
     def seed_or_pool(self) -> int:
         """This network's seed, else the pool's."""
-        return session.engine().pool.seed if self.seed is None else self.seed
+        return session.engine().rng_state.seed if self.seed is None else self.seed
 
     def _specs(self, shape: Shape) -> dict[str, ParameterSpec]:
         specs: dict[str, ParameterSpec] = {}

@@ -24,8 +24,7 @@ def save(network: NeuralNetwork, path: str | os.PathLike[str]) -> None:
     if network.input_shape is None:
         raise MagmathError("save: the network is not built; there are no parameters to save")
     tensors = {
-        name: v.cell.data.pool.get(v.cell.data.handle).contiguous()
-        for name, v in network.parameters.items()
+        name: v.data.pool.get(v.data.handle).contiguous() for name, v in network.parameters.items()
     }
     metadata = {
         "format": "magmath-1",
@@ -60,7 +59,7 @@ def load(network: NeuralNetwork, path: str | os.PathLike[str]) -> None:
     for name, v in network.parameters.items():
         if not np.all(np.isfinite(tensors[name].double().numpy())):
             raise WeightsError(f"load: {path}: parameter {name} holds nan or infinite values")
-        v.set(tensors[name].to(to_torch(v.dtype)))
+        v.assign(tensors[name].to(to_torch(v.dtype)))
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:

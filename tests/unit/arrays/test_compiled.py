@@ -98,5 +98,5 @@ def test_compiled_function_sees_variables_as_they_are_now() -> None:
 
     x = mm.asarray([10.0, 10.0])
     check(f(x), np.array([10.0, 20.0], np.float32))
-    v.set([3.0, 4.0])
+    v.assign([3.0, 4.0])
     check(f(x), np.array([30.0, 40.0], np.float32))

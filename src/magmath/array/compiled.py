@@ -1,0 +1,344 @@
+"""Compiled functions: traced once for each kind of arguments, then run as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from magmath.array import session, tracing
+from magmath.array.again import Repeated
+from magmath.array.array import Array, as_array
+from magmath.array.captured import Captured
+from magmath.array.data import Data, data_of, leaf_of
+from magmath.array.engine import Engine
+from magmath.array.lines import user_line
+from magmath.array.tracing import Trace
+from magmath.array.trees import flatten, unflatten
+from magmath.array.variable import Variable, own_values, run_assigning
+from magmath.array.weak import WeakNumber
+from magmath.core.dtypes import WIDEST, DType, fitting, int64
+from magmath.errors import MagmathError
+from magmath.graph import Graph, Node, Operand, Provenance, Recipe, apply, operand
+from magmath.layout import Layout
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import input_leaf, parameter
+
+if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
+
+Number = bool | int | float | complex
+
+
+def compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, traced once for each combination of shapes, types and layouts, then replayed.
+
+    Its arguments may be arrays, NumPy arrays, Python numbers, and lists, tuples and dictionaries of
+    them; numbers become parameters, so another number compiles nothing. It must return arrays (or
+    lists, tuples, dictionaries of them), must not ask for values inside, and runs as Python only
+    while it is traced.
+
+    As if the function were not compiled, variables that it reads have the values that they have at
+    the call, variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and
+    random numbers are new ones in each call. An array that it reads and is not given counts as it
+    is when the function is traced; after an update in place (`a += 1`) it is traced again.
+    """
+    if not callable(function):
+        raise TypeError(f"compile: needs a function of arrays, was given {function!r}")
+    return _Function(function)
+
+
+_Key = tuple[Engine, Hashable, list[Hashable]]  # structure and signatures of the arguments
+
+
+class _Function:
+    """A function and its traces."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._traces: dict[Hashable, _Trace] = {}
+        self._last: _Trace | None = None
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing.current() is not None:
+            return self._function(*args, **kwargs)
+        engine, last = session.engine(), self._last
+        if last is not None and last.engine is engine and not kwargs:
+            known = last.accepted(args)
+            if known is not None:
+                return last.run(*known)
+        leaves, tree = flatten((args, kwargs))
+        values = [_value(leaf) for leaf in leaves]
+        self._last = self._trace((engine, tree, [_signature(value) for value in values]), values)
+        return self._last.run(values, leaves)
+
+    def _trace(self, key: _Key, values: Sequence[Any]) -> _Trace:
+        """The trace for this engine and arguments of this structure; made if there is none, or if
+        what it has read otherwise was updated."""
+        engine, tree, signatures = key
+        place = id(engine), tree, tuple(signatures)
+        trace = self._traces.get(place)
+        if trace is None or not trace.captured.is_current:
+            trace = self._traces[place] = _Trace(key, self._function, values)
+        return trace
+
+    def explain(self) -> Explanation:
+        """How the function is computed for arguments like those of its last call.
+
+        Raises MagmathError before the first one.
+        """
+        from magmath.array.explain import explain_run
+
+        last = None if self._last is None else self._last.repeated.last
+        if last is None:
+            raise MagmathError(
+                "explain: call the compiled function first; what it does depends on its arguments"
+            )
+        return explain_run(last)
+
+
+class _Trace:
+    """One program of a function: for these shapes, types and layouts."""
+
+    def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
+        self.engine, tree, _ = key
+        places = [_placeholder(value) for value in values]
+        trace = Trace()
+        with tracing.tracing(trace):
+            nodes, self.tree, self._updated = _traced(function, tree, places, values)
+        trace.check_updates("compile")
+        self._assigned = [trace.read[leaf] for leaf in trace.assigned]
+        self._trace = trace
+        self._same = trace.is_same_in_each_run
+        traced = _graph(nodes, trace)
+        self._results = len(nodes) - len(self._updated)
+        graph = self.engine.cut(traced)
+        compiled = self.engine.compile(graph)
+        leaves, position = graph.leaves, {place: i for i, place in enumerate(places) if place}
+        self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
+        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
+        self._in_order = self._arrays == list(range(len(values)))
+        self._limits = _limits(traced, position)
+        self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
+        plain = tree == flatten((tuple(values), {}))[1] and all(map(_is_known, values))
+        plain = plain and not (self._updated or self._assigned) and self._same
+        self._likes = [_like(value) for value in values] if plain else None
+        self.repeated = Repeated(self.engine, compiled)
+        self.captured = Captured(traced, places)
+        self._history = _History(traced, position, user_line())
+
+    def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:
+        """What `run` takes for arrays that are known and numbers, if they are like those that were
+        traced: the common case, in which nothing is taken apart."""
+        likes = self._likes
+        if likes is None or len(args) != len(likes) or not self.captured.is_current:
+            return None
+        values: list[Any] = []
+        for given, (kind, dtype, layout) in zip(args, likes):  # noqa: B905  they are as many
+            if type(given) is not kind:
+                return None
+            argument: Any = given
+            if layout is None:
+                values.append(argument)
+                continue
+            leaf = argument._leaf
+            if leaf is not argument._node:  # an expression
+                return None
+            value = leaf.value
+            if (value.layout is not layout and value.layout != layout) or value.dtype is not dtype:
+                return None
+            values.append(value)
+        return values, args
+
+    def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Replay with other values, those of the arguments."""
+        given, numbers, drawn = values, self._fixed, NO_NUMBERS
+        if self._assigned:
+            own_values(self._assigned)
+        for i, dtype in self._limits:
+            fitting(values[i], dtype, "compile")
+        if not self._in_order:
+            given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
+        if not self._same:
+            drawn = self._trace.numbers_of_run()
+        if not self._same or len(numbers) < len(self._numbers):
+            numbers = [
+                values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
+            ]
+        operands = self._history.operands(arguments, drawn)
+        if self._assigned:
+            made = run_assigning(self.repeated, self._assigned, given, numbers)
+            return self._found([leaf_of(data) for data in made], operands, arguments)
+        results = self.repeated.run(given, numbers)
+        found = self._found(results.leaves, operands, arguments)
+        self.repeated.keep(results)
+        return found
+
+    def _found(
+        self, leaves: Sequence[Node], operands: Sequence[Operand | Number], arguments: Sequence[Any]
+    ) -> Any:
+        """What the function returns; and arrays that it has updated in place are updated."""
+        self._history.note(leaves, operands)
+        if self._updated:
+            for i, leaf in zip(self._updated, leaves[self._results :], strict=True):
+                if isinstance(arguments[i], Array):
+                    arguments[i]._updated(Array(leaf))
+        if self.tree is None:
+            return Array(leaves[0])
+        return unflatten(self.tree, [Array(leaf) for leaf in leaves[: self._results]])
+
+
+def _traced(
+    function: Callable[..., Any],
+    tree: Hashable,
+    places: Sequence[Node | None],
+    values: Sequence[Any],
+) -> tuple[list[Node], Hashable, list[int]]:
+    """Trace a function: the nodes of its results, and how these are nested; then the nodes of the
+    arguments that it has updated in place, which ones these are last."""
+    given = [_argument(p, v) for p, v in zip(places, values, strict=True)]
+    args, kwargs = unflatten(tree, given)
+    outputs, returned = flatten(function(*args, **kwargs))
+    for output in outputs:
+        if not isinstance(output, Array):
+            raise MagmathError(
+                f"compile: {function!r} must return arrays, it returned a {type(output).__name__}"
+            )
+    updated = [
+        i
+        for i, (argument, place) in enumerate(zip(given, places, strict=True))
+        if type(argument) is Array and argument.node is not place
+    ]
+    nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
+    return nodes, returned, updated
+
+
+def _graph(nodes: Sequence[Node], trace: Trace) -> Graph:
+    """The graph of a function's results, and of the values that it assigns to variables."""
+    targets = tuple(trace.assigned)
+    results = [
+        apply(e.ASTYPE, node, dtype=node.dtype) if node in targets else node for node in nodes
+    ]
+    return Graph(
+        (*results, *trace.assigned.values()),
+        (*[None for _ in nodes], *targets) if targets else (),
+    )
+
+
+NO_NUMBERS: Mapping[Node, float] = {}
+
+
+@final
+class _History:
+    """What is remembered of how the results of a compiled function were computed."""
+
+    def __init__(self, traced: Graph, position: Mapping[Node, int], line: Any) -> None:
+        order = traced.nodes
+        places = {node: i for i, node in enumerate(order)}
+        read = [
+            node
+            for node in order
+            if (node.value is not None and node.name != "parameter")
+            or (node.operation.leaf and (node.name != "parameter" or node.value is None))
+        ]
+        self._recipe = Recipe(order, places, read)
+        self._outputs = [places[node] for node in traced.outputs]
+        self._line = line
+        self._sources: list[int | Node | Operand] = [
+            position[node] if node in position else _source(node) for node in read
+        ]
+
+    def operands(
+        self, arguments: Sequence[Any], drawn: Mapping[Node, float]
+    ) -> Sequence[Operand | Number]:
+        """What a call reads; before it assigns variables."""
+        found: list[Operand | Number] = []
+        for source in self._sources:
+            if isinstance(source, Operand):
+                found.append(source)
+            elif isinstance(source, Node):
+                variable = source.value() if source.name == "variable" else None
+                found.append(drawn[source] if variable is None else operand(variable.node))
+            else:
+                argument = arguments[source]
+                known = isinstance(argument, Array)
+                found.append(operand(argument.evaluated()) if known else argument)
+        return found
+
+    def note(self, leaves: Sequence[Node], operands: Sequence[Operand | Number]) -> None:
+        """Note at the results of a call how they were computed."""
+        for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
+            leaf.provenance = Provenance(self._recipe, output, operands, self._line)
+
+
+def _source(node: Node) -> Node | Operand:
+    """Where a call finds the value of a leaf that is no argument: the leaf of a variable or of a
+    number that is drawn, or an array that was there."""
+    return node if node.name in ("variable", "parameter") else operand(node)
+
+
+def _limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:
+    """The integer types that arguments must fit which are Python's integers, by their positions:
+    those of the arrays that they meet."""
+    integers = {place for place in position if place.name == "parameter" and place.dtype is int64}
+    limits = [(place, int64) for place in integers]
+    for node in traced.nodes:
+        if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:
+            limits.append((node.inputs[0], node.dtype))
+    return [(position[place], dtype) for place, dtype in limits]
+
+
+def _is_known(value: Any) -> bool:
+    return type(value) in (Data, bool, int, float, complex)
+
+
+def _like(value: Any) -> tuple[type, DType | None, Layout | None]:
+    """What an argument must be like: an array of a type in a layout, or a number of a class."""
+    return (Array, value.dtype, value.layout) if type(value) is Data else (type(value), None, None)
+
+
+def _placeholder(value: Any) -> Node | None:
+    """A leaf for an argument, which has no value while the function is traced."""
+    if isinstance(value, Data):
+        return input_leaf(value.shape, value.dtype, value.layout, None)
+    if isinstance(value, (bool, int, float, complex)):
+        return parameter(None, WIDEST[type(value)])
+    return None
+
+
+def _argument(place: Node | None, value: Any) -> Any:
+    """What the function is called with while it is traced."""
+    if place is None:
+        return value
+    return Array(place) if isinstance(value, Data) else WeakNumber(place, value)
+
+
+def _value(argument: Any) -> Any:
+    """What a program takes for an argument: the data of an array, anything else as it is."""
+    if isinstance(argument, (np.ndarray, np.generic)):
+        argument = as_array("compile", argument)
+    if isinstance(argument, Variable) or not isinstance(argument, Array):
+        return argument
+    return data_of(argument.evaluated())
+
+
+def _signature(value: Any) -> Hashable:
+    """What a program depends on of a value."""
+    if isinstance(value, Data):
+        return value.shape, value.dtype, value.layout
+    if isinstance(value, (bool, int, float, complex)):
+        return "number", type(value).__name__
+    if isinstance(value, Variable):
+        return "variable", id(value)
+    hashable: Hashable = value
+    try:
+        hash(hashable)
+    except TypeError:
+        raise MagmathError(
+            f"compile: an argument of type {type(value).__name__} is neither an array, a number, "
+            f"nor hashable"
+        ) from None
+    return hashable

@@ -1,0 +1,79 @@
+"""Pending expressions that read the value of a variable.
+
+An expression means the values at the line that wrote it. While it is pending it keeps the value of
+each variable that it reads, so a gradient can still be taken after the variable was assigned. When
+the variable is assigned once more, what still reads a former value is computed: a list of losses
+does not keep a copy of the weights for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, final
+from weakref import ref
+
+from magmath.graph import Node, topological
+
+if TYPE_CHECKING:
+    from magmath.array.handle import Handle
+
+FEWEST = 1024
+"""References that are kept before those to arrays that are gone, or evaluated, are dropped."""
+
+
+@final
+class _Reader:
+    """A handle on an expression, and the values of variables that it reads, once they are known."""
+
+    __slots__ = ("_handle", "_values")
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = ref(handle)
+        self._values: list[tuple[Node, ref[Node]]] | None = None
+
+    def pending(self) -> Handle | None:
+        """The handle, if it exists and its value is not computed."""
+        handle = self._handle()
+        if handle is None or handle.is_known() or handle.node.value is not None:
+            return None
+        return handle
+
+    def reads_former_value(self, variable: Node, value: Node) -> bool:
+        """True if it reads a value of the variable with this leaf other than the present one."""
+        if self._values is None:
+            handle = self._handle()
+            order = () if handle is None else topological((handle.node,), cut=True)
+            self._values = [
+                (node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version
+            ]
+        return any(read is variable and former() is not value for read, former in self._values)
+
+
+_readers: list[_Reader] = []
+_most = FEWEST
+
+
+def note_reader(handle: Handle) -> None:
+    """Note an expression that reads the value of a variable."""
+    global _most
+    _readers.append(_Reader(handle))
+    if len(_readers) > _most:
+        _drop_known()
+        _most = max(FEWEST, 2 * len(_readers))
+
+
+def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Handle]:
+    """The pending expressions that read other values of variables than the present ones; each
+    variable is given by its leaf and the leaf with its value."""
+    _drop_known()
+    present = list(values)
+    found = []
+    for reader in _readers:
+        handle = reader.pending()
+        if handle is not None and any(reader.reads_former_value(*pair) for pair in present):
+            found.append(handle)
+    return found
+
+
+def _drop_known() -> None:
+    _readers[:] = [reader for reader in _readers if reader.pending() is not None]

@@ -1,0 +1,52 @@
+"""The state of a generator of random numbers: a seed, and how many streams were drawn from.
+
+Random arrays are functions of seed, stream and element index, so this is all the state there is. In
+a function that is traced the streams are parameters of the program, which each run advances.
+"""
+
+from __future__ import annotations
+
+from typing import final
+from weakref import WeakKeyDictionary
+
+from magmath.array import tracing
+from magmath.core.dtypes import int64
+from magmath.graph import Node
+from magmath.ops.leaves import parameter
+
+
+@final
+class RngState:
+    """A seed, and the number of the next stream; `first` is the number of the first one."""
+
+    def __init__(self, seed: int, first: int = 0) -> None:
+        self.seed = seed
+        self.first = first
+        self.next = first
+
+    def restart(self, seed: int) -> None:
+        """Begin again, with another seed."""
+        self.seed, self.next = seed, self.first
+
+    def skip(self, count: int) -> int:
+        """Take the numbers of the next `count` streams; the first of them."""
+        number = self.next
+        self.next += count
+        return number
+
+    def draw(self) -> tuple[Node, Node]:
+        """The seed and the number of the next stream, as operands of a random operation."""
+        trace = tracing.current()
+        if trace is not None:
+            return trace.draw(self)
+        number = parameter(self.skip(1), int64)
+        _drawn[number] = self
+        return parameter(self.seed, int64), number
+
+
+_drawn: WeakKeyDictionary[Node, RngState] = WeakKeyDictionary()
+
+
+def generator_of(number: Node) -> RngState | None:
+    """The generator of a stream whose number is this leaf; None for any other leaf."""
+    return _drawn.get(number)

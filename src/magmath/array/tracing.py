@@ -1,0 +1,176 @@
+"""What a function reads and assigns while it is traced: variables, and draws of random numbers.
+
+A traced function becomes a program that runs many times. A variable that it reads stands for the
+value that the variable has when the program runs, one that it assigns is a target of the program,
+and its random numbers are the next ones of their generator in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from sys import getrefcount
+from typing import TYPE_CHECKING, Protocol, final
+
+from magmath.core.dtypes import DType, int64
+from magmath.errors import MagmathError
+from magmath.graph import Node
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant, parameter, version
+
+if TYPE_CHECKING:
+    from magmath.array.handle import Handle
+    from magmath.array.variable import Variable
+
+
+class Streams(Protocol):
+    """A generator of random numbers, as a trace sees it."""
+
+    seed: int
+
+    def skip(self, count: int) -> int:
+        """Take the numbers of the next `count` streams; the first of them."""
+
+
+@final
+class Draws:
+    """The streams of random numbers that a traced function draws from one generator.
+
+    Each draw takes the next stream. In the program the number of the first one is a parameter; in
+    step i of a loop it is larger by i times the draws of a step.
+    """
+
+    def __init__(self, generator: Streams, step: Node | None) -> None:
+        self.generator = generator
+        self.seed = parameter(None, int64)
+        self.first = parameter(None, int64)
+        self.count = 0
+        self._each = parameter(None, int64)
+        self._start = self.first
+        if step is not None:
+            self._start = e.add(self.first, e.multiply(step, self._each))
+
+    def next(self) -> tuple[Node, Node]:
+        """The seed and the number of the next stream."""
+        number = self._start
+        if self.count:
+            number = e.add(number, constant(self.count, int64))
+        self.count += 1
+        return self.seed, number
+
+    def numbers(self, steps: int = 1, origin: int = 0) -> dict[Node, int]:
+        """The parameters of the next run of so many steps, of which the first has a number."""
+        first = self.generator.skip(self.count * steps) - origin * self.count
+        return {self.seed: self.generator.seed, self.first: first, self._each: self.count}
+
+
+@final
+class Trace:
+    """The variables and generators that a traced function uses.
+
+    step   the number of the step, 0-d, in a function that is the body of a loop
+    """
+
+    def __init__(self, step: Node | None = None) -> None:
+        self.read: dict[Node, Variable] = {}
+        """By their leaves, in the order of first use; those that are assigned too."""
+        self.assigned: dict[Node, Node] = {}
+        """Of assigned variables, by their leaves, the last value."""
+        self.numbers: dict[Node, Callable[[], float]] = {}
+        """Leaves for numbers that are asked for at each run."""
+        self._step = step
+        self._draws: dict[int, Draws] = {}
+        self._updated: list[tuple[Handle, Node]] = []
+
+    def value_of(self, variable: Variable) -> Node:
+        """What reading a variable means at this line."""
+        leaf = variable.leaf
+        self.read[leaf] = variable
+        return self.assigned.get(leaf, leaf)
+
+    def assign(self, variable: Variable, value: Node) -> None:
+        """A variable's next value."""
+        leaf = variable.leaf
+        self.read[leaf] = variable
+        self.assigned[leaf] = version(leaf, value)
+
+    def number(self, source: Callable[[], float], dtype: DType) -> Node:
+        """A leaf for a number that is asked for at each run."""
+        leaf = parameter(None, dtype)
+        self.numbers[leaf] = source
+        return leaf
+
+    @property
+    def is_loop(self) -> bool:
+        """True if the function is the body of a loop, whose steps run without asking."""
+        return self._step is not None
+
+    def draw(self, generator: Streams) -> tuple[Node, Node]:
+        """The seed and the number of the next stream of a generator."""
+        draws = self._draws.get(id(generator))
+        if draws is None:
+            draws = self._draws[id(generator)] = Draws(generator, self._step)
+        return draws.next()
+
+    @property
+    def is_same_in_each_run(self) -> bool:
+        """True if the function takes no other numbers in each run than its arguments."""
+        return not (self._draws or self.numbers)
+
+    def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
+        """The numbers of the next run, of so many steps of which the first has a number."""
+        found: dict[Node, float] = {leaf: source() for leaf, source in self.numbers.items()}
+        for draws in self._draws.values():
+            found |= draws.numbers(steps, origin)
+        return found
+
+    def note_update(self, array: Handle, former: Node) -> None:
+        """An array is updated in place; `former` is what it was."""
+        self._updated.append((array, former))
+
+    def check_updates(self, function: str) -> None:
+        """Raise MagmathError where the function has updated an array that exists outside of it.
+
+        The arguments and results of the function must not be referred to any more. What was updated
+        has the former value again.
+        """
+        outside = None
+        updated, self._updated = self._updated, []
+        while updated:
+            array, former = updated.pop()
+            count = sum(other is array for other, _ in updated)
+            if getrefcount(array) > _ALONE + count:
+                array.replace_node(former)
+                outside = array
+        if outside is not None:
+            raise MagmathError(
+                f"{function}: the function updates an array of shape {outside.shape} that was made "
+                f"outside of it, which happens only while it is traced; return the new value, or "
+                f"make the array a variable: mm.variable(name, value)"
+            )
+
+
+def _alone() -> int:
+    value, _ = object(), None
+    return getrefcount(value)
+
+
+_ALONE = _alone()  # references to what only one local name refers to
+
+_current: Trace | None = None
+
+
+def current() -> Trace | None:
+    """The trace that is being made, if one is."""
+    return _current
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    """While a function is traced: its arguments have no values, so nothing is computed."""
+    global _current
+    outer, _current = _current, trace
+    try:
+        yield trace
+    finally:
+        _current = outer

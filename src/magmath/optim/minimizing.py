@@ -1,0 +1,282 @@
+"""Minimizing an expression: its update as a program, found by the structure of the expression.
+
+`minimize` takes an expression as a function of its variables. In an ordinary training loop the loss
+is written anew in each step, and differs from the last one only in the arrays that it reads. So the
+program is known by the structure of the expression, and takes these arrays as operands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, final
+from weakref import WeakSet, ref
+
+from magmath.array import session
+from magmath.array.array import Array
+from magmath.array.creation import variable
+from magmath.array.data import data_of
+from magmath.array.engine import Compiled, Engine, provenance_of
+from magmath.array.rng_state import RngState, generator_of
+from magmath.array.variable import Variable, own_values, take_values
+from magmath.autodiff import connected, gradients
+from magmath.core.dtypes import DType, int64, promote, widened
+from magmath.errors import MagmathError, NonFiniteLoss
+from magmath.graph import Graph, Node, topological
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.optim.states import Kept
+
+if TYPE_CHECKING:
+    from magmath.optim.optimizers import Optimizer
+
+KEPT_PROGRAMS = 64
+"""Programs that an optimizer keeps, for expressions of so many structures."""
+
+
+@final
+class Minimizer:
+    """The programs by which an optimizer minimizes expressions."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._programs: OrderedDict[Hashable, _Program] = OrderedDict()
+        self._minimized: WeakSet[Node] = WeakSet()
+        self._function: _Function | None = None
+
+    def run(
+        self, expression: Array, variables: Sequence[Variable], rates: Sequence[float], steps: int
+    ) -> list[float]:
+        """Take `steps` steps with each of the rates; the values of the expression before them."""
+        function = self._function
+        if function is None or function.node() is not expression.node:
+            function = self._function = _Function(expression, variables)
+        program = self._program(function, variables)
+        drawn = bool(function.draws) and expression.node not in self._minimized
+        self._minimized.add(expression.node)
+        released = _Released(expression) if function.reads_present_values else None
+        values: list[float] = []
+        try:
+            for rate in rates:
+                left = steps
+                if drawn:  # the first step takes the random numbers of the expression
+                    values += program.run(function, rate, 1, drawn=True)
+                    left, drawn = left - 1, False
+                if left:
+                    values += program.run(function, rate, left, drawn=False)
+        finally:
+            if released is not None:
+                released.end(values)
+                self._minimized.add(expression.node)
+        return values
+
+    def _program(self, function: _Function, variables: Sequence[Variable]) -> _Program:
+        engine = session.engine()
+        kept = self._optimizer.kept.of(variables)
+        owned = [id(v) for one in kept for v in one.variables()]
+        key = (id(engine), function.key, *owned)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = _Program(engine, self._optimizer, function, kept)
+            if len(self._programs) > KEPT_PROGRAMS:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(key)
+        return program
+
+    @property
+    def last(self) -> _Program | None:
+        """The program that was used last."""
+        return next(reversed(self._programs.values()), None)
+
+
+@final
+class _Released:
+    """An expression that is minimized, without its node: it reads the values of variables, which
+    could not be overwritten otherwise. At the end it is the value before the first step."""
+
+    def __init__(self, expression: Array) -> None:
+        self._expression = expression
+        self._provenance = provenance_of(expression.node)
+        self.end([math.nan])
+
+    def end(self, values: Sequence[float]) -> None:
+        """The expression has the first of the values; without one, it is an expression again."""
+        expression = self._expression
+        number = parameter(values[0] if values else math.nan, expression.dtype)
+        number.provenance = self._provenance
+        again = None if values else self._provenance.expression(number)
+        if again is not None:
+            again.value = None
+        expression.replace_node(number if again is None else again)
+
+
+@final
+class _Function:
+    """An expression as a function of its variables: `output`, which reads their leaves.
+
+    `node` refers to the expression. `draws` are the leaves with the numbers of the streams that it
+    has drawn random numbers from, and their generators. `reads_present_values` tells whether it has
+    read the values that its variables have. Raises MagmathError where it depends on a variable through
+    an array that was computed and cannot be computed again.
+    """
+
+    def __init__(self, expression: Array, variables: Sequence[Variable]) -> None:
+        self.node = ref(expression.node)
+        leaves = [v.leaf for v in variables]
+        node, _, lost = connected(expression.node, leaves, of_variables=True)
+        if lost:
+            raise MagmathError(
+                f"minimize: the expression depends on the variables through an array of shape "
+                f"{next(iter(lost)).shape} that was computed, and what that was computed from does "
+                f"not exist any more; write the expression anew"
+            )
+        self.reads_present_values = _reads_present_values(expression.node)
+        self.output = _of_variables(node)
+        graph = Graph((self.output,))
+        self.leaves = graph.leaves
+        self.draws: dict[Node, RngState] = {}
+        for leaf in self.leaves:
+            state = generator_of(leaf) if leaf.name == "parameter" else None
+            if state is not None:
+                self.draws[leaf] = state
+        read = [id(leaf) if leaf.name == "variable" else leaf in self.draws for leaf in self.leaves]
+        self.key: Hashable = (graph.key, *read)
+
+    def draws_of(self, leaf: Node) -> int:
+        """How often the expression draws from the generator that it has drawn a number from."""
+        return sum(state is self.draws[leaf] for state in self.draws.values())
+
+
+def _of_variables(output: Node) -> Node:
+    """An expression with variables in place of the values that it has read of them."""
+    new: dict[Node, Node] = {}
+    varying: set[Node] = set()
+    for node in topological([output]):
+        inputs = tuple([new[source] for source in node.inputs])
+        if node.operation.version:
+            made = inputs[0]
+        elif node.name == "variable":
+            made = node
+        elif varying.isdisjoint(inputs):
+            new[node] = node if node.value is None or node.is_leaf else node.value
+            continue
+        else:
+            made = Node(
+                node.operation, inputs, node.attributes, node.shape, node.dtype, node.layout,
+                node.line, form=node.form,
+            )  # fmt: skip
+        new[node] = made
+        varying.add(made)
+    return new[output]
+
+
+def _reads_present_values(output: Node) -> bool:
+    """True for an expression that has read variables, and only values that they have."""
+    read = [node for node in topological([output]) if node.operation.version]
+    variables = [(node, reference()) for node in read if (reference := node.inputs[0].value)]
+    return bool(read) and all(v is not None and v.has_value(node.value) for node, v in variables)
+
+
+@final
+class _Program:
+    """The update of certain variables that lowers expressions of one structure."""
+
+    def __init__(
+        self, engine: Engine, optimizer: Optimizer, function: _Function, kept: Sequence[Kept]
+    ) -> None:
+        self.engine = engine
+        self._kept = [v for one in kept for v in one.variables()]
+        self._read = [leaf.value() for leaf in function.leaves if leaf.name == "variable"]
+        places = {leaf: _placeholder(leaf) for leaf in function.leaves}
+        self._places = [places[leaf] for leaf in function.leaves]
+        self._step = variable("step", 0, dtype=int64) if function.draws else None
+        self._steps = 0
+        numbered = {
+            leaf: self._numbered(places[leaf], function.draws_of(leaf)) for leaf in function.draws
+        }
+        (loss,) = Graph((function.output,)).substituted({**places, **numbered}).outputs
+        self._rate = parameter(None, rate_dtype([one.variable() for one in kept]))
+        pairs = optimizer.next_values(
+            [one.slot(_leaf) for one in kept],
+            gradients(loss, [v.leaf for one in kept if (v := one.variable()) is not None]),
+            self._rate,
+        )
+        targets = [target for target, _ in pairs]
+        outputs = [value for _, value in pairs]
+        if self._step is not None:
+            targets.append(self._step.leaf)
+            outputs.append(e.add(self._step.leaf, constant(1, int64)))
+        self.targets = [target.value() for target in targets]
+        self.graph = engine.cut(Graph(tuple(outputs), tuple(targets), (loss,)))
+        self.compiled: Compiled = engine.compile(self.graph)
+
+    def _numbered(self, place: Node, each: int) -> Node:
+        """The number of a stream in a step of a run, in which so many are drawn in each step."""
+        assert self._step is not None
+        return e.add(place, e.multiply(self._step.leaf, constant(each, int64)))
+
+    def run(self, function: _Function, rate: float, steps: int, *, drawn: bool) -> list[float]:
+        """Take steps; with `drawn`, with the random numbers that the expression has drawn."""
+        own_values(self.targets)
+        given: dict[Node, Any] = {self._rate: rate}
+        numbers = _streams(function, steps, drawn)
+        for place, leaf in zip(self._places, function.leaves, strict=True):
+            if leaf in numbers:
+                given[place] = numbers[leaf] - self._steps * function.draws_of(leaf)
+            elif leaf.name == "parameter":
+                given[place] = leaf.value
+            elif place is not leaf:
+                given[place] = data_of(leaf)
+        leaves, compiled = self.graph.leaves, self.compiled
+        inputs = [given.get(leaves[i]) or data_of(leaves[i]) for i in compiled.inputs]
+        parameters = [given[leaves[i]] for i in compiled.parameters]
+        with self.engine.pool.uninterrupted():
+            made, run = self.engine.start(compiled, inputs, parameters, steps=steps)
+            take_values(self.targets, made)
+            self._steps += steps
+        return run.values()
+
+
+def _streams(function: _Function, steps: int, drawn: bool) -> dict[Node, int]:
+    """The numbers of the streams of the first of some steps, by the leaves that stand for them."""
+    if drawn:
+        return {leaf: leaf.value for leaf in function.draws}
+    following: dict[int, int] = {}
+    found: dict[Node, int] = {}
+    for leaf, state in function.draws.items():
+        if id(state) not in following:
+            following[id(state)] = state.skip(function.draws_of(leaf) * steps)
+        found[leaf] = following[id(state)]
+        following[id(state)] += 1
+    return found
+
+
+def _placeholder(leaf: Node) -> Node:
+    """A leaf whose value is given with each run; variables have theirs."""
+    if leaf.name == "variable":
+        return leaf
+    if leaf.name == "parameter":
+        return parameter(None, leaf.dtype)
+    assert leaf.layout is not None
+    return input_leaf(leaf.shape, leaf.dtype, leaf.layout, None)
+
+
+def _leaf(v: Variable) -> Node:
+    return v.leaf
+
+
+def rate_dtype(variables: Sequence[Any]) -> DType:
+    """The type of the learning rate for variables: wide enough for all of them."""
+    return promote(*[widened(v.dtype) for v in variables])
+
+
+def check_finite(values: Sequence[float]) -> None:
+    """Raise NonFiniteLoss, naming the step, if one of the values is not finite."""
+    for i, value in enumerate(values):
+        if not math.isfinite(value):
+            raise NonFiniteLoss(
+                f"minimize: the expression became {value} at step {i + 1} of {len(values)}; lower "
+                f"the learning rate, clip the gradient, or look for nan or huge values in the "
+                f"data; minimize(…, check_finite=False) goes on without looking"
+            )
