@@ -19,6 +19,7 @@ from magmath.array.trees import flatten, unflatten
 from magmath.array.weak import WeakNumber
 from magmath.autodiff import gradients
 from magmath.core.dtypes import WIDEST, DType, fitting, int64
+from magmath.core.promotion import DEFAULT
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Past
 from magmath.layout import Layout
@@ -51,7 +52,8 @@ def grad(y: Array, xs: Array | Sequence[Array]) -> Array | list[Array]:
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, traced once for each combination of shapes, types and layouts, then replayed.
+    """The function, traced once for each combination of shapes, types and layouts (and default
+    type, see `set_default_dtype`), then replayed.
 
     Its arguments may be arrays, NumPy arrays, Python numbers, and lists, tuples and dictionaries of
     them; numbers become parameters, so another number compiles nothing. It must return arrays (or
@@ -77,7 +79,8 @@ class _Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         engine, last = session.engine(), self._last
-        if last is not None and last.engine is engine and not kwargs:
+        default = DEFAULT.floating
+        if last is not None and last.engine is engine and last.default is default and not kwargs:
             known = last.accepted(args)
             if known is not None:
                 return last.run(*known)
@@ -89,7 +92,7 @@ class _Function:
     def _trace(self, key: _Key, values: Sequence[Any]) -> _Trace:
         """The trace for this engine and arguments of this structure; made if there is none."""
         engine, tree, signatures = key
-        place = id(engine), tree, tuple(signatures)
+        place = id(engine), DEFAULT.floating, tree, tuple(signatures)
         trace = self._traces.get(place)
         if trace is None:
             trace = self._traces[place] = _Trace(key, self._function, values)
@@ -115,6 +118,7 @@ class _Trace:
 
     def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
         self.engine, tree, _ = key
+        self.default = DEFAULT.floating
         places = [_placeholder(value) for value in values]
         args, kwargs = unflatten(tree, [_traced(p, v) for p, v in zip(places, values, strict=True)])
         with self.engine.traced():

@@ -300,11 +300,12 @@ def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) ->
 
 def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[Array, Array]:
     """Samples and targets on the workers, checked, and the network built for them."""
-    from magmath.train.network import float_type
-
     engine = session.engine()
-    samples = _on_workers(asarray(x, dtype=float_type(x)), engine.environment)
-    targets = _on_workers(asarray(y), engine.environment)
+    samples = _on_workers(asarray(x, dtype=network.dtype), engine.environment)
+    targets = asarray(y)
+    if targets.dtype.is_floating:
+        targets = asarray(targets, dtype=network.dtype)
+    targets = _on_workers(targets, engine.environment)
     if samples.ndim < 2 or samples.shape[0] == 0:
         raise DataError(
             f"{operation}: samples must be (N, …) with N ≥ 1, was given {samples.shape}"
