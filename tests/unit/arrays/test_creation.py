@@ -223,6 +223,8 @@ def test_numbers_that_do_not_fit_are_refused_as_numpy_does(name: str, data: st.D
             expected = known + number
         except OverflowError:
             expected = None
+    if name == "bfloat16":  # infinite a little earlier than float32
+        expected = torch.from_numpy(expected).bfloat16().float().numpy()
     for make in makes:
         if expected is None:
             with pytest.raises(OverflowError, match=f"{number} does not fit {name}, which holds"):
