@@ -397,7 +397,7 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
             value, kind = operand(operation, value)
         given.append(value)
         kinds.append(kind)
-    if all(map(is_number, given)):
+    if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, given)):
         numbers = ", ".join(map(repr, values))
         raise TypeError(f"{operation}: needs an array, was given {numbers}")
     dtype = _operand_type(DEFAULT.floating, operation, *kinds)
@@ -407,7 +407,14 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
         from magmath.array.comparable import comparable
 
         dtype, given = comparable(operation, dtype, given)
-    return tuple([node_of(operation, value, dtype) for value in given])
+    return tuple(
+        [
+            value._node
+            if type(value) is Array and value._node.dtype is dtype
+            else node_of(operation, value, dtype)
+            for value in given
+        ]
+    )
 
 
 def operand(operation: str, value: Any) -> tuple[Any, DType | type]:

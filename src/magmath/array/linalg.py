@@ -138,14 +138,13 @@ def _applied(record: Operation, *operands: Node, **attributes: Any) -> Node:
 def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     """A matrix and right-hand sides of one type, stacked alike; whether these were a vector."""
     a, b = (e.astype(x, floating_dtype(x.dtype)) for x in operands(name, x1, x2))
+    given = f"{a.shape} and {b.shape}"
     check_matrix(name, a)
     vector = b.ndim == 1
     if vector:
         b = reshape(b, (*b.shape, 1))
     if b.ndim == 0 or a.shape[-2] != b.shape[-2]:
-        raise ShapeError(
-            f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {a.shape} and {b.shape}"
-        )
+        raise ShapeError(f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {given}")
     stack = broadcast(name, a.shape[:-2], b.shape[:-2])
     a, b = broadcast_to(a, (*stack, *a.shape[-2:])), broadcast_to(b, (*stack, *b.shape[-2:]))
     return a, b, vector

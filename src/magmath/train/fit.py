@@ -303,9 +303,6 @@ def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[A
     engine = session.engine()
     samples = _on_workers(asarray(x, dtype=network.dtype), engine.environment)
     targets = asarray(y)
-    if targets.dtype.is_floating:
-        targets = asarray(targets, dtype=network.dtype)
-    targets = _on_workers(targets, engine.environment)
     if samples.ndim < 2 or samples.shape[0] == 0:
         raise DataError(
             f"{operation}: samples must be (N, …) with N ≥ 1, was given {samples.shape}"
@@ -318,7 +315,9 @@ def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[A
     network.build(samples.shape[1:])
     if network.classifies and targets.ndim == 1:
         _check_labels(network, targets, operation)
-    return samples, targets
+    if targets.dtype.is_floating:
+        targets = asarray(targets, dtype=network.dtype)
+    return samples, _on_workers(targets, engine.environment)
 
 
 def _on_workers(array: Array, environment: Environment) -> Array:
