@@ -55,6 +55,7 @@ _NAMES = {
         "DType int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 "
         "float64 complex64 complex128"
     ),
+    "magmath.core.promotion": "get_default_dtype set_default_dtype",
     "magmath.layout": "Layout Mesh",
     "magmath.memory.manager": "MemoryKind MemoryManager",
     "magmath.array.interchange": "from_dlpack",
@@ -161,6 +162,9 @@ if TYPE_CHECKING:
         uint8 as uint8,
     )  # fmt: skip
     from magmath.core.dtypes import bool_
+    from magmath.core.promotion import (
+        get_default_dtype as get_default_dtype, set_default_dtype as set_default_dtype,
+    )  # fmt: skip
     from magmath.layout import Layout as Layout, Mesh as Mesh
     from magmath.memory.manager import MemoryKind as MemoryKind, MemoryManager as MemoryManager
 

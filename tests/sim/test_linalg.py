@@ -436,8 +436,8 @@ def test_wrong_shapes_and_types_are_refused_where_they_are_written(one: Any) -> 
     ):
         with pytest.raises(ShapeError, match=words):
             compute()
-    with pytest.raises(DTypeError, match=r"qr: takes float32.*int64.*astype"):
-        mm.linalg.qr(mm.ones((2, 2), dtype=mm.int64))
+    with pytest.raises(DTypeError, match=r"qr: takes float32.*float16.*astype"):
+        mm.linalg.qr(mm.ones((2, 2), dtype=mm.float16))
     with pytest.raises(ValueError, match=r'mode must be "reduced" or "complete"'):
         mm.linalg.qr(a, mode="r")
 

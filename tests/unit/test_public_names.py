@@ -25,6 +25,7 @@ NAMES = """
     asarray variable constant evaluate grad compile fori_loop
     zeros ones empty full zeros_like ones_like full_like empty_like arange linspace eye tril triu
     meshgrid from_dlpack can_cast finfo iinfo isdtype __array_namespace_info__
+    get_default_dtype set_default_dtype
     bool int8 int16 int32 int64 uint8 uint16 uint32 uint64
     float16 bfloat16 float32 float64 complex64 complex128
     e inf nan newaxis pi

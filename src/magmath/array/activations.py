@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, as_array, floating
 from magmath.array.elementwise import divide, exp, log, subtract
 from magmath.array.lines import user_line
 from magmath.array.statistics import max, sum
@@ -19,21 +19,21 @@ def relu(x: Array, /) -> Array:
 
 def sigmoid(x: Array, /) -> Array:
     """1 / (1 + exp(-x)), as (1 + tanh(x/2)) / 2, which does not overflow."""
-    x = as_array("sigmoid", x)
+    x = floating("sigmoid", x)
     half = constant(0.5, x.dtype)
     return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
 
 
 def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
     """log(exp(x) / sum(exp(x))) along `axis`, shifted by the largest element."""
-    x = as_array("log_softmax", x)
+    x = floating("log_softmax", x)
     shifted = subtract(x, stop_gradient(max(x, axis=axis, keepdims=True)))
     return subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True)))
 
 
 def softmax(x: Array, /, *, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, shifted by the largest element."""
-    x = as_array("softmax", x)
+    x = floating("softmax", x)
     powers = exp(subtract(x, stop_gradient(max(x, axis=axis, keepdims=True))))
     return divide(powers, sum(powers, axis=axis, keepdims=True))
 

@@ -19,24 +19,30 @@ from magmath.array.captured import note_update
 from magmath.array.data import data_of
 from magmath.array.handle import Handle, evaluate
 from magmath.array.lines import user_line
+from magmath.array.number_list import NumberList, number_list
 from magmath.array.operators import Operators
 from magmath.array.reuse import UNNAMED
-from magmath.core.dtypes import NUMBERS, DType, common_dtype, float32, promote
+from magmath.core.dtypes import NUMBERS, DType, bool_, float64
 from magmath.core.numpy_names import hint
+from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
 from magmath.errors import DTypeError, LayoutError, ShapeError, WorkerLost
 from magmath.graph import Node, Shape, applied, apply
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
+from magmath.ops.creation import full
 from magmath.ops.movement import REDISTRIBUTE, redistribute
+from magmath.ops.repairs import negative_power
 from magmath.ops.rules import check_kind
 
 if TYPE_CHECKING:
     from magmath.array.explanation import Explanation
 
 Number = bool | int | float | complex
-Operand: TypeAlias = "Array | Number | np.ndarray[Any, Any] | np.generic"
+Operand: TypeAlias = (
+    "Array | Number | np.ndarray[Any, Any] | np.generic | list[Any] | tuple[Any, ...]"
+)
 
 
 class Array(Handle, Operators):
@@ -271,12 +277,12 @@ class Array(Handle, Operators):
     def __matmul__(self, other: Any) -> Array:
         from magmath.array.products import matmul
 
-        if not isinstance(other, (Array, np.ndarray)):
-            return NotImplemented
-        return matmul(self, as_array("matmul", other))
+        return matmul(self, other) if isinstance(other, _MATRICES) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Array:
-        return as_array("matmul", other) @ self if isinstance(other, np.ndarray) else NotImplemented
+        from magmath.array.products import matmul
+
+        return matmul(other, self) if isinstance(other, _MATRICES) else NotImplemented
 
     def _kind(self) -> DType | type:
         """What counts for the type of a result: an element type, or a class of Python's numbers."""
@@ -287,6 +293,8 @@ class Array(Handle, Operators):
 
     def _binary(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
+            if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):
+                return self._compared_to_stranger(operation == "not_equal")
             return NotImplemented  # type: ignore[no-any-return]
         inputs = operands(operation, self, other)
         return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
@@ -296,6 +304,11 @@ class Array(Handle, Operators):
             return NotImplemented  # type: ignore[no-any-return]
         inputs = operands(operation, other, self)
         return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
+
+    def _compared_to_stranger(self, differs: bool) -> Array:
+        """What `==` and `!=` give for None and text, which no number equals: as NumPy, the same
+        truth value for every element."""
+        return Array(full(self.shape, leaves.constant(differs, bool_)))
 
     def _updated(self, result: Array) -> Array:
         """This handle on another value of the same shape and type: what `a += b` does."""
@@ -330,7 +343,9 @@ def laid(array: Array, layout: Layout | None) -> Array:
     return Array(redistribute(array.node, layout))
 
 
-OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic)
+OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
+_MATRICES = (Array, np.ndarray, list, tuple)
+_OF_STRANGERS = ("equal", "not_equal")
 _NUMBER_CLASSES = frozenset(NUMBERS)
 _COMPARING = frozenset(
     ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
@@ -344,11 +359,27 @@ def binary(operation: str, x: Any, y: Any) -> Array:
 
 def unary(operation: str, x: Array) -> Array:
     """An element-wise operation of one array."""
-    return Array(applied(e.OPERATIONS[operation], (x.node,), user_line()))
+    node = x.node
+    if operation in e.FLOATING:
+        node = e.astype(node, floating_dtype(node.dtype))
+    return Array(applied(e.OPERATIONS[operation], (node,), user_line()))
+
+
+def floating(operation: str, x: Any) -> Array:
+    """An array (see `as_array`) with integers converted to floating point, by the one rule there is
+    for that: `promotion.floating_dtype`."""
+    array = as_array(operation, x)
+    node = e.astype(array.node, floating_dtype(array.dtype))
+    return array if node is array.node else Array(node)
 
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:
-    """Nodes of one element type for arrays and Python numbers (numbers take the arrays' type)."""
+    """Nodes of one element type for arrays, Python numbers and nested lists of these: numbers take
+    the arrays' type (`promotion.common_dtype`).
+
+    Raises TypeError for numbers alone, DTypeError where there is no common type, RangeError for
+    integers that it does not hold.
+    """
     if len(values) == 2:  # nearly always two arrays of floats, or one and a number
         x, y = values
         first, second = type(x), type(y)
@@ -369,42 +400,70 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
         if kind is Array:
             kind = value._node.dtype
         elif kind not in _NUMBER_CLASSES:
-            value = value if is_number(value) else as_array(operation, value)
-            kind = value._kind() if isinstance(value, Array) else type(value)
+            value, kind = operand(operation, value)
         given.append(value)
         kinds.append(kind)
-    dtype = _operand_type(operation, *kinds)
-    if dtype is None:
-        if not any(isinstance(value, Array) for value in values):
-            numbers = ", ".join(map(repr, values))
-            raise TypeError(f"{operation}: needs an array, was given {numbers}")
-        dtype = common_dtype(*kinds)
+    if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, given)):
+        numbers = ", ".join(map(repr, values))
+        raise TypeError(f"{operation}: needs an array, was given {numbers}")
+    dtype = _operand_type(DEFAULT.floating, operation, *kinds)
+    if operation == "power" and dtype.is_integer and is_number(given[1]) and given[1] < 0:
+        raise negative_power(given[1])
     if operation in _COMPARING and dtype.is_integer:
         from magmath.array.comparable import comparable
 
-        dtype, given = comparable(dtype, given)
-    nodes = []
-    for value in given:
-        if not isinstance(value, Array):
-            nodes.append(leaves.parameter(value, dtype, operation))
-        elif value._node.dtype is dtype:
-            nodes.append(value._node)
-        else:
-            nodes.append(e.astype(value._node, dtype))
-    return tuple(nodes)
+        dtype, given = comparable(operation, dtype, given)
+    return tuple(
+        [
+            value._node
+            if type(value) is Array and value._node.dtype is dtype
+            else node_of(operation, value, dtype)
+            for value in given
+        ]
+    )
+
+
+def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
+    """An operand as a number, a list of numbers or an array, and what counts for the type of a
+    result: an element type, or a class of Python's numbers."""
+    if is_number(value):
+        return value, type(value)
+    if isinstance(value, (list, tuple)):
+        numbers = number_list(value)
+        if numbers is not None:
+            return numbers, numbers.kind
+    array = as_array(operation, value)
+    return array, array._kind()
+
+
+def node_of(operation: str, value: Any, dtype: DType) -> Node:
+    """The node of what `operand` returned, in a type that holds it."""
+    if isinstance(value, Array):
+        return e.astype(value._node, dtype)
+    if isinstance(value, NumberList):
+        from magmath.array.creation import asarray
+
+        return asarray(value.values, dtype=dtype)._node
+    return leaves.parameter(value, dtype, operation)
 
 
 @lru_cache(maxsize=4096)
-def _operand_type(operation: str, *kinds: DType | type) -> DType | None:
-    """The type in which operands of these kinds meet; None if there is no array among them."""
-    if _NUMBER_CLASSES.issuperset(kinds):
-        return None
+def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType:
+    """The common type of operands of these kinds. It depends on the default floating point type,
+    which is only here to be part of the cache's key."""
+    arrays = [kind for kind in kinds if isinstance(kind, DType)]
+    inexact = any(kind.kind in ("float", "complex") for kind in arrays)
+    if operation in e.FLOATING and not inexact:
+        kinds = tuple([floating_dtype(k) if isinstance(k, DType) else k for k in kinds])
     try:
         dtype = common_dtype(*kinds)
     except DTypeError as error:
         raise DTypeError(f"{operation}: {error}") from None
-    # the standard leaves the quotient of integers open; torch does the same
-    return float32 if operation == "divide" and dtype.is_integer else dtype
+    if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
+        return floating_dtype(dtype)  # of numbers alone
+    if operation in _COMPARING and dtype.is_floating and not inexact:
+        return float64  # integers and a Python float: the result has another type anyway
+    return dtype
 
 
 def is_number(value: Any) -> bool:
@@ -412,24 +471,17 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
 
 
-def promoted(operation: str, *arrays: Array) -> DType:
-    """The common type of arrays; DTypeError in the name of the operation if there is none."""
-    try:
-        return promote(*[x.dtype for x in arrays])
-    except DTypeError as error:
-        raise DTypeError(f"{operation}: {error}") from None
-
-
 def as_array(operation: str, value: Any) -> Array:
-    """`value` itself if it is an Array; NumPy's arrays and scalars are taken over."""
+    """`value` itself if it is an Array; NumPy's arrays and scalars, and nested lists and tuples,
+    are converted."""
     if isinstance(value, Array):
         return value
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, (np.ndarray, np.generic, list, tuple)):
         from magmath.array.creation import asarray
 
         return asarray(value)
     raise TypeError(
-        f"{operation}: needs magmath or NumPy arrays or numbers, was given "
+        f"{operation}: needs magmath or NumPy arrays, or lists, was given "
         f"{type(value).__name__}; convert it with mm.asarray(x)"
     )
 

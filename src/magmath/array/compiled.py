@@ -20,6 +20,7 @@ from magmath.array.trees import flatten, unflatten
 from magmath.array.variable import Variable, own_values, run_assigning
 from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import WIDEST, DType, fitting, int64
+from magmath.core.promotion import DEFAULT
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Operand, Provenance, Recipe, apply, operand
 from magmath.layout import Layout
@@ -33,7 +34,8 @@ Number = bool | int | float | complex
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, traced once for each combination of shapes, types and layouts, then replayed.
+    """The function, traced once for each combination of shapes, types and layouts (and default
+    type, see `set_default_dtype`), then replayed.
 
     Its arguments may be arrays, NumPy arrays, Python numbers, and lists, tuples and dictionaries of
     them; numbers become parameters, so another number compiles nothing. It must return arrays (or
@@ -66,7 +68,8 @@ class _Function:
         if tracing.current() is not None:
             return self._function(*args, **kwargs)
         engine, last = session.engine(), self._last
-        if last is not None and last.engine is engine and not kwargs:
+        default = DEFAULT.floating
+        if last is not None and last.engine is engine and last.default is default and not kwargs:
             known = last.accepted(args)
             if known is not None:
                 return last.run(*known)
@@ -79,7 +82,7 @@ class _Function:
         """The trace for this engine and arguments of this structure; made if there is none, or if
         what it has read otherwise was updated."""
         engine, tree, signatures = key
-        place = id(engine), tree, tuple(signatures)
+        place = id(engine), DEFAULT.floating, tree, tuple(signatures)
         trace = self._traces.get(place)
         if trace is None or not trace.captured.is_current:
             trace = self._traces[place] = _Trace(key, self._function, values)
@@ -105,6 +108,7 @@ class _Trace:
 
     def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
         self.engine, tree, _ = key
+        self.default = DEFAULT.floating
         places = [_placeholder(value) for value in values]
         trace = Trace()
         with tracing.tracing(trace):

@@ -15,20 +15,23 @@ from magmath.array.array import Array, Number, as_array, bind_layout, copy_of, i
 from magmath.array.data import Data, data_of
 from magmath.array.devices import check_device
 from magmath.array.lines import user_line
+from magmath.array.number_list import number_list
 from magmath.array.variable import Variable
 from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import (
-    DEFAULT_COMPLEX,
-    DEFAULT_FLOAT,
-    DEFAULT_INT,
     DType,
     as_dtype,
     complex128,
-    default_dtype,
     fitting,
     float64,
     int64,
     uint64,
+)
+from magmath.core.promotion import (
+    common_dtype,
+    default_complex_dtype,
+    floating_dtype,
+    get_default_dtype,
 )
 from magmath.errors import DTypeError, ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
@@ -67,7 +70,9 @@ def asarray(
     """An array from nested sequences, Python numbers, NumPy arrays, torch tensors or an Array.
 
     layout: a Layout or a rule such as `Layout.split(0)`; by default small arrays are replicated
-    and larger ones split along their first dimension. An Array that is as asked for is returned
+    and larger ones split along their first dimension. Python integers become int64, floats and
+    complex numbers the default types (`set_default_dtype`), also in lists; all else keeps its type,
+    NumPy's scalars in a list too. An Array that is as asked for is returned
     itself, unless `copy` is True; anything else is copied to the workers. Raises DTypeError for
     element types that magmath lacks, LayoutError for a layout that does not fit, ValueError where
     `copy` is False and a copy is needed, DeviceError for another device than the pool's.
@@ -124,15 +129,19 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
 
 def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     """The values as NumPy holds them; those of Python numbers in their default type, or `dtype`."""
+    listed = number_list(obj) if isinstance(obj, (list, tuple)) else None
+    plain = is_number(obj) or listed is not None
     try:
         values = np.asarray(obj)
     except ValueError as error:
         raise ShapeError(
             "asarray: nested sequences must have equal lengths in each dimension; make them so"
         ) from error
-    if dtype is None and (isinstance(obj, (list, tuple)) or is_number(obj)):
-        default = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX}.get(values.dtype.kind)
-        values = values if default is None else values.astype(default.name)
+    if listed is not None and listed.kind is int and values.dtype.kind == "f":
+        values = np.asarray(obj, dtype=object)  # integers that no type of NumPy's holds together
+    if dtype is None and plain and values.dtype.kind in "fc":
+        default = get_default_dtype() if values.dtype.kind == "f" else default_complex_dtype()
+        values = values.astype(default.name)
     if not hasattr(obj, "dtype"):
         values = _within(values, dtype)
     if values.dtype.kind not in "biufc" or values.dtype.name in ("float128", "complex256"):
@@ -147,9 +156,11 @@ def _within(values: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any
     """Python numbers, which must be of integers' range where these are asked for; NumPy keeps
     integers of more than 64 bits as objects."""
     if values.dtype.kind == "O" and all(map(is_number, values.flat)):
-        element = dtype or DEFAULT_INT
+        unsigned = all(0 <= value < 2**64 for value in values.flat) if dtype is None else False
+        element = dtype or (uint64 if unsigned else int64)
         fit = [fitting(value, element, "asarray") for value in values.flat]
-        return np.asarray(fit).reshape(values.shape)
+        stored = element.name if element.is_integer else None
+        return np.asarray(fit, dtype=stored).reshape(values.shape)
     if dtype is not None and dtype.is_integer and values.size and values.dtype.kind in "iuf":
         for extreme in (values.min(), values.max()):
             fitting(extreme.item(), dtype, "asarray")
@@ -163,15 +174,25 @@ def variable(
 
     It lies in `layout`, or where none is given as the value lies (see `asarray`).
     """
-    element = DEFAULT_FLOAT if dtype is None and isinstance(value, (int, float)) else dtype
+    element = get_default_dtype() if dtype is None and _is_real(value) else dtype
     array = asarray(value, dtype=element, layout=layout)
     return Variable(name, data_of(copy_of(array, array.node.layout).evaluated()))
 
 
 def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:
     """An array that is no variable; the graph's word for `asarray`, with numbers as floats."""
-    element = DEFAULT_FLOAT if dtype is None and isinstance(value, (int, float)) else dtype
+    element = get_default_dtype() if dtype is None and _is_real(value) else dtype
     return asarray(value, dtype=element, layout=layout)
+
+
+def _is_real(value: Any) -> bool:
+    """True for Python's real numbers."""
+    return is_number(value) and not isinstance(value, complex)
+
+
+def _floating(dtype: DTypeLike) -> DType:
+    """The type that is asked for, the default floating point type if none is."""
+    return get_default_dtype() if dtype is None else as_dtype(dtype)
 
 
 def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
@@ -217,10 +238,10 @@ def full(
         element = fill_value.dtype if dtype is None else as_dtype(dtype)
         value = e.astype(fill_value.node, element)
     else:
-        element = default_dtype(fill_value) if dtype is None else as_dtype(dtype)
         if not isinstance(fill_value, (bool, int, float, complex, np.generic)):
             raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
-        value = parameter(fill_value, element, "full")
+        element = common_dtype(_number_kind(fill_value)) if dtype is None else as_dtype(dtype)
+        value = parameter(_python_number(fill_value), element, "full")
     return _made(creation.full(normal_shape("full", shape), value), layout, device)
 
 
@@ -231,9 +252,9 @@ def zeros(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array of zeros, float32 by default."""
+    """An array of zeros, of the default floating point type unless `dtype` is given."""
     shape = normal_shape("zeros", shape)
-    return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
+    return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
 
 
 def ones(
@@ -243,9 +264,9 @@ def ones(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array of ones, float32 by default."""
+    """An array of ones, of the default floating point type unless `dtype` is given."""
     shape = normal_shape("ones", shape)
-    return full(shape, 1, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
+    return full(shape, 1, dtype=_floating(dtype), layout=layout, device=device)
 
 
 def empty(
@@ -257,7 +278,7 @@ def empty(
 ) -> Array:
     """An array whose values do not matter (zeros)."""
     shape = normal_shape("empty", shape)
-    return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, layout=layout, device=device)
+    return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
 
 
 def full_like(
@@ -278,7 +299,8 @@ def _like(
 ) -> Array:
     """An array of x's shape; of NumPy's arrays the values are not needed."""
     like: Any = x if isinstance(x, (np.ndarray, np.generic)) else as_array(name, x)
-    return full(like.shape, fill_value, dtype=dtype or like.dtype, layout=layout, device=device)
+    element = like.dtype if dtype is None else dtype
+    return full(like.shape, fill_value, dtype=element, layout=layout, device=device)
 
 
 def zeros_like(
@@ -312,27 +334,44 @@ def arange(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """start, start + step, … up to but not including stop (or 0 … start)."""
+    """start, start + step, … up to but not including stop (or 0 … start).
+
+    Integers give int64, where a float is among them the default floating point type; NumPy's
+    scalars and 0-d arrays have a type of their own.
+    """
     _check_told("arange", "start + step * mm.arange(n)", start, stop, step)
-    for number in (start, step) if stop is None else (start, stop, step):
+    given = (0, start, step) if stop is None else (start, stop, step)
+    for number in given:
         if not hasattr(number, "__float__"):
             raise TypeError(f"arange: start, stop and step are numbers, was given {number!r}")
         if not math.isfinite(number):
             raise ShapeError(f"arange: start, stop and step must be finite, was given {number!r}")
+    natural = common_dtype(*map(_number_kind, given))
+    first, last, step = map(_python_number, given)
     if step == 0:
         raise ShapeError("arange: step must not be 0")
-    first, last = (0, start) if stop is None else (start, stop)
-    integer = all(isinstance(v, int) for v in (first, last, step))
+    integer = natural.is_integer
     extent = (
         len(range(int(first), int(last), int(step)))
         if integer
         else max(0, math.ceil((last - first) / step))
     )
-    element = as_dtype(dtype) if dtype is not None else (int64 if integer else DEFAULT_FLOAT)
+    element = as_dtype(dtype) if dtype is not None else natural
     exact = (uint64 if element == uint64 else int64) if integer else float64
     count = creation.iota((extent,), 0, exact)
     values = e.add(e.multiply(count, parameter(step, exact)), parameter(first, exact))
     return _made(e.astype(values, element), layout, device)
+
+
+def _number_kind(value: Any) -> DType | type:
+    """What counts of a number for the type of a result: the class of a Python number, the type of a
+    NumPy scalar or a 0-d array."""
+    return type(value) if is_number(value) else as_dtype(value.dtype)
+
+
+def _python_number(value: Any) -> Any:
+    """A number as Python has it."""
+    return value if is_number(value) else value.item()
 
 
 def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
@@ -357,12 +396,15 @@ def linspace(
 ) -> Array:
     """`num` evenly spaced numbers from start to stop, the last exact (or left out).
 
-    Complex numbers lie on the line between start and stop.
+    Complex numbers are on the line between start and stop. The type is the default floating point
+    type or its complex counterpart; NumPy's scalars have a type of their own.
     """
     _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
     shape = normal_shape("linspace", num)
-    is_complex = default_dtype(stop - start).kind == "complex"
-    default, exact = (DEFAULT_COMPLEX, complex128) if is_complex else (DEFAULT_FLOAT, float64)
+    kinds = _number_kind(start), _number_kind(stop)
+    natural = floating_dtype(common_dtype(*kinds, float))
+    start, stop = _python_number(start), _python_number(stop)
+    exact = complex128 if natural.kind == "complex" else float64
     parts = num - 1 if endpoint else num
     step = (stop - start) / max(parts, 1)
     position = creation.iota(shape, 0)
@@ -372,7 +414,7 @@ def linspace(
     if endpoint and num > 1:
         at_end = e.call("equal", position, parameter(parts, int64))
         values = e.where(at_end, parameter(stop, exact), values)
-    return _made(e.astype(values, as_dtype(dtype or default)), layout, device)
+    return _made(e.astype(values, natural if dtype is None else as_dtype(dtype)), layout, device)
 
 
 def eye(
@@ -388,7 +430,7 @@ def eye(
     """Ones on the k-th diagonal, zeros elsewhere."""
     shape = normal_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
     on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
-    return _made(e.astype(on_diagonal, as_dtype(dtype or DEFAULT_FLOAT)), layout, device)
+    return _made(e.astype(on_diagonal, _floating(dtype)), layout, device)
 
 
 def _diagonal_number(shape: Shape) -> Node:

@@ -14,7 +14,8 @@ from string import ascii_letters
 
 import numpy as np
 
-from magmath.array.array import Array, as_array, promoted
+from magmath.array.array import Array
+from magmath.array.array import operands as common_operands
 from magmath.array.lines import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
@@ -46,13 +47,10 @@ def einsum(subscripts: str, /, *operands: Array) -> Array:
     """
     if not operands:
         raise ShapeError("einsum: needs at least one operand")
-    arrays = [as_array("einsum", x) for x in operands]
-    dtype = promoted("einsum", *arrays)
-    inputs, output = _parsed(subscripts, tuple([x.shape for x in arrays]))
+    nodes = common_operands("einsum", *operands)
+    inputs, output = _parsed(subscripts, tuple([x.shape for x in nodes]))
     line = user_line()
-    terms = [
-        _once(e.astype(x.node, dtype), letters) for x, letters in zip(arrays, inputs, strict=True)
-    ]
+    terms = [_once(x, letters) for x, letters in zip(nodes, inputs, strict=True)]
     for chosen in _path(terms, output):
         taken = [terms.pop(i) for i in sorted(chosen, reverse=True)][::-1]
         while len(taken) > 1:

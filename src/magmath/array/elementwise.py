@@ -106,7 +106,7 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     for name, limit in (("minimum", min), ("maximum", max)):
         if limit is not None and not isinstance(limit, OPERANDS):
             raise TypeError(
-                f"clip: the {name} must be a number, a magmath or a NumPy array, was given "
+                f"clip: the {name} must be a number, an array or a list, was given "
                 f"{type(limit).__name__}; None leaves a side open"
             )
     if isinstance(min, int) and is_beyond(min, result.dtype) < 0:  # all elements are above it

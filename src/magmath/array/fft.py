@@ -1,6 +1,7 @@
 """`mm.fft`: the `fft` extension of the array API standard 2025.12, on arrays in any layout.
 
-Transforms take float32, float64, complex64 and complex128. `norm` says where the factor 1/n stands:
+Transforms take float32, float64, complex64, complex128, and integers, which become floating point
+(`promotion.floating_dtype`). `norm` says where the factor 1/n stands:
 "backward" in the inverse transform, "forward" in the other, "ortho" as 1/√n in both. An axis is cut
 or padded with zeros at its end to the length asked for. The axes of a transform may be split over
 the workers: what is whole is transformed where it lies, the rest after a redistribution.
@@ -11,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, as_array, floating
 from magmath.array.creation import DTypeLike
 from magmath.array.lines import user_line
 from magmath.array.manipulation import roll
-from magmath.core.dtypes import DEFAULT_FLOAT, as_dtype, int64
+from magmath.core.dtypes import as_dtype, int64
 from magmath.core.numpy_names import hint
+from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normal_axes, normal_axis
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
@@ -80,7 +82,7 @@ def ifftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "bac
 
 
 def _transform(name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool) -> Array:
-    x = as_array(name, x)
+    x = floating(name, x)
     positions, extents = _chosen(name, x, s, axes)
     node = _resized(_as_complex(name, x), positions, extents)
     node = spectral.fft(node, tuple(sorted(positions)), inverse=inverse, norm=norm)
@@ -126,7 +128,7 @@ def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 def _of_real(
     name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool = False
 ) -> Array:
-    x = as_array(name, x)
+    x = floating(name, x)
     if not x.dtype.is_floating:
         raise DTypeError(f"{name}: takes real floating point, was given {x.dtype}")
     positions, extents = _chosen(name, x, s, axes)
@@ -141,7 +143,7 @@ def _of_real(
 def _to_real(
     name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool = True
 ) -> Array:
-    x = as_array(name, x)
+    x = floating(name, x)
     positions, extents = _chosen(name, x, s, axes)
     if not positions:
         raise ShapeError(f"{name}: needs at least one axis")
@@ -205,7 +207,7 @@ def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
     """The frequencies of the coefficients of an `fft` of length n for samples `d` apart.
 
-    0, 1, …, -2, -1, each over n·d. float32 unless `dtype` is given.
+    0, 1, …, -2, -1, each over n·d. Of the default floating point type unless `dtype` is given.
     """
     _check_length("fftfreq", n)
     index = iota((n,), 0)
@@ -228,7 +230,7 @@ def _check_length(name: str, n: int) -> None:
 
 
 def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
-    element = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    element = get_default_dtype() if dtype is None else as_dtype(dtype)
     if not element.is_floating:
         raise DTypeError(f"{name}: frequencies are real floating point, not {element}")
     scale = parameter(1.0 / over, element)

@@ -14,11 +14,14 @@ import numpy as np
 
 from magmath.array import session
 from magmath.array.array import Array, Operand, as_array, bind_layout
-from magmath.array.creation import LayoutLike, default_layout
+from magmath.array.creation import DTypeLike, LayoutLike, default_layout
 from magmath.array.data import Data, data_of
 from magmath.array.progress import transfer_progress
+from magmath.array.types import astype
+from magmath.core.dtypes import as_dtype, bfloat16, float32
 from magmath.errors import DataError, MissingDataError
 from magmath.files.aside import replacing
+from magmath.files.csv import Header, table
 from magmath.files.formats import Entry, Place, format_of
 from magmath.files.place import Spec
 from magmath.layout import Blocks, Layout, Split, even_cuts
@@ -49,17 +52,27 @@ def missing(operation: str, place: str) -> MissingDataError:
 
 
 @overload
-def load(path: Path, name: str, *, layout: LayoutLike = None) -> Array: ...
+def load(path: Path, name: str, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array: ...
 @overload
-def load(path: Path, name: None = None, *, layout: LayoutLike = None) -> Any: ...
-def load(path: Path, name: str | None = None, *, layout: LayoutLike = None) -> Any:
+def load(
+    path: Path, name: None = None, *, dtype: DTypeLike = None, layout: LayoutLike = None
+) -> Any: ...
+def load(
+    path: Path,
+    name: str | None = None,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Any:
     """The array in a file, or where it holds arrays with names a dictionary of them.
 
     name     one array of those in the file; the others are not read
+    dtype    the element type, to which what is read is converted; by default that of the file
     layout   how the array is divided, as for `asarray`; each worker reads only what it holds
 
-    Shape and element type are those in the file; of a table in text float32 (`data.read_csv` has
-    other types and delimiters). Raises MissingDataError where there is no such
+    Shape and element type are those in the file. A table in text is int64 if all of its numbers are
+    integers, otherwise float64 (`data.read_csv` says more, and has other delimiters). Raises
+    MissingDataError where there is no such
     file (or a worker on another host does not see it), DataError for a file that is damaged, cut
     off or of another format, DTypeError for elements that are no numbers (Python objects are never
     read), MissingPackageError where a package is missing, LayoutError for a layout that does not
@@ -68,13 +81,16 @@ def load(path: Path, name: str | None = None, *, layout: LayoutLike = None) -> A
     place = absolute("load", path)
     if not os.path.exists(place):
         raise missing("load", place)
-    entries = format_of("load", place).entries(place)
+    format = format_of("load", place)
+    if not format.typed:
+        return read_table(place, dtype, layout)
+    entries = format.entries(place)
     if name is not None:
         if name not in entries:
             held = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
             raise DataError(f"load: {place} has no array {name!r}; it holds {held or 'none'}")
-        return read_entry(place, entries[name], layout)
-    found = {key: read_entry(place, entry, layout) for key, entry in entries.items()}
+        return read_entry(place, entries[name], dtype, layout)
+    found = {key: read_entry(place, entry, dtype, layout) for key, entry in entries.items()}
     return found[""] if found.keys() == {""} else found
 
 
@@ -129,8 +145,26 @@ def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
     save(place if place.endswith(".npz") else f"{place}.npz", {**numbered, **named})
 
 
-def read_entry(path: str, entry: Entry, layout: LayoutLike) -> Array:
-    """An array of a file whose header has been read; layout and errors as for `load`."""
+def read_table(
+    path: str,
+    dtype: DTypeLike,
+    layout: LayoutLike,
+    delimiter: str = ",",
+    header: Header = "auto",
+) -> Array:
+    """The table in a text file; `dtype` None for the type that holds its numbers."""
+    element = None if dtype is None else as_dtype(dtype)
+    parsed = float32 if element is bfloat16 else element  # NumPy's parser has no bfloat16
+    return read_entry(path, table(path, delimiter, header, parsed), element, layout)
+
+
+def read_entry(path: str, entry: Entry, dtype: DTypeLike, layout: LayoutLike) -> Array:
+    """An array of a file whose header has been read; dtype, layout and errors as for `load`."""
+    array = _read(path, entry, layout)
+    return array if dtype is None else astype(array, dtype, copy=False)
+
+
+def _read(path: str, entry: Entry, layout: LayoutLike) -> Array:
     spec, place = entry
     if layout is None:
         wanted = default_layout(spec.shape, spec.nbytes)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from magmath.array import session
-from magmath.array.array import Array, as_array, is_number
+from magmath.array.array import OPERANDS, Array, as_array, node_of, operand
 from magmath.array.creation import SMALL_BYTES, asarray
 from magmath.array.keys import NEW, Cut, Key, parse
 from magmath.array.lines import user_line
 from magmath.array.manipulation import broadcast_to, expand_dims, reshape
-from magmath.array.weak import WeakNumber
-from magmath.core.dtypes import DType, int64, promote, scalar_dtype
+from magmath.core.dtypes import DType, int64
+from magmath.core.promotion import common_dtype
 from magmath.core.shapes import broadcast, normal_axis, stretches
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Shape, apply
@@ -136,20 +136,14 @@ def _starts(cuts: Sequence[Cut]) -> list[Node]:
 
 def _valued(dtype: DType, value: Any) -> Node:
     """A value that is to be written, in the array's type, which must not change by it."""
-    if is_number(value):
-        given = scalar_dtype(value, dtype)
-        node = parameter(value, given, "indexing")
-    elif isinstance(value, WeakNumber):
-        given, node = scalar_dtype(value.sample, dtype), value.node
-    else:
-        node = asarray(value).node
-        given = promote(dtype, node.dtype)
-    if given != dtype:
+    value, kind = operand("indexing", value if isinstance(value, OPERANDS) else asarray(value))
+    if (common := common_dtype(dtype, kind)) is not dtype:
+        given = kind if isinstance(kind, DType) else common
         raise DTypeError(
             f"indexing: cannot put {given} into an array of {dtype}, whose type must not change; "
             f"convert the value with mm.astype(value, …)"
         )
-    return e.astype(node, dtype)
+    return node_of("indexing", value, dtype)
 
 
 def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:

@@ -1,7 +1,8 @@
 """`mm.linalg`: the array API's linear algebra, and lstsq, lu, solve_triangular and svd_truncated.
 
 Matrices are the last two axes, what comes before is a stack of them. float32, float64, complex64
-and complex128 are computed as they are. A matrix that cannot be factorised raises
+and complex128 are computed as they are; integers become floating point (`promotion.floating_dtype`)
+where a result is not made of integers. A matrix that cannot be factorised raises
 `mm.errors.LinAlgError`, which is also numpy.linalg.LinAlgError, when the value is computed.
 """
 
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from magmath.array.array import Array, as_array, promoted
+from magmath.array.array import Array, as_array, floating, operands
 from magmath.array.lines import user_line
 from magmath.array.norms import matrix_norm, vector_norm
 from magmath.array.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.core.dtypes import DType, as_dtype, int64, real_dtype
 from magmath.core.numbers import whole_number
 from magmath.core.numpy_names import hint
+from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normal_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node, Operation, apply
@@ -133,24 +135,16 @@ def _applied(record: Operation, *operands: Node, **attributes: Any) -> Node:
     return apply(record, *operands, line=user_line(), **attributes)
 
 
-def _pair(name: str, x1: Array, x2: Array) -> tuple[Node, Node]:
-    """Two operands as nodes of one type."""
-    a, b = as_array(name, x1), as_array(name, x2)
-    dtype = promoted(name, a, b)
-    return e.astype(a.node, dtype), e.astype(b.node, dtype)
-
-
 def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     """A matrix and right-hand sides of one type, stacked alike; whether these were a vector."""
-    a, b = _pair(name, x1, x2)
+    a, b = (e.astype(x, floating_dtype(x.dtype)) for x in operands(name, x1, x2))
+    given = f"{a.shape} and {b.shape}"
     check_matrix(name, a)
     vector = b.ndim == 1
     if vector:
         b = reshape(b, (*b.shape, 1))
     if b.ndim == 0 or a.shape[-2] != b.shape[-2]:
-        raise ShapeError(
-            f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {x1.shape} and {x2.shape}"
-        )
+        raise ShapeError(f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {given}")
     stack = broadcast(name, a.shape[:-2], b.shape[:-2])
     a, b = broadcast_to(a, (*stack, *a.shape[-2:])), broadcast_to(b, (*stack, *b.shape[-2:]))
     return a, b, vector
@@ -169,7 +163,7 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     Only the triangle of x that is asked for is read, and has a gradient. LinAlgError if x is not
     positive definite.
     """
-    node = as_array("cholesky", x).node
+    node = floating("cholesky", x).node
     if not upper:
         return Array(_applied(CHOLESKY, node))
     check_matrix("cholesky", node, square=True)
@@ -185,7 +179,7 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     """
     if mode not in ("reduced", "complete"):
         raise ValueError(f'qr: mode must be "reduced" or "complete", was given {mode!r}')
-    a = as_array("qr", x).node
+    a = floating("qr", x).node
     packed = _applied(QR, a, full=mode == "complete")
     q, r = qr_parts(packed, *a.shape[-2:])
     return QRResult(Array(q), Array(r))
@@ -193,7 +187,7 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
 
 def lu(x: Array, /) -> LUResult:
     """A permutation matrix P, L (…, m, k) with ones on its diagonal, and U (…, k, n)."""
-    a = as_array("lu", x).node
+    a = floating("lu", x).node
     check_matrix("lu", a)
     order, low, high = lu_parts(_applied(LU, transpose(a)))
     return LUResult(Array(order), Array(transpose(high)), Array(transpose(low)))
@@ -202,7 +196,7 @@ def lu(x: Array, /) -> LUResult:
 def _eigen(packed: Node, dtype: DType) -> tuple[Array, Array]:
     values, vectors = eigen.eigen_parts(packed)
     flat = reshape(values, (*values.shape[:-2], values.shape[-1]))
-    return Array(flat if flat.dtype == dtype else e.real(flat)), Array(vectors)
+    return Array(flat if flat.dtype is dtype else e.real(flat)), Array(vectors)
 
 
 def eigh(x: Array, /) -> EighResult:
@@ -210,24 +204,24 @@ def eigh(x: Array, /) -> EighResult:
 
     Only its lower triangle is read.
     """
-    a = as_array("eigh", x).node
+    a = floating("eigh", x).node
     return EighResult(*_eigen(_applied(eigen.EIGH, a), real_dtype(a.dtype)))
 
 
 def eigvalsh(x: Array, /) -> Array:
     """The eigenvalues of a Hermitian matrix, real and ascending; its lower triangle is read."""
-    return Array(_applied(eigen.EIGVALSH, as_array("eigvalsh", x).node))
+    return Array(_applied(eigen.EIGVALSH, floating("eigvalsh", x).node))
 
 
 def eig(x: Array, /) -> EigResult:
     """Complex eigenvalues, in no order, and eigenvectors of length 1, of any square matrix."""
-    packed = _applied(eigen.EIG, as_array("eig", x).node)
+    packed = _applied(eigen.EIG, floating("eig", x).node)
     return EigResult(*_eigen(packed, packed.dtype))
 
 
 def eigvals(x: Array, /) -> Array:
     """The complex eigenvalues of any square matrix, in no order."""
-    return Array(_applied(eigen.EIGVALS, as_array("eigvals", x).node))
+    return Array(_applied(eigen.EIGVALS, floating("eigvals", x).node))
 
 
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
@@ -235,7 +229,7 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
 
     With `full_matrices` U and Vᴴ are square, else (…, m, k) and (…, k, n) with k = min(m, n).
     """
-    a = as_array("svd", x).node
+    a = floating("svd", x).node
     full = full_matrices and a.ndim > 1 and a.shape[-1] != a.shape[-2]
     return _svd(_applied(eigen.SVD, a, full=full), a, full)
 
@@ -248,7 +242,7 @@ def _svd(packed: Node, a: Node, full: bool) -> SVDResult:
 
 def svdvals(x: Array, /) -> Array:
     """The singular values, descending."""
-    return Array(_applied(eigen.SVDVALS, as_array("svdvals", x).node))
+    return Array(_applied(eigen.SVDVALS, floating("svdvals", x).node))
 
 
 def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: int = 2) -> SVDResult:
@@ -261,7 +255,7 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
     """
     from magmath.array import random
 
-    a = as_array("svd_truncated", x).node
+    a = floating("svd_truncated", x).node
     check_type("svd_truncated", a)
     check_matrix("svd_truncated", a)
     least, k = min(a.shape[-2:]), whole_number("svd_truncated: k", k, 0)
@@ -315,17 +309,17 @@ def solve_triangular(
 
 def inv(x: Array, /) -> Array:
     """The inverse. LinAlgError if x is singular."""
-    return Array(_applied(solvers.INV, as_array("inv", x).node))
+    return Array(_applied(solvers.INV, floating("inv", x).node))
 
 
 def det(x: Array, /) -> Array:
     """The determinant. Its gradient needs a matrix that is not singular."""
-    return Array(_applied(solvers.DET, as_array("det", x).node))
+    return Array(_applied(solvers.DET, floating("det", x).node))
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
     """The sign of the determinant (a number of length 1 or 0) and the log of its absolute value."""
-    a = as_array("slogdet", x).node
+    a = floating("slogdet", x).node
     sign, log = _applied(solvers.DET_SIGN, a), _applied(solvers.LOGABSDET, a)
     return SlogdetResult(Array(sign), Array(log))
 
@@ -335,7 +329,7 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
 
     rtol: a number, or one for each matrix; max(m, n) · eps by default.
     """
-    a = as_array("pinv", x).node
+    a = floating("pinv", x).node
     return Array(_applied(least_squares.PINV, a, _tolerance("pinv", a, rtol)))
 
 
@@ -374,7 +368,7 @@ def _rank(s: Node, tolerance: Node) -> Node:
 
 def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     """The number of singular values above rtol times the largest; `rtol` as for `pinv`."""
-    a = as_array("matrix_rank", x).node
+    a = floating("matrix_rank", x).node
     tolerance = _tolerance("matrix_rank", a, rtol)
     return Array(_rank(_applied(eigen.SVDVALS, a), tolerance))
 
@@ -386,7 +380,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
         raise TypeError(f"matrix_power: the power is an integer, was given {n!r}")
     check_matrix("matrix_power", a, square=True)
     if n < 0:
-        a, n = _applied(solvers.INV, a), -n
+        a, n = _applied(solvers.INV, e.astype(a, floating_dtype(a.dtype))), -n
     result: Node | None = None
     while n:
         if n & 1:
@@ -430,15 +424,16 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """The vector product of vectors of 3 elements along `axis`."""
-    a, b = _pair("cross", x1, x2)
+    a, b = given = operands("cross", x1, x2)
     shape = broadcast("cross", a.shape, b.shape)
     if not -min(a.ndim, b.ndim) <= axis < 0 and a.ndim != b.ndim:
         raise ShapeError(f"cross: axis must be {-min(a.ndim, b.ndim)} to -1, was given {axis}")
     place = normal_axis("cross", axis, len(shape))
     a, b = broadcast_to(a, shape), broadcast_to(b, shape)
-    if x1.shape[axis] != 3 or x2.shape[axis] != 3:
+    if any(x.shape[axis] != 3 for x in given):
         raise ShapeError(
-            f"cross: needs 3 elements along axis {axis}, was given {x1.shape} and {x2.shape}"
+            f"cross: needs 3 elements along axis {axis}, was given "
+            f"{' and '.join(str(x.shape) for x in given)}"
         )
     u = [slice_along(a, place, i, i + 1) for i in range(3)]
     v = [slice_along(b, place, i, i + 1) for i in range(3)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
-from magmath.array.array import Array, as_array, promoted
+from magmath.array.array import Array, as_array, operands
 from magmath.array.creation import normal_shape
 from magmath.array.handle import evaluate
 from magmath.array.lines import user_line
@@ -119,30 +119,28 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return broadcast("broadcast_shapes", *shapes)
 
 
-def _arrays(name: str, arrays: Sequence[Array]) -> list[Array]:
-    """The arrays of a sequence that has some."""
+def _nodes(name: str, arrays: Sequence[Array]) -> list[Node]:
+    """The nodes of a sequence of arrays that has some, in their common type."""
     if not isinstance(arrays, Iterable):
         raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
-    given = [as_array(name, a) for a in arrays]
+    given = list(arrays)
     if not given:
         raise ShapeError(f"{name}: needs at least one array")
-    return given
+    return list(operands(name, *given))
 
 
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     """Arrays joined along an existing axis (flattened first for None)."""
-    given = _arrays("concat", arrays)
+    nodes = _nodes("concat", arrays)
     if axis is None:
-        given, axis = [reshape(a, (-1,)) for a in given], 0
-    dtype = promoted("concat", *given)
-    position = normal_axis("concat", axis, given[0].ndim)
-    nodes = [e.astype(a.node, dtype) for a in given]
+        nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
+    position = normal_axis("concat", axis, nodes[0].ndim)
     return Array(apply(manipulation.CONCAT, *nodes, axis=position, line=user_line()))
 
 
 def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     """Arrays of one shape joined along a new axis."""
-    given = _arrays("stack", arrays)
+    given = [Array(node) for node in _nodes("stack", arrays)]
     shapes = {a.shape for a in given}
     if len(shapes) != 1:
         raise ShapeError(

@@ -7,7 +7,8 @@ from typing import Any
 
 from magmath.array.devices import check_device, current_device
 from magmath.array.types import KINDS
-from magmath.core.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, DTYPES, DType
+from magmath.core.dtypes import DTYPES, DType, int64
+from magmath.core.promotion import default_complex_dtype, get_default_dtype
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 MAX_DIMENSIONS = 32
@@ -34,13 +35,13 @@ class NamespaceInfo:
         return (current_device(),)
 
     def default_dtypes(self, *, device: object = None) -> dict[str, DType]:
-        """The types that numbers without one are given."""
+        """The types that numbers without one are given; see `set_default_dtype`."""
         check_device("default_dtypes", device)
         return {
-            "real floating": DEFAULT_FLOAT,
-            "complex floating": DEFAULT_COMPLEX,
-            "integral": DEFAULT_INT,
-            "indexing": DEFAULT_INT,
+            "real floating": get_default_dtype(),
+            "complex floating": default_complex_dtype(),
+            "integral": int64,
+            "indexing": int64,
         }
 
     def dtypes(

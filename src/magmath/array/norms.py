@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from magmath.array.array import Array, as_array
+from magmath.array.array import Array, floating
 from magmath.array.lines import user_line
 from magmath.core.dtypes import real_dtype, widened
 from magmath.core.shapes import normal_axes, reduced_shape
-from magmath.errors import DTypeError, ShapeError
+from magmath.errors import ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.eigen import SVDVALS
@@ -27,7 +27,7 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
     ord: inf and -inf for the largest and least absolute value, 0 for the number of elements that
     are not zero, any other p for sum(|x|^p)^(1/p).
     """
-    a = _floating("vector_norm", x)
+    a = floating("vector_norm", x).node
     axes = normal_axes("vector_norm", axis, a.ndim)
     if not isinstance(ord, (int, float)):
         raise TypeError(f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}")
@@ -77,7 +77,7 @@ def matrix_norm(
     -2 for the largest and least of them, 1 and -1 for the largest and least sum of a column's
     absolute values, inf and -inf for those of a row.
     """
-    a = _floating("matrix_norm", x)
+    a = floating("matrix_norm", x).node
     check_matrix("matrix_norm", a)
     row, column = a.ndim - 2, a.ndim - 1
     if ord in ("fro", None):
@@ -99,12 +99,3 @@ def matrix_norm(
         )
     shape = reduced_shape(a.shape, (row, column), True)
     return Array(reshape(result, shape) if keepdims else result)
-
-
-def _floating(name: str, x: Array) -> Node:
-    node = as_array(name, x).node
-    if node.dtype.kind not in ("float", "complex"):
-        raise DTypeError(
-            f"{name}: takes floating point, was given {node.dtype}; convert with mm.astype(x, …)"
-        )
-    return node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array, as_array, promoted
+from magmath.array.array import Array, Operand, as_array, operands
 from magmath.array.lines import user_line
 from magmath.array.manipulation import permute_dims
 from magmath.core.shapes import broadcast, normal_axis
@@ -15,21 +15,14 @@ from magmath.ops import elementwise as e
 from magmath.ops.rules import LETTERS
 
 
-def _operands(name: str, x1: Array, x2: Array) -> tuple[Node, Node]:
-    """Two operands in their common type."""
-    a, b = as_array(name, x1), as_array(name, x2)
-    dtype = promoted(name, a, b)
-    return e.astype(a.node, dtype), e.astype(b.node, dtype)
-
-
-def matmul(x1: Array, x2: Array, /) -> Array:
+def matmul(x1: Operand, x2: Operand, /) -> Array:
     """The matrix product of (…, m, k) and (…, k, n), the leading dimensions broadcast; 1-D operands
     are a row on the left and a column on the right.
 
     float16 and bfloat16 are added up in float32. Raises ShapeError where the shapes do not fit,
     DTypeError for bool.
     """
-    a, b = _operands("matmul", x1, x2)
+    a, b = operands("matmul", x1, x2)
     if not a.ndim or not b.ndim:
         raise ShapeError(f"matmul: needs arrays of 1 or more dimensions, got {a.shape} @ {b.shape}")
     k = b.shape[-2] if b.ndim > 1 else b.shape[0]
@@ -55,7 +48,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     `axis` counts from the end, from -1 to -min(x1.ndim, x2.ndim). Raises ShapeError where it does
     not, or where the shapes do not fit.
     """
-    a, b = _operands("vecdot", x1, x2)
+    a, b = operands("vecdot", x1, x2)
     if not a.ndim or not b.ndim:
         raise ShapeError(f"vecdot: needs arrays of 1 or more dimensions, got {a.shape}, {b.shape}")
     if not hasattr(axis, "__index__"):
@@ -80,7 +73,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 def outer(x1: Array, x2: Array, /) -> Array:
     """All products of an element of x1 and one of x2, of shapes (m,) and (n,): (m, n)."""
-    a, b = _operands("outer", x1, x2)
+    a, b = operands("outer", x1, x2)
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: needs two 1-D arrays, was given {a.shape} and {b.shape}")
     return Array(contraction.contraction(a, "a", b, "b", "ab", user_line()))
@@ -95,7 +88,7 @@ def tensordot(
     `axes`: the dimensions to sum over, as two sequences that are paired in order, or how many: the
     last of x1, in order, with the first of x2. Raises ShapeError where they do not fit.
     """
-    a, b = _operands("tensordot", x1, x2)
+    a, b = operands("tensordot", x1, x2)
     of_a, of_b = _paired_axes(axes, a, b)
     letters = iter(LETTERS)
     in_a = [next(letters) for _ in range(a.ndim)]

@@ -19,8 +19,9 @@ from magmath.array.creation import DTypeLike, LayoutLike, normal_shape
 from magmath.array.indexing import take
 from magmath.array.lines import user_line
 from magmath.array.rng_state import RngState
-from magmath.core.dtypes import DEFAULT_FLOAT, as_dtype, int64
+from magmath.core.dtypes import as_dtype, int64
 from magmath.core.numbers import whole_number
+from magmath.core.promotion import get_default_dtype
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.ops import creation
@@ -141,7 +142,7 @@ def permutation(x: int | Array, *, axis: int = 0) -> Array:
 
 
 def _drawn(state: RngState, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:
-    element = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
+    element = as_dtype(dtype) if dtype is not None else get_default_dtype()
     if not element.is_floating:
         raise DTypeError(f"random: draws floating point numbers, was asked for {element}")
     return apply(record, *state.draw(), shape=shape, dtype=element, line=user_line())

@@ -2,7 +2,7 @@
 
 mode    "full": wherever the two overlap; "same": the middle part of that, of the first array's
         shape; "valid": where the smaller lies within the larger
-method  "direct": sums of products; "fft": by Fourier transforms, for floating point; "auto":
+method  "direct": sums of products; "fft": by Fourier transforms, in floating point; "auto":
         whichever is predicted to be faster where the arrays lie
 
 The first array may be split over the workers in every dimension: each gets the edges that it needs
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array, as_array, promoted
+from magmath.array.array import Array, operands
 from magmath.array.lines import user_line
+from magmath.core.promotion import floating_dtype
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
@@ -51,7 +52,7 @@ def correlate(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto
 
 
 def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tuple[Node, Node]:
-    x, y = as_array(name, in1), as_array(name, in2)
+    x, y = operands(name, in1, in2)
     if mode not in MODES or method not in METHODS:
         raise OptionError(
             f"{name}: mode is one of {', '.join(MODES)} and method one of {', '.join(METHODS)}, "
@@ -67,13 +68,14 @@ def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tupl
             f'{name}: for mode "valid" one array must fit into the other, was given shapes '
             f"{x.shape} and {y.shape}"
         )
-    dtype = promoted(name, x, y)
-    if method == "fft" and dtype not in (*COMPLEX_OF, *REAL_OF):
+    if method == "fft":
+        x, y = (e.astype(node, floating_dtype(node.dtype)) for node in (x, y))
+    if method == "fft" and x.dtype not in (*COMPLEX_OF, *REAL_OF):
         raise DTypeError(
             f'{name}: method "fft" takes float32, float64, complex64 and complex128, was given '
-            f'{dtype}; use method="direct"'
+            f'{x.dtype}; use method="direct"'
         )
-    return e.astype(x.node, dtype), e.astype(y.node, dtype)
+    return x, y
 
 
 def _fits(inner: Shape, outer: Shape) -> bool:

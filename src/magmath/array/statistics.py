@@ -13,10 +13,11 @@ from magmath.array.elementwise import abs, divide, multiply, not_equal, sqrt, sq
 from magmath.array.lines import user_line
 from magmath.array.manipulation import concat
 from magmath.array.types import astype
-from magmath.core.dtypes import DType, accumulator, as_dtype, real_dtype, widened
+from magmath.core.dtypes import DType, accumulator, as_dtype, float64, real_dtype, widened
 from magmath.core.numbers import whole_number
+from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import normal_axes, normal_axis, size_of
-from magmath.errors import DTypeError, ShapeError
+from magmath.errors import ShapeError
 from magmath.graph import Operation, apply
 from magmath.ops import elementwise as e
 from magmath.ops import reductions, scans
@@ -77,10 +78,14 @@ def _count(name: str, x: Array, axis: Axis) -> int:
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The arithmetic mean over `axis`; nan where there are no elements."""
-    x = _floating("mean", x)
+    """The arithmetic mean over `axis`; nan where there are no elements.
+
+    Integers are added up in float64; the mean of those of 32 and 64 bits is float64, of smaller
+    ones and bool of the default floating point type.
+    """
+    x = as_array("mean", x)
     count = _count("mean", x, axis)
-    return _as(x.dtype, _mean(_as(widened(x.dtype), x), count, axis, keepdims))
+    return _as(floating_dtype(x.dtype), _mean(_wide(x), count, axis, keepdims))
 
 
 def _mean(x: Array, count: int, axis: Axis, keepdims: bool) -> Array:
@@ -88,6 +93,13 @@ def _mean(x: Array, count: int, axis: Axis, keepdims: bool) -> Array:
     if count and count & (count - 1) == 0:  # 1 / count is exact: gradients are spared a division
         return multiply(total, 1.0 / count)
     return divide(total, float(count))
+
+
+def _wide(x: Array) -> Array:
+    """x in the type in which its elements are added up: float64 for integers, which all of them fit
+    but those of 64 bits, and float32 for half types."""
+    exact = x.dtype.kind in ("float", "complex")
+    return _as(widened(x.dtype) if exact else float64, x)
 
 
 def _as(dtype: DType, x: Array) -> Array:
@@ -100,7 +112,7 @@ def var(
     """The variance over `axis`: squared deviations from the mean over (count - correction).
 
     Of complex numbers it is that of their distances from the mean, a real number. It is nan or
-    infinite where count - correction is not positive.
+    infinite where count - correction is not positive. Integers as for `mean`.
     """
     return _variance("var", x, axis, correction, keepdims)
 
@@ -113,7 +125,7 @@ def std(
 
 
 def _variance(name: str, x: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
-    x = _floating(name, x)
+    x = as_array(name, x)
     count = _count(name, x, axis)
     try:
         degrees = builtins.max(0.0, float(count - correction))
@@ -122,19 +134,12 @@ def _variance(name: str, x: Array, axis: Axis, correction: float, keepdims: bool
             f"{name}: correction must be a real number, was given {correction!r}; 1 takes the "
             f"values for a sample, 0 for all there are"
         ) from None
-    wide = _as(widened(x.dtype), x)
+    wide = _wide(x)
     deviation = subtract(wide, _mean(wide, count, axis, True))
     if x.dtype.kind == "complex":
         deviation = abs(deviation)
     result = divide(sum(square(deviation), axis=axis, keepdims=keepdims), degrees)
-    return _as(real_dtype(x.dtype), sqrt(result) if name == "std" else result)
-
-
-def _floating(name: str, x: Array) -> Array:
-    x = as_array(name, x)
-    if not x.dtype.is_floating and x.dtype.kind != "complex":
-        raise DTypeError(f"{name}: takes floating point, was given {x.dtype}; use mm.astype first")
-    return x
+    return _as(real_dtype(floating_dtype(x.dtype)), sqrt(result) if name == "std" else result)
 
 
 def cumulative_sum(

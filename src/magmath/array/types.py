@@ -12,7 +12,8 @@ from magmath.array.array import Array, as_array, is_number
 from magmath.array.devices import check_device
 from magmath.array.lines import user_line
 from magmath.array.weak import WeakNumber
-from magmath.core.dtypes import DType, as_dtype, common_dtype, promote, real_dtype
+from magmath.core.dtypes import DType, as_dtype, real_dtype
+from magmath.core.promotion import common_dtype, promote
 from magmath.errors import DTypeError
 from magmath.graph import apply
 from magmath.memory.tensors import to_torch
@@ -57,7 +58,7 @@ def astype(
     """x with its elements converted to `dtype`; x itself if it has that type and not `copy`."""
     x, element = as_array("astype", x), as_dtype(dtype)
     check_device("astype", device)
-    if x.dtype == element and not copy:
+    if x.dtype is element and not copy:
         return x
     return Array(apply(e.ASTYPE, x.node, dtype=element, line=user_line()))
 
@@ -65,7 +66,7 @@ def astype(
 def can_cast(from_: Any, to: Any, /) -> bool:
     """True if the promotion rules take `from_`, a type or an array, to the type `to`."""
     try:
-        return promote(_dtype_of(from_), as_dtype(to)) == as_dtype(to)
+        return promote(_dtype_of(from_), as_dtype(to)) is as_dtype(to)
     except DTypeError:
         return False
 
@@ -98,7 +99,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     element = as_dtype(dtype)
-    return element.kind in KINDS[kind] if kind in KINDS else element == as_dtype(kind)
+    return element.kind in KINDS[kind] if kind in KINDS else element is as_dtype(kind)
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:

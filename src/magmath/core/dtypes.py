@@ -1,17 +1,18 @@
-"""Data types: the table of element types and the promotion rules of the array API standard.
+"""Data types: the table of element types, the ways to name one, and what each type holds.
 
-A `DType` is plain data, named as NumPy and torch name it, so that it can stand in a graph, a
-program or a message without any library. Mixed-kind promotion (integer with float) is an error in
-the standard; Python scalars are weak and take the type of the array they meet.
+A `DType` is plain data, named as NumPy and torch name it, so that it can be part of a graph, a
+program or a message without any library. `core/promotion.py` has the types of results.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from magmath.errors import DTypeError, RangeError
 
@@ -20,15 +21,47 @@ from magmath.errors import DTypeError, RangeError
 class DType:
     """An element type: name, kind ("bool", "int", "uint", "float", "complex"), bytes.
 
-    There is one object of each, so they are compared and hashed by identity, which is fast.
+    There is one object of each, so `is` compares two of them. `==` also takes all that `as_dtype`
+    does: `x.dtype == np.float64`, `x.dtype == "float64"` and `x.dtype == float` are true of a
+    float64 array; it is False, and no error, for anything else. `np.dtype(x.dtype)` converts.
+
+    A DType hashes as NumPy's dtype object of its name, so that either finds the other in a
+    dictionary or a set. Names, classes and torch's types have hashes of their own although they
+    compare equal, as with NumPy's dtypes; convert such keys with `np.dtype` or look up `.name`.
     """
 
     name: str
     kind: str
     itemsize: int
+    _hash: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        known = hash(self.name if self.name == "bfloat16" else np.dtype(self.name))
+        object.__setattr__(self, "_hash", known)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or isinstance(other, DType):
+            return self is other
+        return _named(other) is self and not _is_swapped(other)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's type of this name, which makes `np.dtype(x.dtype)` work.
+
+        Raises DTypeError for bfloat16, which NumPy lacks.
+        """
+        if self.name == "bfloat16":
+            raise DTypeError(
+                "NumPy has no bfloat16; convert the array with mm.astype(x, mm.float32), which "
+                "holds all of its numbers"
+            )
+        return np.dtype(self.name)
 
     def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
-        return DTYPES.__getitem__, (self.name,)
+        return as_dtype, (self.name,)
 
     def __repr__(self) -> str:
         return f"magmath.{self.name}"
@@ -76,97 +109,54 @@ DTYPES: dict[str, DType] = {
     )
 }  # fmt: skip
 
-_COMPLEX_PART = {complex64: float32, complex128: float64}
+NUMBERS = (bool, int, float, complex)
+WIDEST: dict[type, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
+"""The types that hold every number of Python's classes (integers: up to 64 bits)."""
 
-DEFAULT_FLOAT = float32
-DEFAULT_INT = int64
-DEFAULT_COMPLEX = complex64
+_COMPLEX_PART = {complex64: float32, complex128: float64}
 
 
 def as_dtype(value: object) -> DType:
-    """The DType that `value` names: a DType, a name, or a NumPy, torch or Python type."""
+    """The DType that `value` names: a DType, a name of NumPy's or torch's, or one of their types.
+
+    Python's `bool`, `int`, `float` and `complex` are bool, int64, float64 and complex128. Raises
+    DTypeError for anything else.
+    """
     if isinstance(value, DType):
         return value
-    if value is float:
-        return DEFAULT_FLOAT
-    if value is int:
-        return DEFAULT_INT
-    if value is complex:
-        return DEFAULT_COMPLEX
-    name = value if isinstance(value, str) else getattr(value, "name", None) or _type_name(value)
-    dtype = DTYPES.get(name.removeprefix("torch."))
+    dtype = _named(value)
     if dtype is None:
         raise DTypeError(f"dtype {value!r} is not known; magmath has {', '.join(DTYPES)}")
     return dtype
 
 
-def _type_name(value: object) -> str:
-    return value.__name__ if isinstance(value, type) else str(value)
+def _named(value: object) -> DType | None:
+    """The DType that a name, a class or a type of another library stands for; None if none."""
+    if isinstance(value, str):
+        return DTYPES.get(value.removeprefix("torch.")) or _of_numpy(value)
+    if isinstance(value, type):
+        known = WIDEST.get(value)
+        return known or (_of_numpy(value) if issubclass(value, np.generic) else None)
+    if isinstance(value, np.dtype):
+        return DTYPES.get(value.name)
+    name = str(value) if type(value).__module__ == "torch" else ""
+    return DTYPES.get(name.removeprefix("torch."))
 
 
-@cache
-def promote(*dtypes: DType) -> DType:
-    """The type that holds a result of these types (array API 2025.12, "Type Promotion Rules").
-
-    Raises DTypeError where the standard leaves the result undefined: bool with numbers,
-    integers with floats, uint64 with signed integers.
-    """
-    result = dtypes[0]
-    for dtype in dtypes[1:]:
-        result = _promote_pair(result, dtype)
-    return result
+def _is_swapped(value: object) -> bool:
+    """True for NumPy's types in the byte order that is not this machine's: another type to NumPy,
+    but not another element type."""
+    if isinstance(value, str) and value[:1] in "<>":
+        value = np.dtype(value)
+    return isinstance(value, np.dtype) and not value.isnative
 
 
-def _promote_pair(a: DType, b: DType) -> DType:
-    if a == b:
-        return a
-    kinds = {a.kind, b.kind}
-    if kinds == {"int"} or kinds == {"uint"}:
-        return max(a, b, key=lambda t: t.itemsize)
-    if kinds == {"int", "uint"}:
-        signed, unsigned = (a, b) if a.kind == "int" else (b, a)
-        needed = max(signed.itemsize, 2 * unsigned.itemsize)
-        if needed <= 8:
-            return DTYPES[f"int{8 * needed}"]
-    if kinds <= {"float", "complex"}:
-        return _promote_inexact(a, b)
-    raise DTypeError(
-        f"types {a} and {b} have no common type in the array API standard; convert one of the "
-        f"operands with mm.astype(x, …)"
-    )
-
-
-def _promote_inexact(a: DType, b: DType) -> DType:
-    part_a, part_b = _COMPLEX_PART.get(a, a), _COMPLEX_PART.get(b, b)
-    if part_a.itemsize == part_b.itemsize:  # float16 with bfloat16: only float32 holds both
-        part = part_a if part_a == part_b else float32
-    else:
-        part = max(part_a, part_b, key=lambda t: t.itemsize)
-    if "complex" not in (a.kind, b.kind):
-        return part
-    return complex128 if part == float64 else complex64
-
-
-def scalar_dtype(value: bool | int | float | complex, other: DType) -> DType:
-    """The type a Python scalar takes beside an array of type `other`."""
-    if isinstance(value, bool):
-        if other.kind == "bool":
-            return other
-    elif isinstance(value, int):
-        if other.is_numeric:
-            return other
-    elif isinstance(value, float):
-        if other.kind in ("float", "complex"):
-            return other
-    elif isinstance(value, complex):
-        if other.kind == "complex":
-            return other
-        if other.kind == "float":
-            return complex128 if other == float64 else complex64
-    raise DTypeError(
-        f"a Python {type(value).__name__} cannot be combined with an array of {other}; "
-        f"convert the array with mm.astype(x, …)"
-    )
+def _of_numpy(value: Any) -> DType | None:
+    """The DType of what NumPy takes for a dtype, in any byte order."""
+    try:
+        return DTYPES.get(np.dtype(value).name)
+    except (TypeError, ValueError):
+        return None
 
 
 @cache
@@ -217,58 +207,25 @@ def fitting(value: Any, dtype: DType, operation: str = "") -> Any:
     return complex(fitting(value.real, part), fitting(value.imag, part))
 
 
-NUMBERS = (bool, int, float, complex)
-WIDEST: dict[type, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
-"""The types that hold every number of Python's classes (integers: up to 64 bits)."""
-
-
-@cache
-def common_dtype(*kinds: DType | type) -> DType:
-    """The type of a result of arrays of these types and of Python numbers of these classes.
-
-    Numbers take the arrays' type; numbers alone give their default type. Raises DTypeError where
-    the standard has no result.
-    """
-    dtypes = [kind for kind in kinds if isinstance(kind, DType)]
-    numbers = [_number(kind) for kind in kinds if not isinstance(kind, DType)]
-    dtype = promote(*dtypes) if dtypes else default_dtype(max(numbers, key=_rank))
-    for number in numbers:
-        dtype = promote(dtype, scalar_dtype(number, dtype))
-    return dtype
-
-
-def _number(kind: type) -> bool | int | float | complex:
-    """A number of the class of Python's that `kind` is, or is derived from."""
-    return next(base(0) for base in NUMBERS if issubclass(kind, base))
-
-
-def _rank(number: bool | int | float | complex) -> int:
-    return NUMBERS.index(type(number))
-
-
-def default_dtype(value: bool | int | float | complex) -> DType:
-    """The type of an array made from a Python scalar alone."""
-    if isinstance(value, bool):
-        return bool_
-    if isinstance(value, int):
-        return DEFAULT_INT
-    return DEFAULT_FLOAT if isinstance(value, float) else DEFAULT_COMPLEX
-
-
 def accumulator(dtype: DType) -> DType:
     """The type in which sums and products of `dtype` accumulate and are returned."""
-    if dtype.kind == "bool":
-        return DEFAULT_INT
-    if dtype.kind == "int":
+    if dtype.kind in ("bool", "int"):
         return int64
     return uint64 if dtype.kind == "uint" else dtype
 
 
 def widened(dtype: DType) -> DType:
     """The type in which what is stored as `dtype` is added up: float32 for half types."""
-    return float32 if dtype in (float16, bfloat16) else dtype
+    return float32 if dtype is float16 or dtype is bfloat16 else dtype
 
 
 def real_dtype(dtype: DType) -> DType:
     """The real type of the parts of `dtype`."""
     return _COMPLEX_PART.get(dtype, dtype)
+
+
+def complex_dtype(dtype: DType) -> DType:
+    """The complex type whose parts hold the numbers of a floating point type."""
+    if dtype.kind == "complex":
+        return dtype
+    return complex128 if dtype is float64 else complex64

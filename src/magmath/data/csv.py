@@ -7,17 +7,16 @@ from pathlib import Path
 
 from magmath.array.array import Array
 from magmath.array.creation import LayoutLike
-from magmath.array.files import absolute, missing, read_entry
-from magmath.array.types import astype
-from magmath.core.dtypes import DType, as_dtype, float32
-from magmath.files.csv import Header, table
+from magmath.array.files import absolute, missing, read_table
+from magmath.core.dtypes import DType
+from magmath.files.csv import Header
 
 
 def read_csv(
     path: str | Path,
     delimiter: str = ",",
     header: Header = "auto",
-    dtype: DType | str | type = "float32",
+    dtype: DType | str | type | None = None,
     *,
     layout: LayoutLike = None,
 ) -> Array:
@@ -28,6 +27,10 @@ def read_csv(
     its fields is a number. Blank lines are skipped. Fields may be quoted with `"`. `layout` as for
     `mm.asarray`.
 
+    Without `dtype` a table of integers is int64 (uint64 where it has numbers beyond int64 and none
+    is negative), any other table float64. No integer is rounded: a table with fractions, and with
+    an integer that float64 does not hold, is a DataError, for which `dtype` is the remedy.
+
     Raises MissingDataError where there is no such file, DTypeError for a `dtype` other than real
     numbers, and DataError naming file and line for a row whose length differs from the first row's
     or a field that is not a number of that dtype.
@@ -35,7 +38,4 @@ def read_csv(
     place = absolute("data.read_csv", path)
     if not os.path.isfile(place):
         raise missing("data.read_csv", place)
-    element = as_dtype(dtype)
-    parsed = float32 if element.name == "bfloat16" else element
-    array = read_entry(place, table(place, delimiter, header, parsed), layout)
-    return array if parsed == element else astype(array, element)
+    return read_table(place, dtype, layout, delimiter, header)

@@ -1,7 +1,8 @@
 """Numeric CSV files: divided by rows between the workers, with errors that name line and column.
 
-The controller looks only for the ends of lines; the workers parse, each its own rows, by NumPy's
-compiled parser. Where that refuses, the file is read row by row to find out which line is at fault.
+The controller looks for the ends of lines and for the type of the numbers; the workers parse,
+each its own rows, by NumPy's compiled parser. Where that refuses, the file is read row by row to
+find out which line is at fault.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from magmath.core.dtypes import DType, float32
+from magmath.core.dtypes import DType
 from magmath.errors import DataError, DTypeError, ShapeError
+from magmath.files.csv_type import TableType
 from magmath.files.place import Elements, Natural, Spec, Text, numpy_dtype, require_numpy
 
 Header = Literal["auto"] | bool
@@ -102,32 +104,39 @@ def _parsed(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def entries(path: str) -> dict[str, tuple[Spec, Rows]]:
-    """The table of a file, of float32, its fields between commas."""
+    """The table of a file, its fields between commas, in the type that holds its numbers."""
     return {"": table(path)}
 
 
 def table(
-    path: str, delimiter: str = ",", header: Header = "auto", dtype: DType = float32
+    path: str, delimiter: str = ",", header: Header = "auto", dtype: DType | None = None
 ) -> tuple[Spec, Rows]:
-    """The table of a file: its shape, and where its rows are.
+    """The table of a file: its shape and type, and where its rows are.
 
     `header` says whether the first row holds names and is skipped; "auto" skips it when not one of
-    its fields is a number. Raises DataError where the file is empty or no text, DTypeError for a
-    dtype other than real numbers.
+    its fields is a number. `dtype` is the type of the numbers; if it is None, that of `TableType`.
+    Raises DataError where the file is empty or no text, or where float64 would round one of its
+    integers, DTypeError for a dtype other than real numbers.
     """
-    if dtype.kind not in ("int", "uint", "float"):
+    if dtype is not None and dtype.kind not in ("int", "uint", "float"):
         raise DTypeError(f"{path} holds real numbers, not {dtype}; use float32, int64, …")
     if len(delimiter) != 1:
         raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
     try:
         skip = _lines_to_skip(Path(path), delimiter, header)
         width = _width(Path(path), delimiter, skip)
-        every, count, offsets = _index(path, skip) or _one_part(Path(path), delimiter, skip)
+        element = TableType(path, delimiter, dtype)
+        index = _index(path, skip, element)
+        if index is None:
+            element = TableType(path, delimiter, dtype)
+            index = _one_part(Path(path), delimiter, skip, element)
+        every, count, offsets = index
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8: {error}") from None
     except csv.Error as error:
         raise DataError(f"{path} is not a CSV file: {error}") from None
-    return Spec((count, width), dtype), Rows(delimiter, skip, tuple(offsets), (every, width))
+    spec = Spec((count, width), element.dtype)
+    return spec, Rows(delimiter, skip, tuple(offsets), (every, width))
 
 
 def _width(path: Path, delimiter: str, skip: int) -> int:
@@ -138,10 +147,11 @@ def _width(path: Path, delimiter: str, skip: int) -> int:
     raise DataError(f"{path} has no rows beneath its header")
 
 
-def _index(path: str, skip: int) -> tuple[int, int, list[int]] | None:
+def _index(path: str, skip: int, element: TableType) -> tuple[int, int, list[int]] | None:
     """How many rows make a part, the number of rows, and where parts begin, by the ends of lines.
 
-    None where quotes or lone carriage returns leave it open what a line is.
+    The text is added to `element`. None where quotes or lone carriage returns leave it open what a
+    line is.
     """
     with open(path, "rb") as file:
         for _ in range(skip):
@@ -160,6 +170,7 @@ def _index(path: str, skip: int) -> tuple[int, int, list[int]] | None:
             begins = _line_begins(lines)
             if begins is None:
                 return None
+            element.add(lines)
             wanted = begins[-count % every :: every]
             offsets += [start + int(begin) for begin in wanted]
             count, start = count + len(begins), start + len(lines)
@@ -181,9 +192,15 @@ def _line_begins(lines: bytes) -> NDArray[np.int64] | None:
     return begins[begins < stops]
 
 
-def _one_part(path: Path, delimiter: str, skip: int) -> tuple[int, int, list[int]]:
+def _one_part(
+    path: Path, delimiter: str, skip: int, element: TableType
+) -> tuple[int, int, list[int]]:
     """The same for a file that is not divided."""
-    count = sum(line > skip for line, _ in _rows(path, delimiter))
+    count = 0
+    for line, fields in _rows(path, delimiter):
+        if line > skip:
+            count += 1
+            element.add("\n".join(fields).encode())
     with open(path, "rb") as file:
         for _ in range(skip):
             file.readline()

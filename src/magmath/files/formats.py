@@ -31,6 +31,7 @@ class Format:
     """A file format.
 
     single, named   whether a file can hold one array without a name, arrays with names
+    typed           whether a file says the element types of its arrays; text does not
     entries         path → the arrays in a file, by name ("": the one without); reads headers only
     create          (path, what each array is) → a new file with room for them
     finish          (path, what each array is): what is left to do when the workers have written
@@ -42,13 +43,14 @@ class Format:
     entries: Callable[[str], Mapping[str, Entry]]
     create: Callable[[str, Mapping[str, Spec]], Mapping[str, Place]]
     finish: Callable[[str, Mapping[str, Spec]], None] = _nothing
+    typed: bool = True
 
 
 FORMATS = (
     Format((".npy",), True, False, npy.entries, npy.create),
     Format((".npz",), False, True, npz.entries, npz.create, npz.finish),
     Format((".safetensors",), False, True, safetensors.entries, safetensors.create),
-    Format((".csv",), True, False, csv.entries, csv.create, csv.finish),
+    Format((".csv",), True, False, csv.entries, csv.create, csv.finish, typed=False),
     Format((".h5", ".hdf5"), False, True, hdf5.entries, hdf5.create),
     Format((".zarr",), True, True, zarr.entries, zarr.create),
 )

@@ -46,12 +46,12 @@ def cross_entropy(outputs: Array, labels: Array) -> Array:
 
 
 def mean_squared_error(outputs: Array, targets: Array) -> Array:
-    """The mean over all elements of (outputs - targets)²."""
+    """The mean over all elements of (outputs - targets)², in the outputs' type."""
     if outputs.shape != targets.shape:
         raise ShapeError(
             f"mean_squared_error: outputs {outputs.shape} and targets {targets.shape} differ"
         )
-    return mm.mean(mm.square(outputs - targets))
+    return mm.mean(mm.square(outputs - mm.astype(targets, outputs.dtype, copy=False)))
 
 
 def accuracy(outputs: Array, labels: Array) -> Array:

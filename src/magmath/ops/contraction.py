@@ -83,7 +83,7 @@ def subscripts_of(node: Node) -> Subscripts:
 
 def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, DType]:
     check_kind("matmul", "numeric", a.dtype)
-    if a.dtype != b.dtype or dtype not in (a.dtype, widened(a.dtype)):
+    if a.dtype is not b.dtype or dtype not in (a.dtype, widened(a.dtype)):
         raise DTypeError(f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}")
     letters = Subscripts.parsed(subscripts)
     extents: dict[str, int] = {}

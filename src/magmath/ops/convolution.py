@@ -40,7 +40,7 @@ _SPACE = LETTERS[3:]
 
 def _check(name: str, a: Node, b: Node, *, fits: bool) -> None:
     check_kind(name, "numeric", a.dtype)
-    if a.dtype != b.dtype:
+    if a.dtype is not b.dtype:
         raise DTypeError(f"{name}: operands have types {a.dtype} and {b.dtype}")
     if not fits:
         raise ShapeError(f"{name}: operands of shapes {a.shape} and {b.shape} do not fit")

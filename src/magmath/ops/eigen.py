@@ -68,7 +68,7 @@ def _same(dtype: DType) -> DType:
 
 def complex_dtype(dtype: DType) -> DType:
     """The complex type with parts of a type's precision."""
-    return complex128 if real_dtype(dtype) == float64 else complex64
+    return complex128 if real_dtype(dtype) is float64 else complex64
 
 
 def eigen_parts(packed: Node) -> tuple[Node, Node]:
@@ -147,7 +147,7 @@ def _eig_vjp(node: Node, g: Node) -> Gradients:
     middle = add(inner, multiply(identity(n, n, node), by_values))
     solved = solve(adjoint(vectors), matmul(middle, adjoint(vectors)))
     by_a = conj(solved)
-    return (by_a if a.dtype == by_a.dtype else real(by_a),)
+    return (by_a if a.dtype is by_a.dtype else real(by_a),)
 
 
 def _eig_reference(a: Any) -> Any:
@@ -179,7 +179,7 @@ def _eigvals_vjp(node: Node, g: Node) -> Gradients:
     _, vectors = eigen_parts(apply(EIG, a))
     by_values = conj(reshape(g, (*g.shape, 1)))
     by_a = conj(solve(adjoint(vectors), multiply(by_values, adjoint(vectors))))
-    return (by_a if a.dtype == by_a.dtype else real(by_a),)
+    return (by_a if a.dtype is by_a.dtype else real(by_a),)
 
 
 EIGVALS = Operation(

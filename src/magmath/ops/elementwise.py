@@ -25,6 +25,7 @@ from magmath.ops.repairs import (
     nextafter_kernel,
     part_kernel,
     parts_kernel,
+    power_kernel,
     quotient_kernel,
     remainder_kernel,
     round_kernel,
@@ -40,6 +41,9 @@ from magmath.ops.rules import (
     pointwise_infer,
     torch_kernel,
 )
+
+FLOATING: set[str] = set()
+"""The operations that take floating point alone; users' integers are converted for them."""
 
 BRIEF_FLOPS = 8192
 """Arithmetic that takes no longer than a call of torch."""
@@ -66,6 +70,8 @@ def _row(
     brief: bool = True,
 ) -> Operation:
     reference = numpy or getattr(np, torch or name)
+    if "floating" in domain:
+        FLOATING.add(name)
     short = brief and kernel in (torch_kernel, parts_kernel) and isinstance(reference, np.ufunc)
     return Operation(
         name=name,
@@ -300,8 +306,9 @@ BINARY = (
          {"int": "np.mod({0}, {1})", "uint": "np.mod({0}, {1})",
           "float": "np.copysign(np.mod({0}, {1}), {1})"}, _remainder_vjp,
          kernel=remainder_kernel, flops=4),
-    _row("power", "numeric", "({0} ** {1})", _power_vjp,
-         torch="pow", numpy=np.power, flops=20, brief=False),
+    _row("power", "numeric",
+         dict.fromkeys(("uint", "float", "complex"), "({0} ** {1})"), _power_vjp,
+         torch="pow", numpy=np.power, kernel=power_kernel, flops=20, brief=False),
     _row("maximum", "real", "np.maximum({0}, {1})",
          _extremum_vjp("greater")),
     _row("minimum", "real", "np.minimum({0}, {1})",
@@ -401,7 +408,7 @@ ASTYPE = Operation(
 
 def astype(x: Node, dtype: DType) -> Node:
     """x as `dtype`, itself where it has that type already."""
-    return x if x.dtype == dtype else apply(ASTYPE, x, dtype=dtype)
+    return x if x.dtype is dtype else apply(ASTYPE, x, dtype=dtype)
 
 
 STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass takes it out

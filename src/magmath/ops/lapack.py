@@ -24,7 +24,7 @@ def check_type(name: str, *operands: Node) -> None:
                 f"{name}: takes {', '.join(TYPES)}, was given {x.dtype}; convert with "
                 f"mm.astype(x, …)"
             )
-        if x.dtype != operands[0].dtype:
+        if x.dtype is not operands[0].dtype:
             raise DTypeError(f"{name}: operands have types {operands[0].dtype} and {x.dtype}")
 
 

@@ -39,7 +39,7 @@ def _check_tolerance(name: str, a: Node, tolerance: Node) -> None:
             f"{name}: needs one tolerance for each matrix, {a.shape[:-2]}, was given "
             f"{tolerance.shape}"
         )
-    if tolerance.dtype != real_dtype(a.dtype):
+    if tolerance.dtype is not real_dtype(a.dtype):
         raise DTypeError(
             f"{name}: the tolerance must be {real_dtype(a.dtype)}, was given {tolerance.dtype}"
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from magmath.errors import RangeError
 from magmath.graph import LocalCall
 from magmath.graph.operation import Kernel
 from magmath.ops.rules import is_numpy_only, numpy_call, torch_kernel
@@ -136,6 +137,35 @@ def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         return run
 
     return bind
+
+
+def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch cuts integers to negative powers off to integers; as NumPy, refuse them."""
+
+    def bind(call: LocalCall) -> Callable[[], object]:
+        compute = torch_kernel(name, reference)(call)
+        (_, exponent), out = call.inputs, call.out
+        if out.is_floating_point() or out.is_complex() or is_numpy_only(out):
+            return compute
+
+        powers = exponent if exponent.is_cuda else exponent.numpy()
+
+        def run() -> None:
+            if exponent.numel() and (least := int(powers.min())) < 0:
+                raise negative_power(least)
+            compute()
+
+        return run
+
+    return bind
+
+
+def negative_power(exponent: int) -> RangeError:
+    """The error of an integer to a negative power."""
+    return RangeError(
+        f"power: integers to the power {exponent} are no integers; convert them with "
+        f"mm.astype(x, mm.float64)"
+    )
 
 
 def nextafter_kernel(name: str, reference: Callable[..., Any]) -> Kernel:

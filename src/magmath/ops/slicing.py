@@ -51,7 +51,7 @@ def aligned(letters: str, shape: Shape, operand: Shape) -> str:
 
 def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
     """Raises DTypeError or ShapeError unless `values` can stand in a part of x of this shape."""
-    if values.dtype != x.dtype:
+    if values.dtype is not x.dtype:
         raise DTypeError(
             f"{operation}: cannot put {values.dtype} into an array of {x.dtype}; convert the "
             f"values with mm.astype(x, …)"

@@ -244,7 +244,7 @@ ARGSORT = Operation(
 
 def _search_infer(x: Node, values: Node, *, side: str) -> tuple[Shape, DType]:
     check_kind("searchsorted", "ordered", x.dtype)
-    if x.dtype != values.dtype:
+    if x.dtype is not values.dtype:
         raise DTypeError(f"searchsorted: arrays have types {x.dtype} and {values.dtype}")
     if x.ndim != 1:
         raise ShapeError(f"searchsorted: needs a sorted array of 1 dimension, was given {x.shape}")

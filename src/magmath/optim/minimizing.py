@@ -21,7 +21,8 @@ from magmath.array.engine import Compiled, Engine, provenance_of
 from magmath.array.rng_state import RngState, generator_of
 from magmath.array.variable import Variable, own_values, take_values
 from magmath.autodiff import connected, gradients
-from magmath.core.dtypes import DType, int64, promote, widened
+from magmath.core.dtypes import DType, int64, widened
+from magmath.core.promotion import promote
 from magmath.errors import MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, topological
 from magmath.ops import elementwise as e
@@ -117,8 +118,8 @@ class _Function:
 
     `node` refers to the expression. `draws` are the leaves with the numbers of the streams that it
     has drawn random numbers from, and their generators. `reads_present_values` tells whether it has
-    read the values that its variables have. Raises MagmathError where it depends on a variable through
-    an array that was computed and cannot be computed again.
+    read the values that its variables have. Raises MagmathError where it depends on a variable
+    through an array that was computed and cannot be computed again.
     """
 
     def __init__(self, expression: Array, variables: Sequence[Variable]) -> None:

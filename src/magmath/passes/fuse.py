@@ -67,7 +67,7 @@ def _conversion(node: Node, single: set[Node]) -> Node | None:
     if node.name != "astype":
         return None
     product = node.inputs[0]
-    back = product in single and product.inputs[0].dtype == node.dtype
+    back = product in single and product.inputs[0].dtype is node.dtype
     if not back or product.layout != node.layout:
         return None
     return _remade(product, node, dtype=node.dtype)

@@ -98,8 +98,8 @@ def _joined_permutation(node: Node) -> Node:
 def _undone_conversion(node: Node) -> Node | None:
     """x, converted to a wider type and back."""
     x = node.inputs[0].inputs[0]
-    wide = widened(x.dtype) == node.inputs[0].dtype
-    return x if x.dtype == node.dtype and wide else None
+    wide = widened(x.dtype) is node.inputs[0].dtype
+    return x if x.dtype is node.dtype and wide else None
 
 
 def is_constant(node: Node, value: float) -> bool:

@@ -326,9 +326,10 @@ class _Lowering:
         native = OPERATIONS[call.operation].native
         if isinstance(native, Reading):
             return self._operand(call.inputs[0]).at(indices)
-        template = (
-            native if isinstance(native, str) else native[self.program.slots[call.out].dtype.kind]
-        )
+        kind = self.program.slots[call.out].dtype.kind
+        template = native if isinstance(native, str) else native.get(kind)
+        if template is None:  # integers to integer powers, of which data can be refused
+            raise Unwritable(call.operation)
         arguments = [
             values[i] if i in values else self._operand(i).at(indices) for i in call.inputs
         ]

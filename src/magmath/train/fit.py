@@ -286,11 +286,9 @@ def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) ->
 
 def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[Array, Array]:
     """Samples and targets on the workers, checked, and the network built for them."""
-    from magmath.train.network import float_type
-
     engine = session.engine()
-    samples = _on_workers(asarray(x, dtype=float_type(x)), engine.environment)
-    targets = _on_workers(asarray(y), engine.environment)
+    samples = _on_workers(asarray(x, dtype=network.dtype), engine.environment)
+    targets = asarray(y)
     if samples.ndim < 2 or samples.shape[0] == 0:
         raise DataError(
             f"{operation}: samples must be (N, …) with N ≥ 1, was given {samples.shape}"
@@ -303,7 +301,9 @@ def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[A
     network.build(samples.shape[1:])
     if network.classifies and targets.ndim == 1:
         _check_labels(network, targets, operation)
-    return samples, targets
+    if targets.dtype.is_floating:
+        targets = asarray(targets, dtype=network.dtype)
+    return samples, _on_workers(targets, engine.environment)
 
 
 def _on_workers(array: Array, environment: Environment) -> Array:

@@ -17,7 +17,8 @@ from magmath.array import session
 from magmath.array.array import Array
 from magmath.array.creation import asarray, variable
 from magmath.array.variable import Variable
-from magmath.core.dtypes import DEFAULT_FLOAT, DType, int64
+from magmath.core.dtypes import DType, int64
+from magmath.core.promotion import get_default_dtype
 from magmath.errors import DataError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.layers import Layer, Noise, ParameterSpec
@@ -43,6 +44,9 @@ class NeuralNetwork:
                 function of (outputs, targets) that returns a 0-d array
     optimizer   an optimizer, or its name: "sgd", "momentum", "adam"
     seed        of the first parameters, the order of batches and dropout; the pool's by default
+
+    Parameters are of the default floating point type (`set_default_dtype`) at the time when they
+    are made. Samples, and targets that are floating point, are converted to that type.
     """
 
     def __init__(
@@ -80,12 +84,19 @@ class NeuralNetwork:
             return
         specs = self._specs(shape)
         for i, (name, spec) in enumerate(specs.items()):
-            self.parameters[name] = variable(name, _initial(spec, self.seed_or_pool(), i))
+            first = _initial(spec, self.dtype, self.seed_or_pool(), i)
+            self.parameters[name] = variable(name, first)
         self.input_shape = shape
 
     def seed_or_pool(self) -> int:
         """This network's seed, else the pool's."""
         return session.engine().rng_state.seed if self.seed is None else self.seed
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the parameters; before they are made, the default floating point type."""
+        first = next(iter(self.parameters.values()), None)
+        return get_default_dtype() if first is None else first.dtype
 
     def _specs(self, shape: Shape) -> dict[str, ParameterSpec]:
         specs: dict[str, ParameterSpec] = {}
@@ -153,7 +164,7 @@ class NeuralNetwork:
 
     def predict(self, x: Any) -> Array:
         """The outputs for samples x (N, …)."""
-        samples = asarray(x, dtype=float_type(x))
+        samples = asarray(x, dtype=self.dtype)
         self.build(samples.shape[1:])
         rows = range(0, max(samples.shape[0], 1), SCORING_ROWS)
         parts = [self.forward(samples[i : i + SCORING_ROWS]) for i in rows]
@@ -199,18 +210,12 @@ def _named(name: str) -> Optimizer:
     return OPTIMIZERS[name]()
 
 
-def float_type(x: Any) -> DType | None:
-    """Samples are float32 unless they are given in another floating point type."""
-    dtype = getattr(x, "dtype", None)
-    name = getattr(dtype, "name", str(dtype))
-    keeps = str(name).removeprefix("torch.") in ("float16", "bfloat16", "float64")
-    return None if keeps else DEFAULT_FLOAT
-
-
-def _initial(spec: ParameterSpec, seed: int, index: int) -> np.ndarray[Any, Any] | Array:
+def _initial(
+    spec: ParameterSpec, dtype: DType, seed: int, index: int
+) -> np.ndarray[Any, Any] | Array:
     """The first values of a parameter: the same for every pool, from the seed and its position."""
     if spec.limit == 0.0:
-        return np.zeros(spec.shape, dtype=np.float32)
+        return np.zeros(spec.shape, dtype=dtype.name)
     stream = (1 << 40) + index  # apart from the streams that users draw
     drawn = Array(
         apply(
@@ -218,7 +223,7 @@ def _initial(spec: ParameterSpec, seed: int, index: int) -> np.ndarray[Any, Any]
             parameter(seed, int64),
             parameter(stream, int64),
             shape=spec.shape,
-            dtype=DEFAULT_FLOAT,
+            dtype=dtype,
         )
     )
     return drawn * (2 * spec.limit) - spec.limit

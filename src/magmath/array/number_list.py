@@ -1,0 +1,59 @@
+"""Nested lists and tuples of Python numbers as operands.
+
+Like a single number, they take the type of the arrays that they are combined with: their values are
+converted once, from Python's numbers to the type of the result. Lists with anything else in them
+(NumPy's scalars, arrays) are converted to arrays as NumPy converts them, and have a type of their
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import NUMBERS, DType, is_beyond
+
+
+@dataclass
+class NumberList:
+    """Python numbers, nested, and the widest class of numbers among them."""
+
+    values: Sequence[Any]
+    kind: type
+
+    @cached_property
+    def bounds(self) -> tuple[Any, Any]:
+        """The least and the largest of its integers; 0 and 0 if there are none."""
+        values = np.asarray(self.values)
+        return (values.min(), values.max()) if values.size else (0, 0)
+
+    def fits(self, dtype: DType) -> bool:
+        """True if an integer type holds all of its integers."""
+        return not any(is_beyond(int(bound), dtype) for bound in self.bounds)
+
+
+def number_list(value: Sequence[Any]) -> NumberList | None:
+    """The list as an operand; None if it holds anything but Python numbers. An empty list counts as
+    one of floats, as it does for NumPy."""
+    classes = _classes_in(value)
+    if not all(issubclass(c, NUMBERS) and not issubclass(c, np.generic) for c in classes):
+        return None
+    bases = [base for base in NUMBERS if any(issubclass(c, base) for c in classes)]
+    if bases == [bool, int]:  # bool is a subclass of int
+        bases = [int] if any(not issubclass(c, bool) for c in classes) else [bool]
+    return NumberList(value, bases[-1] if bases else float)
+
+
+def _classes_in(values: Sequence[Any]) -> set[type]:
+    """The classes of the elements of nested lists and tuples."""
+    classes = set(map(type, values))
+    nested = {c for c in classes if issubclass(c, (list, tuple))}
+    if nested:
+        classes = (classes - nested).union(
+            *[_classes_in(value) for value in values if isinstance(value, (list, tuple))]
+        )
+    return classes

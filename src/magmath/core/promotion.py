@@ -1,0 +1,171 @@
+"""Which element type a result has: the rules, each in one function.
+
+* `promote`: arrays of two types give the smallest type that holds both: the table of the array API
+  standard, and for integers with floating point that of NumPy.
+* `floating_dtype`: integers of 32 and 64 bits that must become floating point (quotients, means,
+  roots, a Python float as the other operand) become float64, smaller ones and bool the default.
+* `common_dtype`: Python numbers take the type of the arrays that they are combined with, and
+  numbers alone the default type of their class.
+
+The default floating point type is the only state here. No cache may ignore it: functions that
+depend on it pass it to cached ones as an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from magmath.core.dtypes import (
+    DTYPES,
+    NUMBERS,
+    DType,
+    as_dtype,
+    bool_,
+    complex64,
+    complex128,
+    complex_dtype,
+    float32,
+    float64,
+    int64,
+    real_dtype,
+)
+from magmath.errors import DTypeError
+
+_ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}  # of kinds in promotion
+
+
+@dataclass
+class Default:
+    """The floating point type of numbers that are given without one."""
+
+    floating: DType = float32
+
+
+DEFAULT = Default()
+
+
+def set_default_dtype(dtype: object, /) -> None:
+    """Choose the type that Python floats become, mm.float32 or mm.float64: numbers and lists of
+    them in `asarray`, `zeros`, `ones`, `linspace`, `mm.random`, parameters of networks built from
+    now on, and results of small integers that become floating point.
+
+    Python complex numbers become complex64 or complex128 accordingly; Python integers stay int64.
+    Arrays that exist keep their type. A compiled function is traced anew. Raises DTypeError for
+    any other type.
+    """
+    try:
+        element = as_dtype(dtype)
+    except DTypeError as error:
+        raise DTypeError(f"set_default_dtype: {error}") from None
+    if element is not float32 and element is not float64:
+        raise DTypeError(
+            f"set_default_dtype: the default is float32 or float64, was given {element}; give "
+            f"other types where an array is made, as in mm.zeros(3, dtype=mm.{element})"
+        )
+    DEFAULT.floating = element
+
+
+def get_default_dtype() -> DType:
+    """The type that Python floats become: float32 unless `set_default_dtype` chose another."""
+    return DEFAULT.floating
+
+
+def default_complex_dtype() -> DType:
+    """The type that Python complex numbers become."""
+    return complex_dtype(DEFAULT.floating)
+
+
+def floating_dtype(dtype: DType) -> DType:
+    """The floating point type that numbers of `dtype` become where floating point is needed:
+    float64 for integers of 32 and 64 bits, the default for smaller ones and bool, and `dtype`
+    itself if it is floating point already."""
+    if dtype.kind in ("float", "complex"):
+        return dtype
+    return float64 if dtype.itemsize >= 4 else DEFAULT.floating
+
+
+@cache
+def promote(*dtypes: DType) -> DType:
+    """The type that holds a result of arrays of these types.
+
+    Within bool, integers, floating point and complex this is the table of the array API standard
+    2025.12. Across them, which the standard leaves open, it is NumPy's: bool gives way to numbers;
+    integers of 8 bits take the other's floating point type, those of 16 bits need float32, larger
+    ones float64. Raises DTypeError for uint64 with signed integers, which no integer type holds.
+    """
+    first, *others = sorted(dtypes, key=lambda dtype: _ORDER[dtype.kind])
+    for other in others:
+        first = _promote_pair(first, other)
+    return first
+
+
+def _promote_pair(a: DType, b: DType) -> DType:
+    """The common type of two, the second of which is not of a lower kind."""
+    if a is b or a is bool_:
+        return b
+    if not a.is_integer:
+        return _promote_inexact(a, b)
+    if not b.is_integer:
+        exact = {1: b, 2: float32}.get(a.itemsize, float64)  # holds all integers of 8 or 16 bits
+        return _promote_inexact(exact, b)
+    if a.kind == b.kind:
+        return max(a, b, key=lambda t: t.itemsize)
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    needed = max(signed.itemsize, 2 * unsigned.itemsize)
+    if needed <= 8:
+        return DTYPES[f"int{8 * needed}"]
+    raise DTypeError(
+        f"types {a} and {b} have no common type: no integer type holds the numbers of both; "
+        f"convert one of the operands with mm.astype(x, …)"
+    )
+
+
+def _promote_inexact(a: DType, b: DType) -> DType:
+    part_a, part_b = real_dtype(a), real_dtype(b)
+    if part_a.itemsize == part_b.itemsize:  # float16 with bfloat16: only float32 holds both
+        part = part_a if part_a is part_b else float32
+    else:
+        part = max(part_a, part_b, key=lambda t: t.itemsize)
+    if "complex" not in (a.kind, b.kind):
+        return part
+    return complex128 if part is float64 else complex64
+
+
+def scalar_dtype(number: type, other: DType) -> DType:
+    """The type of a Python number of class `number` combined with an array of type `other`: that of
+    the array if its kind holds such numbers."""
+    if issubclass(number, int):
+        return int64 if other is bool_ and not issubclass(number, bool) else other
+    floating = floating_dtype(other)
+    return complex_dtype(floating) if issubclass(number, complex) else floating
+
+
+def number_dtype(number: type) -> DType:
+    """The type of an array made of Python numbers of this class alone."""
+    return (bool_, int64, DEFAULT.floating, default_complex_dtype())[_rank(number)]
+
+
+def _rank(number: type) -> int:
+    """The place in `NUMBERS` of the class that `number` is, or is derived from."""
+    return next(i for i, base in enumerate(NUMBERS) if issubclass(number, base))
+
+
+def common_dtype(*kinds: DType | type) -> DType:
+    """The type of a result of arrays of these types and of Python numbers of these classes.
+
+    Numbers take the arrays' type where its kind holds them; numbers alone give their default type.
+    Raises DTypeError as `promote`.
+    """
+    return _common_dtype(DEFAULT.floating, *kinds)
+
+
+@cache
+def _common_dtype(default: DType, *kinds: DType | type) -> DType:
+    """The same; `default` is part of the key, since numbers and small integers depend on it."""
+    dtypes = [kind for kind in kinds if isinstance(kind, DType)]
+    numbers = [kind for kind in kinds if not isinstance(kind, DType)]
+    if not numbers:
+        return promote(*dtypes)
+    number = max(numbers, key=_rank)
+    return scalar_dtype(number, promote(*dtypes)) if dtypes else number_dtype(number)

@@ -1,0 +1,82 @@
+"""The element type of a table in text: the one that holds its numbers without rounding an integer.
+
+A table is scanned once, in the controller, by operations on whole blocks of bytes; only integers of
+many digits are looked at one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+
+from magmath.core.dtypes import DType, float64, int64, integer_bounds, uint64
+from magmath.errors import DataError
+
+_MANY_DIGITS = 16
+"""2**53 has 16 digits: integers of fewer digits are exact in float64."""
+_MOST_DIGITS = 300
+"""Longer integers may be beyond float64."""
+
+
+class TableType:
+    """The type of a table whose lines are added, or `given` if that is not None.
+
+    int64 if all fields are integers; uint64 if all are integers, some of them beyond int64 and none
+    negative; float64 for all other tables.
+    """
+
+    def __init__(self, path: str, delimiter: str, given: DType | None) -> None:
+        self._path = path
+        self._given = given
+        edges = b" \t\r\n" + delimiter.encode()
+        self._integral = b"0123456789+-" + edges
+        signs = b"+-" + edges
+        self._shape = bytes.maketrans(b"123456789" + signs, b"0" * 9 + b"\n" * len(signs))
+        edge = rb"[%s]" % re.escape(edges)
+        self._long_integer = re.compile(
+            rb"(?:^|(?<=%s))[+-]?\d{%d,}(?=%s|$)" % (edge, _MANY_DIGITS, edge)
+        )
+        self._all_integers = True
+        self._any_negative = False
+        self._least = self._most = 0
+        self._rounded = ""
+
+    def add(self, text: bytes) -> None:
+        """Take account of some whole lines of the table."""
+        if self._given is not None:
+            return
+        text = text.removeprefix(BOM_UTF8)
+        if self._all_integers and text.translate(None, self._integral):
+            self._all_integers = False
+        self._any_negative = self._any_negative or b"-" in text
+        if b"\n" + b"0" * _MANY_DIGITS in b"\n" + text.translate(self._shape):
+            for field in self._long_integer.findall(text):
+                self._add_integer(field.decode())
+
+    def _add_integer(self, field: str) -> None:
+        long = len(field) > _MOST_DIGITS
+        value = int(field[:_MOST_DIGITS])
+        self._least, self._most = min(self._least, value), max(self._most, value)
+        if not self._rounded and (long or int(float(field)) != value):
+            self._rounded = field
+
+    @property
+    def dtype(self) -> DType:
+        """The type of all that has been added.
+
+        Raises DataError where that is float64, which rounds one of the integers.
+        """
+        if self._given is not None:
+            return self._given
+        if self._all_integers:
+            for dtype in (int64,) if self._any_negative else (int64, uint64):
+                least, last = integer_bounds(dtype)
+                if least <= self._least and self._most <= last:
+                    return dtype
+        if self._rounded:
+            raise DataError(
+                f"{self._path} holds the integer {self._rounded[:40]}, and numbers that no integer "
+                f"type holds; float64, which does, rounds that integer: give a type, as in "
+                f"mm.load(path, dtype='float64')"
+            )
+        return float64
