@@ -136,7 +136,7 @@ def _made(folder: Path) -> str:
 
 
 def _reason(folder: Path, error: OSError) -> str:
-    return f"{folder} cannot be written to ({error.strerror or error})"
+    return f"{folder} cannot be used ({error.strerror or error})"
 
 
 def _fallback_of(wanted: Configured) -> Path | None:

@@ -52,8 +52,9 @@ def fitting_settings(workers: int, given: Mapping[str, str], all_here: bool) -> 
     if all_here and not fitting:
         raise WorkerError(
             f"init: MPI needs {_queue_bytes(workers, *_QUEUES[-1]) / 1e3:.0f} kB in {FOLDER} for "
-            f"{workers} workers, and {free / 1e3:.0f} kB can be written there; give the container "
-            f"more (docker run --shm-size=1g), raise the limit on files (ulimit -f), or use fewer workers"
+            f"{workers} workers, and {free / 1e3:.0f} kB can be written there; give the "
+            f"container more (docker run --shm-size=1g), raise the limit on the size of files "
+            f"(ulimit -f), or use fewer workers"
         )
     cells, size = (fitting or _QUEUES)[0 if fitting else -1]
     warnings.warn(
