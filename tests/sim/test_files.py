@@ -29,6 +29,7 @@ import magmath as mm
 from engines import current
 from layouts import box_layouts, meshes, product_layouts, shapes
 from magmath.array import files, progress, session
+from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import DTYPES
 from magmath.errors import (
     DataError,
@@ -39,7 +40,6 @@ from magmath.errors import (
     ShapeError,
 )
 from magmath.files import csv, npy
-from magmath.files.aside import replacing
 from magmath.files.place import Raw, Spec
 from magmath.layout import Layout, Rule
 from magmath.runtime import file as worker_file
@@ -439,14 +439,17 @@ def test_what_a_killed_process_left_is_removed_and_a_living_one_goes_on(tmp_path
     path = tmp_path / "a[1].npy"
     killed = f"""
 import os, signal
-from magmath.files.aside import replacing
-with replacing({str(path)!r}) as aside:
+from magmath.core.atomic_replace import atomic_replace
+with atomic_replace({str(path)!r}) as aside:
     open(aside, "w").write("half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", killed], check=False)
     assert [name.startswith(".a[1].npy.saving-") for name in os.listdir(tmp_path)] == [True]
-    with current("inline"), replacing(str(path)) as other:  # another process may be writing it too
+    with (
+        current("inline"),
+        atomic_replace(str(path)) as other,
+    ):  # another process may be writing it too
         Path(other).write_text("other")
         mm.save(path, mm.ones(3))
         assert len(os.listdir(tmp_path)) == 2
@@ -495,7 +498,7 @@ def test_moving_into_place_can_fail_too(tmp_path: Path, monkeypatch: pytest.Monk
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fails)
-    with pytest.raises(OSError, match="disk is gone"), replacing(str(store)) as aside:
+    with pytest.raises(OSError, match="disk is gone"), atomic_replace(str(store)) as aside:
         Path(aside).mkdir()
     assert (store / "zarr.json").read_text() == "former"
     assert os.listdir(tmp_path) == ["a.zarr"]

@@ -1,4 +1,4 @@
-"""Compiled code on disk: the name of its file changes with all that it depends on."""
+"""Compiled code on disk: its name in the cache changes with all that it depends on."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from magmath.machine.kept import Code
 
 MACHINE = sorted(Path(build.__file__).parent.glob("*.py"))
 PROGRAM = "from magmath.kernels.library import wait\n"
-FILES: dict[str, tuple[Callable[[], Path], list[Path]]] = {
-    "a program": (lambda: programs._written(PROGRAM), MACHINE),
-    "a library": (lambda: Code(barrier.WAITING, ["wait"])._path, MACHINE),
+NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
+    "a program": (lambda: build.name_of(PROGRAM), MACHINE),
+    "a library": (lambda: Code(barrier.WAITING, ["wait"])._name, MACHINE),
     "tiles": (
-        lambda: Code("", [], inside="magmath.kernels.tile")._path, [*MACHINE, Path(tile.__file__)],
+        lambda: Code("", [], inside="magmath.kernels.tile")._name, [*MACHINE, Path(tile.__file__)],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("which", FILES)
+@pytest.mark.parametrize("which", NAMES)
 def test_a_change_of_any_module_renames_what_depends_on_it(
-    which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
-    name, modules = FILES[which]
+    name, modules = NAMES[which]
     before, text = name(), build.text_of
     assert len(modules) > 5
     for module in modules:
@@ -45,7 +44,6 @@ def test_a_change_of_any_module_renames_what_depends_on_it(
         build.surroundings.cache_clear()
         assert name() != before
     monkeypatch.undo()
-    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
     build.surroundings.cache_clear()
     assert name() == before
 
@@ -61,7 +59,7 @@ def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
         Code(COPY, ["copy"], inside=INSIDE, outside={"f": ("g", ("int64",), "")}),
         tiled.code("float32"),
     ]
-    assert len({variant._path for variant in variants}) == len(variants)
+    assert len({variant._name for variant in variants}) == len(variants)
 
 
 def test_one_process_compiles_what_all_want(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 import magmath
 from magmath.cli.main import main
 from magmath.cli.progress import ProgressReporter
-from magmath.kernels.tuner import machine
+from magmath.kernels.tuner import DECISIONS, Timing, _encoded, _name, machine
 from magmath.train import EpochRecord
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -55,7 +55,7 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("train",), ("train", "mlp"), ("info",), ("bench",)], ids=" ".join
+    "arguments", [(), ("train",), ("train", "mlp"), ("info",), ("bench",), ("cache",)], ids=" ".join
 )
 def test_help(arguments: tuple[str, ...]) -> None:
     done = magmath_command(*arguments, "--help")
@@ -137,19 +137,20 @@ def test_info(here: Here) -> None:
 
 
 def test_info_counts_the_caches(tmp_path: Path, here: Here) -> None:
-    (tmp_path / "programs").mkdir()
-    (tmp_path / "programs" / "one").write_bytes(b"x" * 1000)
+    (tmp_path / "native").mkdir()
+    (tmp_path / "native" / "one").write_bytes(b"x" * 10_000)
     done = here("info", "--json", MAGMATH_CACHE=str(tmp_path))
-    assert json.loads(done.stdout)["caches"]["programs"] == 1000
+    assert json.loads(done.stdout)["caches"]["native"] >= 10_000
 
 
-def test_info_shows_what_the_tuner_has_measured(tmp_path: Path) -> None:
+def test_info_shows_what_the_tuner_has_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seconds = {"torch": 5e-6, "numpy": 4e-6}
-    file = tmp_path / "tuner" / "timings.jsonl"
-    file.parent.mkdir()
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
     keys = [f"gemm 70x72x71 | {machine()}, 3 threads", "gemm 1x1x1 | another machine, 1 threads"]
-    lines = [json.dumps({"key": k, "chosen": "numpy", "seconds": seconds}) for k in keys]
-    file.write_text("\n".join(lines))
+    for key in keys:
+        DECISIONS.write(_name(key), _encoded(Timing(key, "numpy", seconds)))
     done = magmath_command("info", "--tuner", "--json", MAGMATH_CACHE=str(tmp_path))
     assert json.loads(done.stdout) == {
         "tuner": [
@@ -161,6 +162,39 @@ def test_info_shows_what_the_tuner_has_measured(tmp_path: Path) -> None:
     assert "torch 5, numpy 4" in text
     assert "another" not in text
     assert "1x1x1" not in text
+
+
+def test_cache_shows_and_clears_its_folder(tmp_path: Path, here: Here) -> None:
+    folder = tmp_path / "cache"
+    (folder / "tuner").mkdir(parents=True)
+    for name in ("one", "two", ".lock"):
+        (folder / "tuner" / name).write_bytes(b"x" * 5000)
+    (folder / "diary.txt").write_text("dear diary")
+    shown = here("cache", "--json", MAGMATH_CACHE=str(folder), MAGMATH_CACHE_LIMIT="7")
+    assert shown.returncode == 0
+    found = json.loads(shown.stdout)
+    assert (found["folder"], found["entries"], found["limit"]) == (str(folder), 2, 7_000_000)
+    assert found["bytes"] >= 10_000
+    assert found["kinds"]["tuner"]["entries"] == 2
+    assert not found["problem"]
+    text = here("cache").stdout
+    assert str(folder) in text
+    assert "of at most 7 MB" in text
+    cleared = here("cache", "--clear", "--json")
+    assert cleared.returncode == 0
+    assert json.loads(cleared.stdout)["deleted"] == 2
+    assert not list((folder / "tuner").iterdir())
+    assert (folder / "diary.txt").exists(), "what is not the cache's stays"
+    assert "deleted 0 entries" in here("cache", "--clear").stdout
+
+
+def test_cache_of_a_folder_that_cannot_be_used(tmp_path: Path, here: Here) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    shown = here("cache", "--json", MAGMATH_CACHE=str(file))
+    assert shown.returncode == 0
+    assert json.loads(shown.stdout)["problem"] == f"{file} is no folder"
+    assert not here("cache", "--clear", MAGMATH_CACHE="/proc/self/fdinfo").stderr
 
 
 # Progress

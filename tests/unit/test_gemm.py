@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -198,9 +198,8 @@ def tiles() -> None:
 
 
 @pytest.fixture
-def tuner() -> Iterator[Tuner]:
-    with tempfile.TemporaryDirectory() as directory:
-        yield Tuner(os.path.join(directory, "timings"))
+def tuner() -> Tuner:
+    return Tuner()
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -1,4 +1,4 @@
-"""The tuner: what it chooses, what it remembers, and what it does with a damaged file."""
+"""The tuner: what it chooses, what it remembers, and what it does with damaged decisions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from magmath.kernels import tuner as module
-from magmath.kernels.tuner import Tuner, tuner_for
+from magmath.kernels.tuner import DECISIONS, Tuner, tuner_for
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
 
 
 class Candidates(dict[str, Callable[[], Callable[[], None]]]):
@@ -47,7 +52,7 @@ def test_a_single_candidate_is_not_measured() -> None:
 
 def test_a_tuner_that_is_off_takes_the_first_without_measuring(tmp_path: Path) -> None:
     candidates = Candidates(slow=0.01, fast=0)
-    assert Tuner(tmp_path / "timings", enabled=False).choose("op", candidates) == "slow"
+    assert Tuner(DECISIONS, enabled=False).choose("op", candidates) == "slow"
     assert candidates.bound == 0
     assert not list(tmp_path.iterdir())
 
@@ -58,39 +63,34 @@ def test_a_device_is_waited_for() -> None:
     assert waits
 
 
-def test_decisions_are_remembered_by_key_in_memory_and_on_disk(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "timings"
-    first, candidates = Tuner(path), Candidates(slow=0.01, fast=0)
+def test_decisions_are_remembered_by_key_in_memory_and_on_disk() -> None:
+    first, candidates = Tuner(DECISIONS), Candidates(slow=0.01, fast=0)
     assert first.choose("a", candidates) == "fast"
     assert first.choose("a", candidates) == "fast"
     assert candidates.bound == 2
     first.choose("b", candidates)
     assert candidates.bound == 4
 
-    _store(path, "c", "slow", {"slow": 1.0, "fast": 2.0})
+    _store("c", "slow", {"slow": 1.0, "fast": 2.0})
     again = Candidates(slow=0.01, fast=0)
-    assert Tuner(path).choose("c", again) == "slow"
+    assert Tuner(DECISIONS).choose("c", again) == "slow"
     assert again.bound == 0
 
 
-def test_other_candidates_under_a_known_key_are_measured(tmp_path: Path) -> None:
-    path = tmp_path / "timings"
-    _store(path, "op", "gone", {"a": 1.0, "gone": 0.5})
+def test_other_candidates_under_a_known_key_are_measured() -> None:
+    _store("op", "gone", {"a": 1.0, "gone": 0.5})
     candidates = Candidates(a=0.01, b=0)
-    assert Tuner(path).choose("op", candidates) == "b"
+    assert Tuner(DECISIONS).choose("op", candidates) == "b"
     assert candidates.bound == 2
 
 
-def test_a_disturbed_measurement_is_not_kept_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "timings"
+def test_a_disturbed_measurement_is_not_kept_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for taken, kept in (([1.0, 1.0, 5.0], True), ([1.0, 3.0, 5.0], False)):
         monkeypatch.setattr(
             module, "_rounds", lambda calls, wait, budget, t=taken: {"a": t, "b": [9.0]}
         )
-        assert Tuner(path).choose(f"{kept}", Candidates(a=0, b=0)) == "a"
-        assert any(str(kept) in timing.key for timing in Tuner(path).table()) == kept
+        assert Tuner(DECISIONS).choose(f"{kept}", Candidates(a=0, b=0)) == "a"
+        assert any(str(kept) in timing.key for timing in Tuner(DECISIONS).table()) == kept
 
 
 def test_the_table_names_every_candidate_and_its_time() -> None:
@@ -117,65 +117,42 @@ def test_the_table_names_every_candidate_and_its_time() -> None:
         b"[" * 100_000,
     ],
 )
-def test_damaged_lines_are_dropped_with_a_warning(tmp_path: Path, damage: bytes) -> None:
-    path = tmp_path / "timings"
-    _store(path, "sound", "b", {"a": 2.0, "b": 1.0})
-    with path.open("ab") as file:
-        file.write(damage)
-    with pytest.warns(RuntimeWarning, match="1 damaged line"):
-        assert [t.chosen for t in Tuner(path).table()] == ["b"]
-    assert [t.chosen for t in Tuner(path).table()] == ["b"]  # and now without a warning
+def test_an_entry_that_is_no_decision_is_measured_anew(damage: bytes) -> None:
+    _store("sound", "b", {"a": 2.0, "b": 1.0})
+    _store("op", "b", {"a": 2.0, "b": 1.0})
+    DECISIONS.write(module._name(_key("op")), damage)
+    candidates = Candidates(a=0, b=0)
+    assert [t.chosen for t in Tuner(DECISIONS).table()] == ["b"]
+    Tuner(DECISIONS).choose("op", candidates)
+    assert candidates.bound == 2
 
 
-def test_a_line_cut_off_by_a_crash_does_not_spoil_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "timings"
-    tuner = Tuner(path)
-    tuner.table()  # read before the other process died in the middle of its write
-    path.write_bytes(b'{"key": "hal')
-    _measure_calmly(tuner, "next")
-    with pytest.warns(RuntimeWarning, match="damaged"):
-        assert any(t.key.startswith("next") for t in Tuner(path).table())
-
-
-def test_a_file_that_cannot_be_written_costs_only_the_memory_of_it(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.touch()
-    tuner = Tuner(blocked / "timings")
-    with pytest.warns(RuntimeWarning, match="cannot be"):
-        assert _measure_calmly(tuner, "op") == "b"
-    assert _measure_calmly(tuner, "other") == "b"  # warned once
-
-
-def _append_many(path: Path, worker: int) -> None:
+def _keep_many(worker: int) -> None:
     for i in range(50):
-        _measure_calmly(Tuner(path), f"{worker}/{i}")
+        _measure_calmly(Tuner(DECISIONS), f"{worker}/{i}")
 
 
-def test_several_processes_share_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "timings"
+def test_several_processes_share_the_decisions() -> None:
     context = multiprocessing.get_context("fork")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside torch's threads
-        workers = [context.Process(target=_append_many, args=(path, w)) for w in range(4)]
+        workers = [context.Process(target=_keep_many, args=(w,)) for w in range(4)]
         for worker in workers:
             worker.start()
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
-    assert len(Tuner(path).table()) == 200
+    assert len(Tuner(DECISIONS).table()) == 200
 
 
-def test_the_process_has_one_tuner_and_a_deterministic_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
+def test_the_process_has_one_tuner_and_a_deterministic_one() -> None:
     tuner_for.cache_clear()
     try:
         tuner = tuner_for(False)
         assert tuner is tuner_for(False)
         assert not tuner_for(True).enabled
         _measure_calmly(tuner, "op")
-        assert [line["chosen"] for line in _lines(tmp_path / "tuner" / "timings.jsonl")] == ["b"]
+        assert [json.loads(content)["chosen"] for content in DECISIONS.contents()] == ["b"]
     finally:
         tuner_for.cache_clear()
 
@@ -186,15 +163,15 @@ def _measure_calmly(tuner: Tuner, key: str) -> str:
         return tuner.choose(key, Candidates(a=0, b=0))
 
 
-def _store(path: Path, key: str, chosen: str, seconds: dict[str, float]) -> None:
-    """Write a decision as another process on this machine would have."""
+def _store(key: str, chosen: str, seconds: dict[str, float]) -> None:
+    """Keep a decision as another process on this machine would have."""
+    timing = module.Timing(_key(key), chosen, seconds)
+    DECISIONS.write(module._name(timing.key), module._encoded(timing))
+
+
+def _key(key: str) -> str:
+    """The key with what the decision depends on."""
     probe = Tuner()
     probe.choose(key, Candidates(a=0, b=0))
     (timing,) = probe.table()
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps({"key": timing.key, "chosen": chosen, "seconds": seconds}) + "\n")
-
-
-def _lines(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line]
+    return timing.key

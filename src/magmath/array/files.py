@@ -18,9 +18,9 @@ from magmath.array.creation import DTypeLike, LayoutLike, default_layout
 from magmath.array.data import Data, data_of
 from magmath.array.progress import transfer_progress
 from magmath.array.types import astype
+from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import as_dtype, bfloat16, float32
 from magmath.errors import DataError, MissingDataError
-from magmath.files.aside import replacing
 from magmath.files.csv import Header, table
 from magmath.files.formats import Entry, Place, format_of
 from magmath.files.place import Spec
@@ -29,6 +29,9 @@ from magmath.ops.leaves import input_leaf
 
 ONE_WRITER: Final = 1 << 24
 """Bytes up to which an array that every worker has is written by one of them."""
+
+_STORES: Final = ("zarr.json", ".zarray", ".zgroup")
+"""Files in a folder that is itself a file of arrays, and may be replaced."""
 
 Path = str | os.PathLike[str]
 
@@ -98,8 +101,8 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
     """Write an array, or several by name, in the format that the path's suffix names.
 
     .npy and .csv hold one array, .npz, .safetensors and .h5 arrays with names, .zarr either. The
-    workers write at once, each its own part. The file is written aside and takes its place, and
-    that of an earlier file, when it is whole; if anything fails nothing has changed.
+    workers write at once, each its own part. The file replaces an earlier one when it is whole; if
+    anything fails nothing has changed.
 
     Raises DataError for a suffix without a format or a format that cannot hold this, DTypeError
     where it lacks the element type (only .safetensors has bfloat16), MissingDataError where the
@@ -125,11 +128,22 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
                 f'mm.save(path, {{"x": x}})'
             )
     specs = {name: Spec(x.shape, x.dtype) for name, x in arrays.items()}
-    with replacing(place) as aside:
-        places = format.create(aside, specs)
+    _check_target(place)
+    with atomic_replace(place) as draft:
+        places = format.create(draft, specs)
         for name, x in arrays.items():
-            _write(aside, places[name], x)
-        format.finish(aside, specs)
+            _write(draft, places[name], x)
+        format.finish(draft, specs)
+
+
+def _check_target(path: str) -> None:
+    """Raise where a file cannot be written at `path`, or would replace a folder of other files."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise MissingDataError(f"save: there is no folder {folder} to write {path} in; make it")
+    stores = (os.path.join(path, name) for name in _STORES)
+    if os.path.isdir(path) and not any(map(os.path.exists, stores)):
+        raise DataError(f"save: {path} is a folder of other things; choose another path")
 
 
 def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:

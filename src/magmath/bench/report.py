@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from magmath.bench.result import BenchResult, CaseResult, Figure, SystemResult
+from magmath.core.atomic_replace import atomic_replace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,7 +131,8 @@ def _seconds(system: SystemResult) -> str:
 def save_result(result: BenchResult, path: Path) -> None:
     """Writes everything that was measured to `path` as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result.as_data(), indent=1) + "\n")
+    with atomic_replace(path) as draft:
+        Path(draft).write_text(json.dumps(result.as_data(), indent=1) + "\n")
 
 
 def plot_result(result: BenchResult, path: Path) -> None:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 import magmath
 from magmath.bench import machine
-from magmath.core.cache import cache_directory
+from magmath.cli.cache import describe
 from magmath.core.cpu import cpu_name
 
 LIBRARIES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "pyzmq", "msgspec")
@@ -188,14 +188,8 @@ def _last_line(text: str) -> str:
 
 
 def _caches() -> Section:
-    folder = cache_directory("")
-    parts = sorted(folder.iterdir())
-    return {"folder": str(folder)} | {part.name: _size(part) for part in parts}
-
-
-def _size(path: Path) -> Bytes:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return Bytes(sum(file.stat().st_size for file in files if file.is_file()))
+    found = describe()
+    return {"folder": found["folder"]} | {k: Bytes(n["bytes"]) for k, n in found["kinds"].items()}
 
 
 def _text(value: Any) -> str:

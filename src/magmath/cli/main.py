@@ -16,6 +16,7 @@ from rich.console import Console
 
 from magmath import __version__
 from magmath.cli.bench import bench
+from magmath.cli.cache import cache
 from magmath.cli.info import info
 from magmath.cli.train import train_app
 
@@ -32,6 +33,8 @@ For example:
     magmath info
 
     magmath bench layers --quick
+
+    magmath cache --clear
 """
 
 app = App(
@@ -45,6 +48,7 @@ app = App(
 app.command(info)
 app.command(train_app)
 app.command(bench)
+app.command(cache)
 
 
 @app.meta.default

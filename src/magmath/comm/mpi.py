@@ -36,7 +36,7 @@ from magmath.comm.flags import (
 from magmath.comm.messages import MessageCollectives
 from magmath.comm.reduction import HALF
 from magmath.comm.shared import SharedCollectives
-from magmath.comm.windows import Bytes, HostMemory, WindowTable, attach
+from magmath.comm.windows import Bytes, HostMemory, WindowTable, attach, is_bounded
 from magmath.errors import MemoryLimitError, WorkerLost
 
 mpi4py.rc.initialize = False
@@ -289,7 +289,7 @@ def _common_flags(comm: MPI.Intracomm) -> Flags | None:
     place = np.array(memory.place if memory else _NOWHERE)
     comm.Bcast(place)
     array = memory.array if memory else attach((int(place[0]), int(place[1])), nbytes)
-    attached = np.array([array is not None])
+    attached = np.array([array is not None and not is_bounded()])
     comm.Allreduce(MPI.IN_PLACE, attached, MPI.LAND)
     if memory:
         memory.seal()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,14 @@ class WindowTable:
 
     def _remove(self, number: int) -> None:
         self.words[:, number] = 0
+
+
+def is_bounded() -> bool:
+    """True if a limit on the size of files (ulimit -f) leaves shared memory less than the machine
+    has."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return limit != resource.RLIM_INFINITY and limit < memory
 
 
 def attach(place: tuple[int, int], nbytes: int) -> Bytes | None:

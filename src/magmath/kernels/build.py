@@ -1,21 +1,22 @@
-"""Building native programs: compiled by a process in the background, kept on disk, then loaded.
+"""Building native programs: compiled by a process in the background, kept in the cache.
 
 While a program is replayed, a helper process compiles its source at low priority; afterwards this
-process loads the object code in milliseconds. The helper ends with this process: it waits for the
-end of its standard input. The first program on a machine also makes it compile the functions of
-`kernels/library.py` that it calls.
+process loads the object code in milliseconds. Source, code and messages go through anonymous files
+in memory, so a program is compiled also where nothing can be written to disk. The helper ends with
+this process: it waits for the end of its standard input. The first program on a machine also makes
+it compile the functions of `kernels/library.py` that it calls.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from magmath.kernels import library
-from magmath.machine.build import file_of, write_whole
+from magmath.machine.build import OBJECTS, name_of
 from magmath.machine.compiler import compile_source, imported
 from magmath.machine.loading import Loaded
 
@@ -23,15 +24,19 @@ logger = logging.getLogger(__name__)
 
 NICENESS = 10  # of the compiler: what computes goes first
 COMPILE = """\
-import fcntl, os, sys, threading
+import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-path, niceness, *lacking = sys.argv[1:]
+name, source, code, niceness, *lacking = sys.argv[1:]
 os.nice(int(niceness))
-with open(os.path.join(os.path.dirname(path), "compiling.lock"), "w") as lock:
-    fcntl.flock(lock, fcntl.LOCK_EX)  # one compiler at a time, whoever asks
-    if not os.path.exists(os.path.splitext(path)[0] + ".o"):  # others may have asked for the same
+from magmath.machine.build import OBJECTS
+with OBJECTS.exclusive("compiler"):  # one compiler at a time, on the whole machine
+    compiled = OBJECTS.read(name)  # another process may have asked for the same
+    if compiled is None:
         from magmath.kernels.build import compile_file
-        compile_file(path, lacking)
+        compiled = compile_file(int(source), lacking)
+        OBJECTS.write(name, compiled)
+with open(int(code), "wb") as file:
+    file.write(compiled)
 """
 
 Function = Callable[[int], int]
@@ -39,74 +44,107 @@ Function = Callable[[int], int]
 
 
 class Build:
-    """A native program on its way: `function()` is None until it is there."""
+    """A native program while it is compiled: `function()` is None until it is ready."""
 
     def __init__(self, source: str) -> None:
-        self._path = _written(source)
+        self._source = source
         self._loaded: Loaded | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        if not _code(self._path).exists():
-            lacking = [name for name in imported(source) if not library.is_ready(name)]
-            with open(self._path.with_suffix(".err"), "wb") as errors:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", COMPILE, str(self._path), str(NICENESS), *lacking],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=errors,
-                )
+        self._compiler: _Compiler | None = None
+        self._error = ""
+        name = name_of(source, library.signatures(imported(source)))
+        self._code = OBJECTS.read(name)
+        if self._code is None:
+            try:
+                self._compiler = _Compiler(source, name)
+            except OSError as error:
+                self._fail(f"it could not be started: {error}")
 
     def function(self) -> Function | None:
-        """The compiled program, as soon as it is on disk."""
-        if self._process is not None and self._process.poll() is not None:
-            self._let_go(self._process)
-            if not _code(self._path).exists():
-                logger.warning("a program is replayed, for its compiler failed: %s", self.error())
-        if self._loaded is None and _code(self._path).exists():
-            self._loaded = _load(self._path)
+        """The compiled program, as soon as there is its code."""
+        if self._compiler is not None and self._compiler.has_ended():
+            self._code, error = self._compiler.result()
+            self.close()
+            if self._code is None:
+                self._fail(error or "the compiler was stopped")
+        if self._loaded is None and self._code is not None:
+            for name in imported(self._source):
+                library.use(name)
+            self._loaded, self._code = Loaded(self._code), None
         return None if self._loaded is None else self._loaded.enter
 
     def error(self) -> str:
-        """What the compiler wrote if it has failed; the program is then replayed for good."""
-        if self._process is not None or self.function() is not None:
-            return ""
-        return self._path.with_suffix(".err").read_text() or "the compiler was stopped"
+        """What the compiler wrote if it has failed; the program is then always replayed."""
+        self.function()
+        return self._error
 
     def close(self) -> None:
         """Stop compiling."""
-        if self._process is not None and self._process.poll() is None:
+        if self._compiler is not None:
+            self._compiler.close()
+            self._compiler = None
+
+    def _fail(self, error: str) -> None:
+        self._error = error
+        logger.warning("a program is replayed, for its compiler failed: %s", error)
+
+
+class _Compiler:
+    """The helper process that compiles a source. Raises OSError where it cannot be started."""
+
+    def __init__(self, source: str, name: str) -> None:
+        lacking = [needed for needed in imported(source) if not library.is_ready(needed)]
+        self._files: list[int] = []
+        try:
+            text, self._code, self._said = (self._new_file() for _ in range(3))
+            os.write(text, source.encode())
+            files = [str(text), str(self._code)]
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", COMPILE, name, *files, str(NICENESS), *lacking],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=(text, self._code),
+            )
+        except OSError:
+            self._close_files()
+            raise
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def result(self) -> tuple[bytes | None, str]:
+        """The object code of a process that has ended, None if it failed, and what it printed."""
+        said = _content(self._said).decode(errors="replace")
+        return (None if self._process.returncode else _content(self._code)), said
+
+    def close(self) -> None:
+        """End the process."""
+        if not self.has_ended():
             self._process.kill()
             self._process.wait()
-        if self._process is not None:
-            self._let_go(self._process)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._close_files()
 
-    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
-        """Close the pipe to a helper that has ended."""
-        assert process.stdin is not None
-        process.stdin.close()
-        self._process = None
+    def _new_file(self) -> int:
+        self._files.append(os.memfd_create("magmath-compiler"))
+        return self._files[-1]
+
+    def _close_files(self) -> None:
+        while self._files:
+            os.close(self._files.pop())
 
 
-def compile_file(path: str, lacking: Sequence[str]) -> None:
-    """Compile a source to object code beside it, and before that what it calls and is `lacking`."""
-    source = Path(path).read_text()
+def compile_file(file: int, lacking: Sequence[str]) -> bytes:
+    """Compile a source to object code, and before that the functions that it calls and that are
+    `lacking` on disk."""
+    source = _content(file).decode()
     for name in lacking:
         library.use(name)
-    write_whole(_code(Path(path)), compile_source(source, library.signatures(imported(source))))
+    return compile_source(source, library.signatures(imported(source)))
 
 
-def _written(source: str) -> Path:
-    """The file of a source, with all that its object code depends on in its name."""
-    path = file_of(".py", source, library.signatures(imported(source)))
-    if not path.exists():
-        write_whole(path, source.encode())
-    return path
-
-
-def _code(path: Path) -> Path:
-    return path.with_suffix(".o")
-
-
-def _load(path: Path) -> Loaded:
-    for name in imported(path.read_text()):
-        library.use(name)
-    return Loaded(_code(path).read_bytes())
+def _content(file: int) -> bytes:
+    """What an open file holds from its beginning on."""
+    return os.pread(file, os.fstat(file).st_size, 0)

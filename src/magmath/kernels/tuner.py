@@ -1,9 +1,8 @@
 """The tuner: measures the candidates for one operation and remembers the fastest.
 
-What it has measured is kept in memory and in a file of the user's cache, one line of JSON for each
-decision. Lines are only ever appended, each by one write, so any number of processes share the file
-without locks; a line that cannot be read is left out with a warning and dropped from the file. Keys
-name the processor, the thread count and the libraries' versions beside the operation.
+What it has measured is kept in memory and in the cache (`core/cache.py`), an entry of JSON for each
+decision, which any number of processes share. Keys name the processor, the thread count and the
+libraries' versions in addition to the operation.
 """
 
 from __future__ import annotations
@@ -11,19 +10,18 @@ from __future__ import annotations
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from hashlib import sha256
 from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from threading import RLock
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from magmath.core.cache import cache_directory
+from magmath.core.cache import Cache
 from magmath.core.cpu import cpu_name
 
 Call = Callable[[], object]
@@ -35,6 +33,7 @@ HOPELESS = 3.0  # times slower than another candidate at first: not measured fur
 ADVANTAGE = 0.95  # what a candidate must do against the default one to replace it
 DISTURBED = 1.5  # median over minimum: something else was running
 WORKSPACE_LIMIT = 256 * 2**20
+DECISIONS: Final = Cache("tuner")
 _ON = " | "
 
 
@@ -64,22 +63,22 @@ class Timing:
 class Tuner:
     """Chooses among the candidates for an operation, by measuring once per key.
 
-    `path` is the file of decisions; None keeps them in memory alone. With `enabled=False` nothing
-    is measured and the first candidate is always chosen. Candidates that need more than
-    `workspace_limit` bytes of memory beside their operands are left out by those who offer them.
+    `kept` is the cache of decisions; None keeps them in memory only. With `enabled=False` nothing
+    is measured and the first candidate is always chosen. Callers leave out candidates that need
+    more than `workspace_limit` bytes of memory in addition to their operands.
     """
 
     def __init__(
         self,
-        path: str | Path | None = None,
+        kept: Cache | None = None,
         *,
         enabled: bool = True,
         workspace_limit: int = WORKSPACE_LIMIT,
     ) -> None:
         self.enabled = enabled
         self.workspace_limit = workspace_limit
-        self._path = Path(path) if path is not None else None
-        self._known: dict[str, Timing] | None = None
+        self._kept = kept if enabled else None
+        self._known: dict[str, Timing] = {}
         self._lock = RLock()  # measuring may bind products that are themselves measured
 
     def choose(
@@ -100,18 +99,19 @@ class Tuner:
             return default
         full = f"{key}{_ON}{machine()}, {torch.get_num_threads()} threads"
         with self._lock:
-            known = self._decisions().get(full)
+            known = self._known.get(full) or self._read(full)
             if known is None or known.seconds.keys() != candidates.keys():
                 known, calm = self._measure(full, candidates, synchronize or _nothing, budget)
-                self._decisions()[full] = known
-                if calm:
-                    self._append(known)
+                if calm and self._kept is not None:
+                    self._kept.write(_name(full), _encoded(known))
+            self._known[full] = known
         return known.chosen
 
     def table(self) -> list[Timing]:
-        """Every decision made or read, with the timings of all its candidates."""
+        """Every decision made or kept, with the timings of all its candidates."""
+        kept = [] if self._kept is None else map(_decoded, self._kept.contents())
         with self._lock:
-            return list(self._decisions().values())
+            return list(({t.key: t for t in kept if t is not None} | self._known).values())
 
     def _measure(
         self,
@@ -131,56 +131,10 @@ class Tuner:
         calm = median(rounds[chosen]) < DISTURBED * seconds[chosen]
         return Timing(key, chosen, seconds), calm
 
-    # the file ------------------------------------------------------------------------------------
-
-    def _decisions(self) -> dict[str, Timing]:
-        if self._known is None:
-            self._known = self._read() if self.enabled else {}
-        return self._known
-
-    def _read(self) -> dict[str, Timing]:
-        if self._path is None:
-            return {}
-        try:
-            lines = self._path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            self._warn(f"cannot be read ({error}); measuring anew")
-            return {}
-        found = [_decoded(line) for line in lines if line.strip()]
-        sound = {timing.key: timing for timing in found if timing is not None}
-        if None in found:
-            self._warn(f"has {found.count(None)} damaged lines; they are dropped")
-            self._rewrite(sound)
-        return sound
-
-    def _append(self, timing: Timing) -> None:
-        """One write of one line; the leading line end closes a line that a dying process left."""
-        self._write(lambda path: _append_bytes(path, b"\n" + _encoded(timing)))
-
-    def _rewrite(self, timings: Mapping[str, Timing]) -> None:
-        """A new file in place of the old one, all at once."""
-
-        def replace(path: Path) -> None:
-            draft = path.with_name(f"{path.name}.{os.getpid()}")
-            draft.write_bytes(b"".join(map(_encoded, timings.values())))
-            os.replace(draft, path)
-
-        self._write(replace)
-
-    def _write(self, write: Callable[[Path], None]) -> None:
-        if self._path is None:
-            return
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write(self._path)
-        except OSError as error:
-            self._warn(f"cannot be written ({error}); decisions are kept in memory alone")
-            self._path = None
-
-    def _warn(self, what: str) -> None:
-        warnings.warn(f"magmath's tuner file {self._path} {what}", RuntimeWarning, stacklevel=2)
+    def _read(self, key: str) -> Timing | None:
+        """The decision that was kept for a key."""
+        content = None if self._kept is None else self._kept.read(_name(key))
+        return None if content is None else _decoded(content)
 
 
 @cache
@@ -188,16 +142,7 @@ def tuner_for(deterministic: bool) -> Tuner:
     """The process's tuner; in deterministic mode one that always takes the first candidate."""
     if deterministic:
         return Tuner(enabled=False)
-    try:
-        return Tuner(cache_directory("tuner") / "timings.jsonl")
-    except OSError as error:
-        warnings.warn(
-            f"magmath has no cache directory ({error}): what the tuner measures is forgotten at "
-            "the end; set MAGMATH_CACHE to a directory that can be written",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return Tuner()
+    return Tuner(DECISIONS)
 
 
 @cache
@@ -240,15 +185,20 @@ def _rounds(calls: Mapping[str, Call], synchronize: Call, budget: float) -> dict
     return taken
 
 
+def _name(key: str) -> str:
+    """The name of a decision in the cache."""
+    return sha256(key.encode()).hexdigest()[:32]
+
+
 def _encoded(timing: Timing) -> bytes:
     record = {"key": timing.key, "chosen": timing.chosen, "seconds": dict(timing.seconds)}
-    return json.dumps(record).encode() + b"\n"
+    return json.dumps(record).encode()
 
 
-def _decoded(line: bytes) -> Timing | None:
-    """The decision on a line; None if that is not what the line holds."""
+def _decoded(content: bytes) -> Timing | None:
+    """The decision in an entry; None if that is not what the entry holds."""
     try:
-        record: Any = json.loads(line)
+        record: Any = json.loads(content)
         key, chosen, seconds = record["key"], record["chosen"], record["seconds"]
         sound = isinstance(key, str) and isinstance(chosen, str) and chosen in seconds
         return (
@@ -256,14 +206,6 @@ def _decoded(line: bytes) -> Timing | None:
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-
-
-def _append_bytes(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(file, data)
-    finally:
-        os.close(file)
 
 
 @cache

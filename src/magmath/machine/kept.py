@@ -1,12 +1,11 @@
-"""Functions written in the compiler's language once and for all: compiled once for a machine, kept.
+"""On-disk cache of ahead-of-time compiled functions, written in the compiler's language.
 
-The object code lies in the cache directory under a hash of all that it depends on. Who wants a
-function first compiles its source, in less than a second; others wait for that, and load it.
+The object code is in the cache under a hash of all that it depends on. The first process that needs
+a function compiles its source, in less than a second; others wait for that, and load it.
 """
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -16,7 +15,7 @@ from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from magmath.machine.build import file_of, text_of, write_whole
+from magmath.machine.build import OBJECTS, name_of, text_of
 
 if TYPE_CHECKING:
     from magmath.machine.compiler import Signatures
@@ -62,8 +61,8 @@ class Code:
         return self._code().place(name)
 
     def is_ready(self) -> bool:
-        """True if it is on disk, so that nobody waits for the compiler."""
-        return self._path.exists()
+        """True if it is on disk, so that loading it does not wait for the compiler."""
+        return OBJECTS.has(self._name)
 
     def _code(self) -> Loaded:
         with _LOADING:
@@ -74,13 +73,7 @@ class Code:
         from magmath.machine.loading import Loaded
 
         self._needs()
-        path = self._path
-        if not path.exists():
-            with open(path.with_suffix(".lock"), "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # one process compiles, others wait for it
-                if not path.exists():
-                    write_whole(path, self._compiled())
-        return Loaded(path.read_bytes())
+        return Loaded(OBJECTS.get(self._name, self._compiled))
 
     def _compiled(self) -> bytes:
         from magmath.machine.compiler import compile_source
@@ -95,10 +88,10 @@ class Code:
         )  # fmt: skip
 
     @cached_property
-    def _path(self) -> Path:
+    def _name(self) -> str:
         spec = find_spec(self._inside) if self._inside else None
         inside = text_of(Path(spec.origin)) if spec is not None and spec.origin else b""
-        return file_of(
-            ".o", self._source, self._exports, dict(self._constants), dict(self._outside),
+        return name_of(
+            self._source, self._exports, dict(self._constants), dict(self._outside),
             self._inside, inside, self._arithmetic,
         )  # fmt: skip

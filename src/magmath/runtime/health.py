@@ -23,6 +23,8 @@ from typing import Any, Final
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from magmath.core.cache_dir import remove_abandoned_fallbacks
+
 PREFIX: Final = "magmath-pool-"
 """How the names of pools' directories begin."""
 
@@ -100,8 +102,9 @@ class Processes:
 def end_with_controller(dealer: zmq.Socket[bytes], directory: str) -> None:
     """Watch the connection of a worker's socket, to be connected next, from a thread of its own.
 
-    When it ends, or is not accepted in time, the pool's directory is removed (the controller, which
-    owns it, may have been killed) and the process exits at once, whatever it is doing.
+    When it ends, or is not accepted in time, the directory of the pool and a temporary cache are
+    removed (the controller, which owns them, may have been killed) and the process exits at once,
+    whatever it is doing.
     """
     monitor = dealer.get_monitor_socket(
         zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.MONITOR_STOPPED | _ENDED
@@ -122,6 +125,7 @@ def _watch(monitor: zmq.Socket[bytes], directory: str) -> None:
             break
         timeout = None
     remove(directory)
+    remove_abandoned_fallbacks()
     os._exit(1)
 
 

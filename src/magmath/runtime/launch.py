@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from magmath.core import cache_dir
 from magmath.errors import WorkerError
 
 _THREAD_VARIABLES: Final = (
@@ -92,8 +93,9 @@ def _find_mpiexec() -> str | None:
 
 
 def worker_environment(threads: int | None, secrets: dict[str, str]) -> dict[str, str]:
-    """The environment of the workers: this one, its threads divided, this magmath on the path."""
-    environment = os.environ | secrets
+    """The environment of the workers: this one, its cache, its threads divided, this magmath on the
+    path."""
+    environment = os.environ | cache_dir.environment() | secrets
     if threads is not None:
         environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
     if threads == 1:

@@ -7,6 +7,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from magmath.core.atomic_replace import atomic_replace
+
 
 @dataclass(frozen=True)
 class EpochRecord:
@@ -57,7 +59,8 @@ class History:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything as JSON."""
         content = {"strategy": self.strategy, "epochs": [asdict(r) for r in self.records]}
-        Path(path).write_text(json.dumps(content, indent=1) + "\n")
+        with atomic_replace(path) as draft:
+            Path(draft).write_text(json.dumps(content, indent=1) + "\n")
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw loss and accuracy against the epoch, as a PNG or whatever the ending says."""

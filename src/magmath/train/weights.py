@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from magmath.core.atomic_replace import atomic_replace
 from magmath.errors import MagmathError, WeightsError
 from magmath.memory.tensors import to_torch
 
@@ -34,15 +34,8 @@ def save(network: NeuralNetwork, path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise WeightsError(f"save: there is no folder {target.parent}; make it first")
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".saving-", delete=False) as file:
-        try:
-            file.write(encode(tensors, metadata))
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, target)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    with atomic_replace(target) as draft:
+        Path(draft).write_bytes(encode(tensors, metadata))
 
 
 def load(network: NeuralNetwork, path: str | os.PathLike[str]) -> None:

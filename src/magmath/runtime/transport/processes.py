@@ -26,6 +26,7 @@ from magmath.runtime.health import HEARTBEAT_TIMEOUT, PREFIX, Connections, Proce
 from magmath.runtime.launch import Launch, launcher_command, worker_environment
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
+from magmath.runtime.shared_memory import FOLDER, fitting_settings, warn_of_messages
 from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions, frames_of
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class ProcessTransport(Transport):
         self._launch_command = launcher_command(launcher, size)
         self._worker_command = worker_command
         self._endpoint = endpoint or ("ipc" if launcher == "mpiexec" else "tcp")
+        self._all_here = launcher == "mpiexec"
         self._key = secrets.token_hex(16)
         self._rank_of = {f"{self._key}:{rank}".encode(): rank for rank in range(size)}
         self._identities = list(self._rank_of)
@@ -84,15 +86,19 @@ class ProcessTransport(Transport):
             environment = worker_environment(
                 self._options.threads, {SECRET_VARIABLE: " ".join([self._key, *keys])}
             )
+            environment |= fitting_settings(self.size, environment, self._all_here)
             command = [*self._launch_command, *self._worker_command]
             command += worker_arguments(self.address, directory, self._options)
             self._launch = Launch(command, environment, directory)
             self._closing.append(self._launch.kill)
             self._greet(self._launch)
+            hellos = [self._hellos[rank] for rank in range(self.size)]
+            if self._worker_command is WORKER_COMMAND:
+                warn_of_messages(hellos)
         except BaseException:
             self.close(force=True)
             raise
-        return [self._hellos[rank] for rank in range(self.size)]
+        return hellos
 
     def send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
@@ -178,6 +184,8 @@ class ProcessTransport(Transport):
                 reason = f" after {START_TIME:.0f} s"
                 if exited is not None:
                     reason = f": the launcher ended with exit code {exited}"
+                    if "Bus error" in launch.output():
+                        reason += f" after a bus error, so {FOLDER} of a host may be full"
                 error = WorkerError(
                     f"init: {missing} of {self.size} workers did not start{reason}; they were "
                     f"started by: {' '.join(self._launch_command)}; see what it printed, and try "

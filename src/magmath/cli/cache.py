@@ -1,0 +1,104 @@
+"""`magmath cache`: the folder of compiled code and measurements, its size and bound; `--clear`."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from magmath.core import cache as store
+from magmath.core import cache_dir
+from magmath.errors import MagmathError
+
+
+def cache(
+    *,
+    clear: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Show the folder in which compiled code and measurements are kept, its size and its bound.
+
+    MAGMATH_CACHE names the folder, MAGMATH_CACHE_LIMIT the megabytes that it may take.
+
+    For example:
+
+        magmath cache
+
+        magmath cache --json
+
+        magmath cache --clear
+
+    Parameters
+    ----------
+    clear
+        Delete all entries. Programs that run meanwhile go on; later ones compile anew.
+    json
+        Print one JSON object.
+    """
+    deleted = _cleared() if clear else 0
+    found = describe() | ({"deleted": deleted} if clear else {})
+    if json:
+        print(jsonlib.dumps(found, indent=2))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    if clear:
+        console.print(f"deleted {deleted} entries")
+    console.print(f"folder   {found['folder']}", markup=False)
+    console.print(f"entries  {found['entries']}")
+    for kind, part in found["kinds"].items():
+        console.print(f"  {kind:6} {part['entries']} ({part['bytes'] / 1e6:.1f} MB)")
+    console.print(
+        f"size     {found['bytes'] / 1e6:.1f} MB of at most {found['limit'] / 1e6:.0f} MB"
+    )
+    if found["problem"]:
+        console.print(f"problem  {found['problem']}", markup=False)
+
+
+def describe() -> dict[str, Any]:
+    """What the command shows, as plain data; sizes in bytes."""
+    configured = cache_dir.configured()
+    found = [] if configured.path is None else store.entries(configured.path)
+    kinds = {kind: [e for e in found if e.path.parent.name == kind] for kind in store.KINDS}
+    return {
+        "folder": None if configured.path is None else str(configured.path),
+        "entries": len(found),
+        "bytes": sum(entry.nbytes for entry in found),
+        "limit": store.limit(),
+        "kinds": {
+            kind: {"entries": len(part), "bytes": sum(entry.nbytes for entry in part)}
+            for kind, part in kinds.items()
+        },
+        "problem": configured.problem or _problem(configured.path),
+    }
+
+
+def _problem(folder: Path | None) -> str:
+    """Why nothing can be kept in the folder; empty if it can, or if it will be made."""
+    if folder is None or not os.path.lexists(folder):
+        return ""
+    if not folder.is_dir():
+        return f"{folder} is no folder"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to"
+
+
+def _cleared() -> int:
+    """Delete all entries; how many there were."""
+    configured = cache_dir.configured()
+    if configured.path is None:
+        raise MagmathError(
+            f"cache: there is no folder to clear: {configured.problem}; set "
+            f"{cache_dir.VARIABLE} to the folder"
+        )
+    found = store.entries(configured.path)
+    try:
+        store.clear(configured.path)
+    except OSError as error:
+        raise MagmathError(
+            f"cache: an entry cannot be deleted: {error}; run the command as the user that owns "
+            f"the folder"
+        ) from error
+    return len(found)

@@ -1,0 +1,215 @@
+"""The folder of the cache: `$MAGMATH_CACHE`, `$XDG_CACHE_HOME/magmath`, or `~/.cache/magmath`.
+
+Where that folder cannot be made or written to, a private temporary folder takes its place, after
+one warning. This process's environment names it, so the processes that it starts share it, and it
+is removed when the process that made it exits. What the configured folder holds is still read.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import json
+import os
+import pwd
+import tempfile
+import warnings
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import RLock
+from typing import Final
+
+from magmath.core.private_folder import private_folder, remove_abandoned
+
+VARIABLE: Final = "MAGMATH_CACHE"
+FALLBACK_VARIABLE: Final = "MAGMATH_CACHE_FALLBACK"
+"""Names the temporary folder, and the configured one in whose place it is, as JSON."""
+PREFIX: Final = "magmath-cache-"
+_PROBE_BYTES: Final = 1 << 16
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
+"""Errors of this process, which say nothing about the folder."""
+
+_lock = RLock()
+_unwritable: set[str] = set()
+"""Folders that could not be written to, and for which there is no temporary folder either."""
+
+
+@dataclass(frozen=True)
+class Configured:
+    """The folder that the environment asks for: a path, or else why there is none."""
+
+    path: Path | None
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """The path, or an empty string."""
+        return "" if self.path is None else str(self.path)
+
+
+def configured() -> Configured:
+    """The folder that the environment asks for; nothing is made or tried."""
+    if given := os.environ.get(VARIABLE):
+        return _absolute(given)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):  # the standard ignores others
+        return Configured(Path(base, "magmath"))
+    home = _home()
+    if home is None:
+        return Configured(None, f"HOME is not set and {_unknown_user()}")
+    return Configured(Path(home, ".cache", "magmath"))
+
+
+def folders() -> list[Path]:
+    """The folders to read entries from; the first one is written to, unless it is `unwritable`."""
+    wanted = configured()
+    own = [] if wanted.path is None else [wanted.path]
+    fallback = _fallback_of(wanted)
+    if fallback is not None:
+        return [fallback, *own]
+    if wanted.name in _unwritable:
+        return own
+    problem = wanted.problem or _made(own[0])
+    if problem:
+        fallback = _fall_back(wanted, problem)
+        return own if fallback is None else [fallback, *own]
+    return own
+
+
+def writable_folder() -> Path | None:
+    """The folder to write entries to; None where there is none."""
+    found = folders()
+    return None if not found or configured().name in _unwritable else found[0]
+
+
+def abandon(folder: Path, error: OSError) -> None:
+    """Write to `folder` no more: writing failed. The configured folder is replaced, with a warning;
+    in place of the temporary one there is none."""
+    wanted = configured()
+    if error.errno in _PASSING or wanted.name in _unwritable:
+        return
+    if folder == wanted.path:
+        _fall_back(wanted, _reason(folder, error))
+    else:
+        _unwritable.add(wanted.name)
+
+
+def environment() -> dict[str, str]:
+    """The variables by which processes to be started find the folder of this one.
+
+    Tries first whether it can be written to, so that they share the temporary folder that may take
+    its place, and do not each make one.
+    """
+    folder = writable_folder()
+    if folder is not None:
+        try:
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-") as probe:
+                probe.write(bytes(_PROBE_BYTES))
+                probe.flush()
+        except OSError as error:
+            abandon(folder, error)
+    found = {name: os.environ[name] for name in (FALLBACK_VARIABLE,) if name in os.environ}
+    if os.environ.get(VARIABLE) and configured().path is not None:
+        found[VARIABLE] = configured().name  # absolute, wherever they are started
+    return found
+
+
+def remove_abandoned_fallbacks() -> None:
+    """Remove the temporary folders whose processes were killed."""
+    if FALLBACK_VARIABLE in os.environ:
+        with suppress(OSError):
+            remove_abandoned(tempfile.gettempdir(), f"{PREFIX}*")
+
+
+def _made(folder: Path) -> str:
+    """Make a folder if it is missing; why it cannot be used, an empty string if it can."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+            return ""
+        error = OSError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as raised:
+        error = raised
+    return _reason(folder, error)
+
+
+def _reason(folder: Path, error: OSError) -> str:
+    return f"{folder} cannot be used ({error.strerror or error})"
+
+
+def _fallback_of(wanted: Configured) -> Path | None:
+    """The temporary folder in place of the configured one, made by this process or its parents."""
+    try:
+        path, instead_of = json.loads(os.environ.get(FALLBACK_VARIABLE, ""))
+        status = os.stat(path)
+    except (ValueError, TypeError, OSError):
+        return None
+    own = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return Path(path) if own and instead_of == wanted.name else None
+
+
+def _fall_back(wanted: Configured, problem: str) -> Path | None:
+    """Make the temporary folder, and warn. None where the system has no place for one."""
+    with _lock:
+        existing = _fallback_of(wanted)
+        if existing is not None or wanted.name in _unwritable:
+            return existing
+        made: Path | None = None
+        with suppress(OSError):
+            stack = ExitStack()
+            made = stack.enter_context(private_folder(tempfile.gettempdir(), PREFIX))
+            atexit.register(_remove, stack, wanted)
+            os.environ[FALLBACK_VARIABLE] = json.dumps([str(made), wanted.name])
+        if made is None:
+            _unwritable.add(wanted.name)
+    where = "nothing is kept" if made is None else f"{made} is used, and removed at the exit"
+    warnings.warn(
+        f"the cache of compiled code and measurements: {problem}; {where}; set {VARIABLE} to a "
+        f"folder that can be written to",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return made
+
+
+def _remove(stack: ExitStack, wanted: Configured) -> None:
+    """Remove the temporary folder at the exit of the process that made it."""
+    _unwritable.add(wanted.name)  # what still runs makes no other one
+    stack.close()
+
+
+def _absolute(given: str) -> Configured:
+    """$MAGMATH_CACHE as an absolute path."""
+    path = given
+    if given.startswith("~"):
+        home = _home() if given == "~" or given.startswith("~/") else os.path.expanduser(given)
+        if home is None or home.startswith("~"):
+            problem = f"{VARIABLE} is {given}, HOME is not set, and {_unknown_user()}"
+            return Configured(None, problem)
+        path = home + given[1:] if given.startswith("~/") else home
+    try:
+        return Configured(Path(_from_start(path)))
+    except OSError as error:  # the working directory is gone
+        return Configured(None, f"{VARIABLE} is {given}, and there is no such folder ({error})")
+
+
+@cache
+def _from_start(path: str) -> str:
+    """The absolute path, independent of later changes of the working directory."""
+    return os.path.abspath(path)
+
+
+def _home() -> str | None:
+    home = os.environ.get("HOME", "")
+    if not os.path.isabs(home):
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            return None
+    return home if os.path.isabs(home) else None
+
+
+def _unknown_user() -> str:
+    return f"user {os.getuid()} has no entry in the password database"

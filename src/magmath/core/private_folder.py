@@ -1,0 +1,64 @@
+"""Temporary folders that only this process writes to, removed even after it was killed.
+
+A folder is locked as long as its process lives. The next process that makes a folder with the same
+prefix removes those that are no longer locked. On file systems without such locks (NFS has none for
+folders) nothing is removed but by the process that made it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def private_folder(parent: str | os.PathLike[str], prefix: str) -> Iterator[Path]:
+    """A new folder in `parent` that only this user can enter, removed at the end of the block.
+
+    A process forked within the block does not remove it. Raises OSError where `parent` cannot be
+    written to.
+    """
+    remove_abandoned(parent, f"{glob.escape(prefix)}*")
+    owner = os.getpid()
+    made, lock = _made_and_locked(parent, prefix)
+    try:
+        yield made
+    finally:
+        if os.getpid() == owner:
+            shutil.rmtree(made, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_abandoned(parent: str | os.PathLike[str], pattern: str) -> None:
+    """Remove those private folders in `parent`, with names by a pattern, whose processes ended."""
+    for left in Path(parent).glob(pattern):
+        with suppress(OSError):
+            lock = _opened(left)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+            finally:
+                os.close(lock)
+
+
+def _made_and_locked(parent: str | os.PathLike[str], prefix: str) -> tuple[Path, int]:
+    """A new folder, and the open file that holds its lock."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        with suppress(FileNotFoundError):  # another process removed it before it was locked
+            lock = _opened(made)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if made.is_dir():
+                return made, lock
+            os.close(lock)
+
+
+def _opened(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
