@@ -264,8 +264,8 @@ class Array(Handle, Operators):
         if session.engine().settles([written.node, *([value.node] if unnamed else [])]):
             try:
                 written.evaluated()
-            except BaseException:  # nothing has been written
-                if written.node.operation.updates:
+            except BaseException:
+                if written.node.operation.updates and written.node.value is None:  # nothing written
                     former = Array(written.node.inputs[0])
                     self._node, self._leaf = former._node, former._leaf
                 raise

@@ -40,6 +40,8 @@ GRACE: Final = 2.0
 """Seconds in which, after a worker has failed, the others must have failed alike."""
 INTERRUPT_TIME: Final = 5.0
 """Seconds that a running program gets to stop after Ctrl-C."""
+REPEATED_TIME: Final = 1.0
+"""Seconds in which further Ctrl-C count as the same one."""
 _TURN: Final = 0.1
 _OPEN: Final = nullcontext()
 
@@ -367,12 +369,15 @@ class Dispatcher:
             raise
 
     def _stop_runs(self) -> None:
-        """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool."""
+        """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool, unless it
+        comes at once, as when the key is held down."""
         if self._pending:
             self._send(messages.Interrupt(max(self._pending)), self._all)
-        deadline = time.monotonic() + INTERRUPT_TIME
-        while self._pending and time.monotonic() < deadline:
-            if self._interrupts.count:
+        start = time.monotonic()
+        while self._pending and time.monotonic() < start + INTERRUPT_TIME:
+            if time.monotonic() < start + REPEATED_TIME:
+                self._interrupts.count = 0
+            elif self._interrupts.count:
                 closed = WorkerLost("the pool was closed by a second Ctrl-C; start a new one")
                 self._end(closed, force=True)
                 return
