@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -205,9 +206,11 @@ class Launch:
         return int(found[1]) if found else None
 
     def kill(self) -> None:
-        """End the launcher, which ends its workers; by force if it does not do so in time."""
+        """End the launcher, which ends its workers, and what else it has started in its session; by
+        force where it does not end in time."""
         if self._process.poll() is None:
             self._process.terminate()
-            if not self.wait(_TERMINATION_TIME):
+            self.wait(_TERMINATION_TIME)
+            with suppress(ProcessLookupError):  # nothing is left of its process group
                 os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+            self._process.wait()

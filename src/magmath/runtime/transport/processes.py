@@ -216,8 +216,8 @@ class ProcessTransport(Transport):
             if missing and waited > notice:
                 notice *= 2
                 logger.warning(
-                    "init: waiting for %d of %d workers since %.0f s, for %.0f s at most%s",
-                    *(missing, self.size, waited, patience, launch.words()),
+                    "init: %d of %d workers have started after %.0f s; waits for %.0f s at most%s",
+                    *(len(self._hellos), self.size, waited, patience, launch.words()),
                 )
 
     def _not_started(self, launch: Launch, missing: int, patience: float) -> WorkerError:
