@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from magmath.array.engine import Engine
-from magmath.errors import MagmathError
+from magmath.errors import WorkerLost
 from magmath.layout.mesh import print_relative_to
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def engine() -> Engine:
         init()
         assert _engine is not None
     elif _engine.pool.closed:
-        raise MagmathError("the pool is closed: its workers are gone; start another with mm.init()")
+        raise WorkerLost(_engine.pool.why_ended)
     return _engine
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Any, final
 
 from magmath.array import session
 from magmath.array.array import Array
@@ -45,6 +45,10 @@ class Optimizer(ABC):
         self.learning_rate = learning_rate
         self._steps = 0
         self._minimizing: _Minimizing | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: everything but the compiled update, which belongs to a pool."""
+        return self.__dict__ | {"_minimizing": None}
 
     def rate(self, step: int) -> float:
         """The learning rate at a step (or epoch)."""
