@@ -62,7 +62,7 @@ def _settled() -> None:
     gc.freeze()
 
 
-WITH_PROCESSES = ("mpi", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")
+WITH_PROCESSES = ("mpi", "faults", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")
 TOGETHER = 16  # tests: handed out one by one they would keep the one who hands out busy
 
 

@@ -25,7 +25,7 @@ from magmath.layout.split import Blocks, Cyclic
 from magmath.memory.tensors import as_tensor, from_torch
 
 if TYPE_CHECKING:
-    Values: TypeAlias = tuple[str, np.ndarray[Any, Any], Rule | Layout | None]
+    Values: TypeAlias = tuple[str, np.ndarray[Any, Any], Rule | Layout | None, int]
 
 _BITS = {"bfloat16": torch.int16}
 """Element types that NumPy lacks, and those that carry their bits."""
@@ -48,14 +48,17 @@ def _values(array: Array) -> Values:
     tensor, layout = array.fetched(), array.layout
     name = from_torch(tensor.dtype).name
     values = tensor.view(_BITS[name]) if name in _BITS else tensor
-    return name, values.numpy(), _rule_of(layout, data_of(array.evaluated()).pool.mesh)
+    mesh = data_of(array.evaluated()).pool.mesh
+    return name, values.numpy(), _rule_of(layout, mesh), mesh.size
 
 
-def _restored(name: str, values: np.ndarray[Any, Any], rule: Rule | Layout | None) -> Array:
+def _restored(
+    name: str, values: np.ndarray[Any, Any], rule: Rule | Layout | None, workers: int
+) -> Array:
     tensor = as_tensor(values)
     if name in _BITS:
         tensor = tensor.view(getattr(torch, name))
-    return put(tensor.contiguous(), _fitting(rule, tuple(tensor.shape)))
+    return put(tensor.contiguous(), _fitting(rule, workers, tuple(tensor.shape)))
 
 
 def _restored_variable(variable: str, *values: Any) -> Variable:
@@ -97,10 +100,10 @@ def _rules(layout: Layout) -> Iterator[Rule]:
         yield Layout.block_cyclic(blocks, layout.mesh.shape)
 
 
-def _fitting(rule: Rule | Layout | None, shape: tuple[int, ...]) -> Layout | None:
-    """The layout for the current pool; None where the rule does not fit its workers."""
-    workers = session.engine().pool.workers
-    if rule is None or (isinstance(rule, Layout) and rule.mesh.size != workers):
+def _fitting(rule: Rule | Layout | None, workers: int, shape: tuple[int, ...]) -> Layout | None:
+    """The layout for the current pool; None where the rule does not fit its workers, or there is no
+    rule and the pool is not of so many workers."""
+    if rule is None or (isinstance(rule, Layout) and session.engine().pool.workers != workers):
         return None
     try:
         return bind_layout("restore", rule, shape)

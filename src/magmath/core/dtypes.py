@@ -28,7 +28,7 @@ class DType:
     itemsize: int
 
     def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
-        return DTYPES.__getitem__, (self.name,)
+        return _named, (self.name,)
 
     def __repr__(self) -> str:
         return f"magmath.{self.name}"
@@ -81,6 +81,10 @@ _COMPLEX_PART = {complex64: float32, complex128: float64}
 DEFAULT_FLOAT = float32
 DEFAULT_INT = int64
 DEFAULT_COMPLEX = complex64
+
+
+def _named(name: str) -> DType:
+    return DTYPES[name]
 
 
 def as_dtype(value: object) -> DType:
