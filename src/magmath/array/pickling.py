@@ -66,9 +66,9 @@ def _restored_variable(variable: str, *values: Any) -> Variable:
 
 
 def _rule_of(layout: Layout, mesh: Mesh) -> Rule | Layout | None:
-    """A rule that gives this layout on a mesh, or where there is none the layout itself; None for
-    what says nothing about other pools."""
-    if layout.is_alone:
+    """A rule that gives this layout on the workers of a pool, or where there is none the layout
+    itself; None for the usual layout of a pool of one worker, which says nothing about others."""
+    if mesh.size == 1 and layout.is_alone:
         return None
     for rule in _rules(layout):
         try:

@@ -220,8 +220,7 @@ class Dispatcher:
                 if self._pending:
                     with suppress(MagmathError):
                         self._send(messages.Interrupt(self.ticket()), [0])
-                closed = "the pool has been closed, and its arrays are gone; start a new one"
-                self._end(WorkerLost(closed), force=False)
+                self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
 
     def forked(self) -> None:
         """Note that this process is a fork of the one that started the workers.
