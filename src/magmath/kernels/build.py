@@ -57,9 +57,9 @@ class Build:
 
     def function(self) -> Function | None:
         """The compiled program, as soon as it is on disk."""
-        if self._process is not None and self._process.poll() is not None:
+        if self._process is not None and (code := self._process.poll()) is not None:
             self._let_go(self._process)
-            if not _code(self._path).exists():
+            if code and not _code(self._path).exists():  # 0 in a fork, which cannot wait for it
                 logger.warning("a program is replayed, for its compiler failed: %s", self.error())
         if self._loaded is None and _code(self._path).exists():
             self._loaded = _load(self._path)
