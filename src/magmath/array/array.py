@@ -7,7 +7,7 @@ when it is needed: by printing, conversion, a truth test, or `evaluate`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +37,8 @@ from magmath.ops.repairs import negative_power
 from magmath.ops.rules import check_kind
 
 if TYPE_CHECKING:
+    import torch
+
     from magmath.array.explanation import Explanation
 
 Number = bool | int | float | complex
@@ -79,11 +81,16 @@ class Array(Handle, Operators):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A NumPy copy of the whole array (bfloat16 becomes float32)."""
+        tensor = self.fetched()
+        return (tensor.float() if self.dtype.name == "bfloat16" else tensor).numpy()
+
+    def fetched(self) -> torch.Tensor:
+        """The whole array as a new CPU tensor of torch."""
         asked = self._node
         leaf = self.evaluated()
         data = data_of(leaf)
         try:
-            tensor = data.pool.get(data.handle)
+            return data.pool.get(data.handle)
         except WorkerLost:
             raise
         except Exception:
@@ -92,7 +99,6 @@ class Array(Handle, Operators):
                 self._node = asked
                 self.undo()
             raise
-        return (tensor.float() if data.dtype.name == "bfloat16" else tensor).numpy()
 
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
@@ -178,6 +184,21 @@ class Array(Handle, Operators):
 
     def __iter__(self) -> Iterator[Array]:
         return (self[i] for i in range(len(self)))
+
+    def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+        """For pickle: values, element type and the rule of the layout."""
+        from magmath.array.pickling import reduced
+
+        return reduced(self)
+
+    def __copy__(self) -> Array:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Array:
+        """A copy with memory of its own, made by the workers."""
+        from magmath.array.pickling import copied
+
+        return copied(self)
 
     def __repr__(self) -> str:
         return printing.representation(self)

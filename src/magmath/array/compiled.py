@@ -64,6 +64,10 @@ class _Function:
         self._last: _Trace | None = None
         update_wrapper(self, function)
 
+    def __reduce__(self) -> str:
+        """For pickle and copy: the function itself, by its name, as Python's functions are."""
+        return str(self._function.__qualname__)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
             return self._function(*args, **kwargs)

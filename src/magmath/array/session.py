@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from magmath.array.engine import Engine
-from magmath.errors import MagmathError
+from magmath.errors import WorkerLost
 from magmath.layout.mesh import print_relative_to
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def init(
     deterministic: bool = False,
     memory_limit: int | None = None,
     seed: int = 0,
+    heartbeat_timeout: float | None = 5.0,
 ) -> Session:
     """Start a pool of workers, in place of the current one; also a context manager.
 
@@ -62,6 +63,8 @@ def init(
     deterministic  results are bit-identical for any number of workers, at some cost in speed
     memory_limit   bytes that a worker may hold
     seed           of the random numbers
+    heartbeat_timeout  seconds that a worker may be stopped (by a signal, a debugger, a suspended
+                   host) until it counts as lost; None: it is waited for
 
     Arrays of an earlier pool are lost with it. Raises WorkerError if the workers do not start.
     """
@@ -76,6 +79,7 @@ def init(
         deterministic=deterministic,
         memory_limit=memory_limit,
         seed=seed,
+        heartbeat_timeout=heartbeat_timeout,
     )
     use(pool)
     return Session(pool)
@@ -114,7 +118,7 @@ def engine() -> Engine:
         init()
         assert _engine is not None
     elif _engine.pool.closed:
-        raise MagmathError("the pool is closed: its workers are gone; start another with mm.init()")
+        raise WorkerLost(_engine.pool.why_ended)
     return _engine
 
 

@@ -64,8 +64,8 @@ class Build:
         if self._compiler is not None and self._compiler.has_ended():
             self._code, error = self._compiler.result()
             self.close()
-            if self._code is None:
-                self._fail(error or "the compiler was stopped")
+            if error:
+                self._fail(error)
         if self._loaded is None and self._code is not None:
             for name in imported(self._source):
                 library.use(name)
@@ -114,9 +114,12 @@ class _Compiler:
         return self._process.poll() is not None
 
     def result(self) -> tuple[bytes | None, str]:
-        """The object code of a process that has ended, None if it failed, and what it printed."""
+        """The object code of a process that has ended, or None and why it failed. A fork of this
+        process cannot wait for it, and has neither."""
+        if not self._process.returncode:
+            return _content(self._code) or None, ""
         said = _content(self._said).decode(errors="replace")
-        return (None if self._process.returncode else _content(self._code)), said
+        return None, said or "the compiler was stopped"
 
     def close(self) -> None:
         """End the process."""

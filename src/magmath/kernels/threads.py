@@ -2,6 +2,10 @@
 
 NumPy and SciPy each bring an OpenBLAS of their own, and SciPy's loads late. The limit is kept, so
 that `magmath.kernels.blas` can set it for the library that it loads.
+
+A process made by `os.fork` (multiprocessing's method "fork") has none of its parent's threads, but
+the libraries of OpenMP and OpenBLAS in it still wait for them. So such a process computes with one
+thread.
 """
 
 from __future__ import annotations
@@ -15,6 +19,12 @@ import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 _limit: int | None = None
+_is_fork = False
+
+
+def most_threads() -> int:
+    """The most threads that kernels of this process may use."""
+    return 1 if _is_fork else len(os.sched_getaffinity(0))
 
 
 def set_threads(count: int) -> None:
@@ -22,7 +32,7 @@ def set_threads(count: int) -> None:
     global _limit
     if count < 1:
         raise ValueError(f"set_threads: needs at least 1 thread, was given {count}")
-    _limit = count
+    _limit = count = 1 if _is_fork else count
     torch.set_num_threads(count)
     limit_loaded()
 
@@ -61,7 +71,7 @@ def more_threads(factor: int) -> Iterator[None]:
     """Within, kernels may use so many times the threads, as far as there are processors: for a
     worker that computes while others wait."""
     before = torch.get_num_threads()
-    count = max(before, min(before * factor, len(os.sched_getaffinity(0))))
+    count = max(before, min(before * factor, most_threads()))
     torch.set_num_threads(count)
     try:
         with _controller().limit(limits=count, user_api="blas"):
@@ -75,3 +85,12 @@ def _controller() -> ThreadpoolController:
     import scipy.linalg.cython_blas  # noqa: F401  its library must be loaded to be found
 
     return ThreadpoolController()
+
+
+def _after_fork() -> None:
+    global _is_fork
+    _is_fork = True
+    set_threads(1)
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.array import tracing
 from magmath.array.array import Array
@@ -53,6 +53,16 @@ class Optimizer(ABC):
         self.kept = States(self.states, self.counts)
         """What is kept of the variables that were updated."""
         self._steps = 0
+        self._minimizer = Minimizer(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: the settings. What is kept belongs to the variables, which the copy
+        does not know."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("kept", "_minimizer")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.kept = States(self.states, self.counts)
         self._minimizer = Minimizer(self)
 
     def rate(self, step: int) -> float:

@@ -8,10 +8,12 @@ half of it by two, so a team beats a BLAS that splits every product by itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, final
+from weakref import WeakSet
 
 import torch
 
@@ -67,7 +69,8 @@ class Team(Executor):
     ) -> None:
         self._context = context
         self._group = LocalGroup(program.workers)
-        self._threads = ThreadPoolExecutor(program.workers - 1, thread_name_prefix="lane")
+        self._threads = _threads(program.workers)
+        _teams.add(self)
         arena = arrange(program)
         self._block = context.heap.allocate(arena.nbytes * program.workers, "a team's temporaries")
         memory = LaneMemory(context.heap, self._block, arena.nbytes)
@@ -80,6 +83,10 @@ class Team(Executor):
             self._bindings.append(binding)
             if source is not None:
                 self._lanes.append(Native(source, own, binding))
+
+    def forked(self) -> None:
+        """Make new threads: a fork of the process has none of those that its parent made."""
+        self._threads = _threads(self._group.size)
 
     @property
     def possible(self) -> bool:
@@ -123,3 +130,19 @@ class Team(Executor):
         for lane in self._lanes:
             lane.close()
         self._context.heap.free(self._block)
+
+
+def _threads(lanes: int) -> ThreadPoolExecutor:
+    """Threads for all lanes but the first, which is the caller's thread."""
+    return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane")
+
+
+_teams: WeakSet[Team] = WeakSet()
+
+
+def _forked() -> None:
+    for team in _teams:
+        team.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

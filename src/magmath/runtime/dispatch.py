@@ -91,18 +91,18 @@ class Dispatcher:
         self._pending_bytes = 0
         self._failing: list[Pending] = []
         self._failing_since = 0.0
-        self._ended: Exception | None = None
+        self.ended: str | None = None
+        """Why the workers cannot be reached any more; None while they can."""
         self.hellos = transport.start(self._deliver)
         self._all = range(transport.size)
         self._owner = os.getpid()
         atexit.register(self._close_at_exit)
-        if not self.direct:
-            _reaching.add(self)
+        _dispatchers.add(self)
 
     def check_open(self) -> None:
-        """Raise WorkerLost, saying why, once the workers have ended."""
-        if self._ended is not None:
-            raise WorkerLost(str(self._ended)) from self._ended
+        """Raise WorkerLost, saying why, once the workers have ended or cannot be reached."""
+        if self.ended is not None:
+            raise WorkerLost(self.ended)
 
     def ticket(self) -> int:
         """The number of the next command that will be answered."""
@@ -157,7 +157,7 @@ class Dispatcher:
 
     def release(self, array: int) -> None:
         """Have an array dropped: sent with the next command. Finalisers may call."""
-        if self._ended is None:
+        if self.ended is None:
             self._released.append(array)
 
     def run(
@@ -218,31 +218,37 @@ class Dispatcher:
 
     def finish(self) -> None:
         """Wait for all that was sent. Raises the first thing that went wrong unheard."""
-        if self._ended is not None:
+        if self.ended is not None:
             return
         with self.lock, self._interrupts:
-            while self._ended is None and (self._failing or self._pending):
+            while self.ended is None and (self._failing or self._pending):
                 self._raise_failure()
                 self._deliver_interrupt()
                 self._pump()
 
     def close(self) -> None:
         """End the workers, in good order if they can be; nothing of them stays behind."""
-        if self._ended is not None or os.getpid() != self._owner:  # a fork of the controller
+        if self.ended is not None or os.getpid() != self._owner:  # a fork of the controller
             return
         with self.lock, self._interrupts:
-            if self._ended is None:
+            if self.ended is None:
                 if self._pending:
                     with suppress(MagmathError):
                         self._send(messages.Interrupt(self.ticket()), [0])
                 self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
 
     def forked(self) -> None:
-        """This process is a fork of the one that started the workers, which hear that one alone."""
-        self._ended = MagmathError(
-            "this process is a fork of the one whose pool it is, and cannot reach its workers; "
-            "start others with mm.init()"
-        )
+        """Note that this process is a fork of the one that started the workers.
+
+        A worker inside the process was copied with it and goes on. Other workers answer their
+        controller only. Other threads, which may have held the lock, do not exist here.
+        """
+        self.lock = threading.RLock()
+        if not self.direct:
+            self.ended = (
+                "this process is a fork of the one whose pool it is, and cannot reach its workers; "
+                "pass values to it (np.asarray(x)), or start other workers here with mm.init()"
+            )
 
     def _close_at_exit(self) -> None:
         """With the script: one that has died of an error does not wait for what is under way."""
@@ -394,7 +400,7 @@ class Dispatcher:
         raise lost
 
     def _end(self, reason: WorkerLost, *, force: bool) -> None:
-        self._ended = reason
+        self.ended = str(reason)
         atexit.unregister(self._close_at_exit)
         self._transport.close(force=force)
         self._pending.clear()
@@ -402,11 +408,11 @@ class Dispatcher:
         self._report_ended()
 
 
-_reaching: WeakSet[Dispatcher] = WeakSet()
+_dispatchers: WeakSet[Dispatcher] = WeakSet()
 
 
 def _forked() -> None:
-    for dispatcher in _reaching:
+    for dispatcher in _dispatchers:
         dispatcher.forked()
 
 

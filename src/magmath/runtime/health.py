@@ -1,9 +1,9 @@
-"""Who is still there: the watch over connections, on both sides.
+"""Which processes are still alive: the watch over connections, on both sides.
 
-A socket's monitor reports every connection that ends, be it that the process died or that it no
-longer answers heartbeats (sent by libzmq's own thread, so a worker that computes is not suspected).
-The controller learns which worker was lost; a worker whose controller is gone ends at once, and so
-does one that is stuck.
+A socket's monitor reports every connection that ends: because the process died, or because another
+host no longer answers heartbeats (sent by libzmq's own thread, so a worker that computes is not
+suspected). Whether a process of this host is stopped, the system says. The controller learns which
+worker was lost; a worker whose controller is gone ends at once, and so does one that is stuck.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from magmath.core.cache_dir import remove_abandoned_fallbacks
 PREFIX: Final = "magmath-pool-"
 """How the names of pools' directories begin."""
 
-HEARTBEAT_INTERVAL: Final = 1_000
-HEARTBEAT_TIMEOUT: Final = 5_000
-"""Milliseconds between two heartbeats, and without an answer until a worker counts as lost."""
+HEARTBEAT_INTERVAL: Final = 1.0
+"""Seconds between two heartbeats, or looks at the processes of this host; less where a worker shall
+count as lost soon."""
 
 HANDSHAKE_TIMEOUT: Final = 20_000
 """Milliseconds that a worker waits for its controller to accept it."""
@@ -52,11 +52,16 @@ _ENDED: Final = (
 
 
 class Connections:
-    """The controller's connections: which worker is at the other end, and which have ended."""
+    """The controller's connections: which worker is at the other end, and which have ended.
 
-    def __init__(self, router: zmq.Socket[bytes]) -> None:
-        router.heartbeat_ivl = HEARTBEAT_INTERVAL
-        router.heartbeat_timeout = HEARTBEAT_TIMEOUT
+    A connection ends when its other end has not answered for `timeout` seconds; None: it may be
+    silent for ever.
+    """
+
+    def __init__(self, router: zmq.Socket[bytes], timeout: float | None) -> None:
+        if timeout is not None:
+            router.heartbeat_ivl = round(1000 * min(HEARTBEAT_INTERVAL, timeout / 4))
+            router.heartbeat_timeout = round(1000 * timeout)
         self.monitor: zmq.Socket[bytes] = router.get_monitor_socket(zmq.Event.DISCONNECTED)
         self._rank_of: dict[int, int] = {}
 
@@ -77,15 +82,48 @@ class Connections:
 
 
 class Processes:
-    """Processes of this host, held by descriptors that no later process can inherit."""
+    """The workers that are processes of this host.
 
-    def __init__(self) -> None:
+    They are ended by descriptors that no later process can inherit. One that has been stopped, by
+    a signal or a debugger, for `timeout` seconds counts as lost; None: it is waited for.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._interval = (
+            HEARTBEAT_INTERVAL if timeout is None else min(HEARTBEAT_INTERVAL, timeout / 4)
+        )
+        self._looked = time.monotonic()
+        self._pids: dict[int, int] = {}
+        self._stopped: dict[int, float] = {}  # by rank: for how many seconds
         self._descriptors: list[int] = []
 
-    def add(self, pid: int) -> None:
+    def add(self, rank: int, pid: int) -> None:
         """Watch a process; one that has ended already, or a system without pidfd, is passed by."""
+        self._pids[rank] = pid
         with contextlib.suppress(OSError, AttributeError):
             self._descriptors.append(os.pidfd_open(pid))
+
+    def stopped(self) -> int | None:
+        """A worker that has been stopped for too long.
+
+        Counts the time between two looks, at most two intervals: when this process was stopped
+        itself, or has not looked because it waited for nothing, a longer time says nothing.
+        """
+        now = time.monotonic()
+        passed = now - self._looked
+        if self._timeout is None or passed < self._interval:
+            return None
+        self._looked = now
+        for rank, pid in self._pids.items():
+            if not _is_stopped(pid):
+                self._stopped.pop(rank, None)
+                continue
+            seconds = self._stopped.get(rank, 0.0) + min(passed, 2 * self._interval)
+            self._stopped[rank] = seconds
+            if seconds >= self._timeout:
+                return rank
+        return None
 
     def end(self) -> None:
         """Return when all have ended; those that do not within a second are killed."""
@@ -97,6 +135,15 @@ class Processes:
                 deadline = time.monotonic() + _END_TIME
             os.close(descriptor)
         self._descriptors.clear()
+
+
+def _is_stopped(pid: int) -> bool:
+    """True for a process that a signal or a debugger has stopped, where the system tells."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
 
 
 def end_with_controller(dealer: zmq.Socket[bytes], directory: str) -> None:

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,18 @@ _THREAD_VARIABLES: Final = (
 _PATIENCE: Final = {"GOMP_SPINCOUNT": "2000"}
 """A tenth of a millisecond in place of fifteen. Workers of one thread have more only while others
 lend theirs: where another program has one of the processors, who waits for it must let go."""
+_OF_PROCESS: Final = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_", "HYDI_", "MPI_LOCAL")
+"""How variables begin by which an MPI launcher tells a process which rank it is. Where this process
+has them, they are never those of the workers."""
+_OF_JOB: Final = (
+    "SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "LOADL", "PE_HOSTFILE", "SGE_", "FLUX_", "PALS_",
+    "HYDRA_", "MPIEXEC_", "OMPI_",
+)  # fmt: skip
+"""How variables begin that tell launchers which hosts and which scheduler a job has."""
+_THIS_HOST: Final = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
+"""Have MPICH's mpiexec start processes itself, on this host, and ask no scheduler for others."""
 _OUTPUT_SHOWN: Final = 4_000
+_WORDS_SHOWN: Final = 10  # lines of the launcher's in an error
 _TERMINATION_TIME: Final = 2.0
 
 _CAUSES: Final = (
@@ -49,22 +61,45 @@ def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
     """
     if launcher == "mpiexec":
         return [*_mpiexec(), "-n", str(workers)]
-    if launcher == "srun":
-        return ["srun", f"--ntasks={workers}"]
-    words = shlex.split(launcher) if isinstance(launcher, str) else list(launcher)
-    if not any("{n}" in word for word in words):
+    words = ["srun", "--ntasks={n}"] if launcher == "srun" else _words(launcher)
+    program, *options = [word.replace("{n}", str(workers)) for word in words]
+    return [_found(program), *options]
+
+
+def _words(launcher: str | Sequence[str]) -> list[str]:
+    """The words of a user's command, checked."""
+    try:
+        words = shlex.split(launcher) if isinstance(launcher, str) else list(launcher)
+        fits = all(isinstance(word, str) for word in words) and "{n}" in "".join(words[1:])
+        reason = ""
+    except (TypeError, ValueError) as error:  # no sequence; a quote that is not closed
+        fits, reason = False, f" ({error})".lower()
+    if not fits:
         raise WorkerError(
             f'init: launcher must be "mpiexec", "srun", "threads", or a command in which {{n}} '
             f'stands for the number of workers, such as "mpiexec -n {{n}} -hosts a,b", not '
-            f"{launcher!r}"
+            f"{launcher!r}{reason}"
         )
-    return [word.replace("{n}", str(workers)) for word in words]
+    return words
+
+
+def _found(program: str) -> str:
+    """A program of the PATH by its name, one of this Python environment by its path."""
+    if "/" in program or shutil.which(program) is not None:
+        return program
+    installed = _installed(program)
+    if installed is None:
+        raise WorkerError(
+            f"init: the launcher {program!r} was found neither on the PATH nor beside Python; "
+            f'install it, give its path, or leave launcher="mpiexec"'
+        )
+    return installed
 
 
 @lru_cache(maxsize=1)
 def _mpiexec() -> tuple[str, ...]:
     """The mpiexec of this Python environment, or the system's, with the options it needs."""
-    path = _find_mpiexec()
+    path = _installed("mpiexec") or shutil.which("mpiexec")
     if path is None:
         raise WorkerError(
             'init: launcher "mpiexec" was not found beside Python nor on the PATH; install the '
@@ -78,24 +113,29 @@ def _mpiexec() -> tuple[str, ...]:
     return (path,)
 
 
-def _find_mpiexec() -> str | None:
-    beside = Path(sys.executable).parent / "mpiexec"
+def _installed(program: str) -> str | None:
+    """A program of this Python environment: beside Python, or of the package mpich."""
+    beside = Path(sys.executable).parent / program
     if beside.exists():
         return str(beside)
     try:
         files = importlib.metadata.distribution("mpich").files or []
     except importlib.metadata.PackageNotFoundError:
         files = []
-    for file in files:
-        if file.name == "mpiexec":
-            return str(file.locate())
-    return shutil.which("mpiexec")
+    return next((str(file.locate()) for file in files if file.name == program), None)
 
 
-def worker_environment(threads: int | None, secrets: dict[str, str]) -> dict[str, str]:
-    """The environment of the workers: this one, its cache, its threads divided, this magmath on the
-    path."""
-    environment = os.environ | cache_dir.environment() | secrets
+def worker_environment(
+    threads: int | None, secrets: dict[str, str], *, on_this_host: bool
+) -> dict[str, str]:
+    """The environment of launcher and workers: this one, its threads divided, this magmath on the
+    path, and nothing of the MPI launcher or, for workers `on_this_host`, of the job that this
+    process belongs to."""
+    foreign = (*_OF_PROCESS, *_OF_JOB) if on_this_host else _OF_PROCESS
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    environment |= cache_dir.environment() | secrets
+    if on_this_host:
+        environment |= _THIS_HOST
     if threads is not None:
         environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
     if threads == 1:
@@ -149,6 +189,11 @@ class Launch:
         except OSError:
             return ""
 
+    def words(self) -> str:
+        """The last lines of `output`, indented, after a line that introduces them; else empty."""
+        lines = self.output().splitlines()[-_WORDS_SHOWN:]
+        return "\n  ".join(["\nThe launcher and the workers printed:", *lines]) if lines else ""
+
     def cause(self) -> str | None:
         """How the workers ended, in the launcher's words, as far as they are understood."""
         output = self.output()
@@ -163,9 +208,11 @@ class Launch:
         return int(found[1]) if found else None
 
     def kill(self) -> None:
-        """End the launcher, which ends its workers; by force if it does not do so in time."""
+        """End the launcher, which ends its workers, and what else it has started in its session; by
+        force where it does not end in time."""
         if self._process.poll() is None:
             self._process.terminate()
-            if not self.wait(_TERMINATION_TIME):
+            self.wait(_TERMINATION_TIME)
+            with suppress(ProcessLookupError):  # nothing is left of its process group
                 os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+            self._process.wait()

@@ -120,6 +120,11 @@ class Pool:
         """What the controller has sent to the workers since the start."""
         return self._transport.traffic
 
+    @property
+    def why_ended(self) -> str | None:
+        """Why the workers cannot be reached any more; None while they can."""
+        return self._dispatcher.ended
+
     def put(self, tensor: torch.Tensor, layout: Layout) -> int:
         """Send a CPU tensor to the workers, to each its own tiles only; the array's number.
 

@@ -16,6 +16,7 @@ from typing import Final
 import zmq
 
 from magmath.comm import Communicator
+from magmath.errors import WorkerError
 from magmath.runtime.device import HOST
 from magmath.runtime.executable import Bind, bind_program
 from magmath.runtime.failures import describe
@@ -53,9 +54,12 @@ class SocketPort(Port):
         self._dealer.send_multipart(parts)
 
 
-def worker_arguments(address: str, directory: str, options: WorkerOptions) -> list[str]:
+def worker_arguments(
+    address: str, directory: str, workers: int, options: WorkerOptions
+) -> list[str]:
     """The arguments from which `main` reads the same."""
-    arguments = ["--connect", address, "--directory", directory, "--device", options.device]
+    arguments = ["--connect", address, "--directory", directory, "--workers", str(workers)]
+    arguments += ["--device", options.device]
     if options.threads is not None:
         arguments += ["--threads", str(options.threads)]
     if options.memory_limit is not None:
@@ -84,6 +88,7 @@ def main(
     dealer = _connect(context, f"{key}:{communicator.rank}", curve, given.connect, given.directory)
     port = SocketPort(dealer)
     try:
+        _check_size(communicator.size, given.workers)
         worker = Worker(communicator, options, bind)
     except Exception as error:
         port.send(describe(error, 0, communicator.rank, HOST))
@@ -107,6 +112,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--connect", required=True, metavar="ADDRESS")
     parser.add_argument("--directory", required=True)
+    parser.add_argument("--workers", required=True, type=int)
     parser.add_argument("--device", required=True)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--memory-limit", type=int)
@@ -118,6 +124,16 @@ def _join() -> Communicator:
     from magmath.comm.mpi import world  # importing it starts MPI
 
     return world()
+
+
+def _check_size(size: int, workers: int) -> None:
+    """Raise WorkerError where the launcher has started another number of MPI ranks."""
+    if size != workers:
+        raise WorkerError(
+            f"init: the launcher has started this worker as one of {size} MPI ranks, not of "
+            f"{workers}: it belongs to another MPI than the one that mpi4py uses, or starts "
+            f'another number; use the launcher of that MPI, or leave launcher="mpiexec"'
+        )
 
 
 def _connect(

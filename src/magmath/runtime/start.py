@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Sequence
 
 from magmath.core.numbers import whole_number
+from magmath.errors import OptionError
 from magmath.runtime.pool import Pool
-from magmath.runtime.transport.base import Transport, WorkerOptions
+from magmath.runtime.transport.base import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
 
 
 def start_pool(
@@ -21,6 +23,7 @@ def start_pool(
     deterministic: bool = False,
     memory_limit: int | None = None,
     seed: int = 0,
+    heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT,
 ) -> Pool:
     """Start a pool.
 
@@ -33,12 +36,15 @@ def start_pool(
     deterministic  the same bits for any number of workers; each computes with one thread, since
                    threads add in another order
     memory_limit   bytes that the arrays of one worker may take
+    heartbeat_timeout  seconds that a worker may be stopped, or its host silent, until it counts as
+                   lost; None: it is waited for
 
     More workers than processors: a warning, and they share. Raises WorkerError where the workers do
     not start, and what they raised while starting (DeviceError for a device that is not there).
     """
     workers, seed = whole_number("init: workers", workers, 0), whole_number("init: seed", seed, 0)
     threads = None if threads is None else whole_number("init: threads", threads, 1)
+    _check_timeout(heartbeat_timeout)
     processors = len(os.sched_getaffinity(0))
     if deterministic:
         threads = 1
@@ -52,12 +58,25 @@ def start_pool(
             RuntimeWarning,
             stacklevel=3,  # the line that called mm.init
         )
-    transport = _transport(workers, options, launcher, endpoint)
+    transport = _transport(workers, options, launcher, endpoint, heartbeat_timeout)
     return Pool(transport, deterministic=deterministic, seed=seed, memory_limit=memory_limit)
 
 
+def _check_timeout(seconds: object) -> None:
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if seconds is not None and not (number and 0 < seconds < math.inf):  # type: ignore[operator]
+        raise OptionError(
+            f"init: heartbeat_timeout must be a positive number of seconds, or None to wait for "
+            f"ever, was given {seconds!r}"
+        )
+
+
 def _transport(
-    workers: int, options: WorkerOptions, launcher: str | Sequence[str], endpoint: str | None
+    workers: int,
+    options: WorkerOptions,
+    launcher: str | Sequence[str],
+    endpoint: str | None,
+    heartbeat_timeout: float | None,
 ) -> Transport:
     if workers == 0:
         from magmath.runtime.transport.inline import InlineTransport
@@ -69,4 +88,10 @@ def _transport(
         return ThreadTransport(workers, options)
     from magmath.runtime.transport.processes import ProcessTransport
 
-    return ProcessTransport(workers, options, launcher=launcher, endpoint=endpoint)
+    return ProcessTransport(
+        workers,
+        options,
+        launcher=launcher,
+        endpoint=endpoint,
+        heartbeat_timeout=heartbeat_timeout,
+    )

@@ -68,6 +68,10 @@ class NeuralNetwork:
         self.parameters: dict[str, Variable] = {}
         self._trained: Fit | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: everything but the training step, which belongs to a pool."""
+        return self.__dict__ | {"_trained": None}
+
     # building ---------------------------------------------------------------------------------
 
     def build(self, input_shape: Shape) -> None:

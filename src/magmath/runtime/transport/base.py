@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from magmath.graph import Node
 from magmath.memory.stored import Stored
@@ -16,6 +16,9 @@ from magmath.program.instructions import Program
 from magmath.program.instructions import encode as encode_program
 from magmath.runtime.messages import Command, Hello, Number, Reply, encode
 from magmath.runtime.tiles import Frame, frame_bytes
+
+HEARTBEAT_TIMEOUT: Final = 5.0
+"""Seconds that a worker process may be silent, unless the user gives another time."""
 
 Payload: TypeAlias = Frame | Program | None
 """What travels beside a command: a part of an array, or a program."""

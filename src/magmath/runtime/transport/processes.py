@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import shlex
 import socket
 import sys
 import tempfile
@@ -22,17 +23,31 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from magmath.errors import ProtocolError, WorkerError, WorkerLost
 from magmath.runtime.failures import rebuild
-from magmath.runtime.health import HEARTBEAT_TIMEOUT, PREFIX, Connections, Processes, remove
+from magmath.runtime.health import PREFIX, Connections, Processes, remove
+from magmath.runtime.interrupts import Interrupts
 from magmath.runtime.launch import Launch, launcher_command, worker_environment
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
 from magmath.runtime.shared_memory import FOLDER, fitting_settings, warn_of_messages
-from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions, frames_of
+from magmath.runtime.transport.base import (
+    HEARTBEAT_TIMEOUT,
+    Deliver,
+    Payload,
+    Transport,
+    WorkerOptions,
+    frames_of,
+)
 
 logger = logging.getLogger(__name__)
 
 START_TIME: Final = 60.0
-"""Seconds in which every worker must have said hello."""
+"""Seconds in which every worker must have said hello, where each has a processor of its own."""
+SHARED_START_TIME: Final = 10.0
+"""Seconds more for every further worker of a processor: loading torch and starting MPI takes three
+seconds of a processor that does nothing else."""
+FIRST_NOTICE: Final = 10.0
+"""Seconds of waiting for workers after which the user is told; and each time after twice as many.
+"""
 STOP_TIME: Final = 5.0
 """Seconds that workers get to end when told to stop."""
 _IPC_PATH_LIMIT: Final = 100
@@ -47,6 +62,8 @@ class ProcessTransport(Transport):
     launcher        "mpiexec", "srun", or a command with {n} for the number of workers
     endpoint        "ipc", or "tcp" with an address of this host that the workers can reach:
                     "tcp://10.0.0.1"; by default ipc for "mpiexec", tcp for any other launcher
+    heartbeat_timeout   seconds that a worker may be stopped, or its host silent, until it counts
+                    as lost; None: it is waited for
     worker_command  what the launcher starts, before the worker's own arguments
     """
 
@@ -57,19 +74,21 @@ class ProcessTransport(Transport):
         *,
         launcher: str | Sequence[str] = "mpiexec",
         endpoint: str | None = None,
+        heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT,
         worker_command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
         super().__init__(size)
         self._options = options
+        self._on_this_host = launcher == "mpiexec"
+        self._heartbeat_timeout = heartbeat_timeout
         self._launch_command = launcher_command(launcher, size)
         self._worker_command = worker_command
         self._endpoint = endpoint or ("ipc" if launcher == "mpiexec" else "tcp")
-        self._all_here = launcher == "mpiexec"
         self._key = secrets.token_hex(16)
         self._rank_of = {f"{self._key}:{rank}".encode(): rank for rank in range(size)}
         self._identities = list(self._rank_of)
         self._hellos: dict[int, Hello] = {}
-        self._processes = Processes()
+        self._processes = Processes(heartbeat_timeout)
         self._closing: list[Callable[[], object]] = []
         self._launch: Launch | None = None
         self.directory = ""
@@ -79,26 +98,32 @@ class ProcessTransport(Transport):
 
     def start(self, deliver: Deliver) -> list[Hello]:
         self._deliver = deliver
-        try:
-            self.directory = directory = _new_directory()
-            self._closing.append(lambda: remove(directory))
-            self.address, keys = self._open(directory)
-            environment = worker_environment(
-                self._options.threads, {SECRET_VARIABLE: " ".join([self._key, *keys])}
-            )
-            environment |= fitting_settings(self.size, environment, self._all_here)
-            command = [*self._launch_command, *self._worker_command]
-            command += worker_arguments(self.address, directory, self._options)
-            self._launch = Launch(command, environment, directory)
-            self._closing.append(self._launch.kill)
-            self._greet(self._launch)
-            hellos = [self._hellos[rank] for rank in range(self.size)]
-            if self._worker_command is WORKER_COMMAND:
-                warn_of_messages(hellos)
-        except BaseException:
-            self.close(force=True)
-            raise
+        with Interrupts() as interrupts:  # Ctrl-C must not leave a launcher behind
+            try:
+                self._greet(self._start_launcher(), interrupts)
+            except BaseException:
+                self.close(force=True)
+                raise
+        hellos = [self._hellos[rank] for rank in range(self.size)]
+        if self._worker_command is WORKER_COMMAND:
+            warn_of_messages(hellos)
         return hellos
+
+    def _start_launcher(self) -> Launch:
+        self.directory = directory = _new_directory()
+        self._closing.append(lambda: remove(directory))
+        self.address, keys = self._open(directory)
+        environment = worker_environment(
+            self._options.threads,
+            {SECRET_VARIABLE: " ".join([self._key, *keys])},
+            on_this_host=self._on_this_host,
+        )
+        environment |= fitting_settings(self.size, environment, self._on_this_host)
+        command = [*self._launch_command, *self._worker_command]
+        command += worker_arguments(self.address, directory, self.size, self._options)
+        self._launch = launch = Launch(command, environment, directory)
+        self._closing.append(launch.kill)
+        return launch
 
     def send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
@@ -118,6 +143,13 @@ class ProcessTransport(Transport):
             self._deliver(*parcel)
         if gone:
             raise self._lost(ended)
+        stopped = self._processes.stopped()
+        if stopped is not None:
+            raise WorkerLost(
+                f"{self._named(stopped)} was lost: it has been stopped, by a signal or a debugger, "
+                f"for {self._heartbeat_timeout:g} s; the pool is closed, start a new one; "
+                f"mm.init(heartbeat_timeout=…) waits longer, with None for ever"
+            )
 
     def close(self, *, force: bool) -> None:
         if not force and self._launch is not None and self._launch.exit_code() is None:
@@ -138,7 +170,9 @@ class ProcessTransport(Transport):
         self._router = context.socket(zmq.ROUTER)
         self._router.set_hwm(0)  # the pool bounds what is under way
         self._router.router_mandatory = True
-        self._connections = Connections(self._router)
+        # Over ipc a connection ends with its process; whether that is stopped is seen otherwise.
+        silence = None if self._endpoint == "ipc" else self._heartbeat_timeout
+        self._connections = Connections(self._router, silence)
         self._closing.append(self._router.disable_monitor)
         self._poller = zmq.Poller()
         self._poller.register(self._router, zmq.POLLIN)
@@ -170,29 +204,39 @@ class ProcessTransport(Transport):
         keys = [public, worker_public, worker_secret]
         return f"tcp://{host}:{port}", [key.decode() for key in keys]
 
-    def _greet(self, launch: Launch) -> None:
-        """Wait until every worker has said hello."""
-        deadline = time.monotonic() + START_TIME
+    def _greet(self, launch: Launch, interrupts: Interrupts) -> None:
+        """Wait until every worker has said hello; tell the user where that takes long."""
+        begun, notice = time.monotonic(), FIRST_NOTICE
+        patience = _start_time(self.size)
         while len(self._hellos) < self.size:
             self._poller.poll(100)
-            exited = launch.exit_code()
+            interrupts.deliver()
+            exited, waited = launch.exit_code(), time.monotonic() - begun
             while (parcel := self._receive()) is not None:
                 if isinstance(parcel[1], Failure):
                     raise rebuild(parcel[1])
             missing = self.size - len(self._hellos)
-            if missing and (exited is not None or time.monotonic() > deadline):
-                reason = f" after {START_TIME:.0f} s"
-                if exited is not None:
-                    reason = f": the launcher ended with exit code {exited}"
-                    if "Bus error" in launch.output():
-                        reason += f" after a bus error, so {FOLDER} of a host may be full"
-                error = WorkerError(
-                    f"init: {missing} of {self.size} workers did not start{reason}; they were "
-                    f"started by: {' '.join(self._launch_command)}; see what it printed, and try "
-                    f"that command with `hostname` behind it"
+            if missing and (exited is not None or waited > patience):
+                raise self._not_started(launch, missing, patience)
+            if missing and waited > notice:
+                notice *= 2
+                logger.warning(
+                    "init: %d of %d workers have started after %.0f s; waits for %.0f s at most%s",
+                    *(len(self._hellos), self.size, waited, patience, launch.words()),
                 )
-                error.add_note(f"Output:\n{launch.output()}")
-                raise error
+
+    def _not_started(self, launch: Launch, missing: int, patience: float) -> WorkerError:
+        exited = launch.exit_code()
+        reason = f" after {patience:.0f} s"
+        if exited is not None:
+            reason = f": the launcher ended with exit code {exited}"
+            if "Bus error" in launch.output():
+                reason += f" after a bus error, so {FOLDER} of a host may be full"
+        return WorkerError(
+            f"init: {missing} of {self.size} workers did not start{reason}; they were started by: "
+            f"{shlex.join(self._launch_command)}; try that command with `hostname` after it"
+            f"{launch.words()}"
+        )
 
     def _receive(self) -> tuple[int, Reply, memoryview | None] | None:
         """The next reply of a worker of this pool; anything else is logged and dropped."""
@@ -221,7 +265,7 @@ class ProcessTransport(Transport):
         self._hellos[rank] = hello
         self._connections.learn(frame, rank)
         if hello.host == socket.gethostname():
-            self._processes.add(hello.pid)
+            self._processes.add(rank, hello.pid)
 
     def _lost(self, ended: list[int]) -> WorkerLost:
         """Which worker was lost first, and how, as far as can be told within a second."""
@@ -235,15 +279,18 @@ class ProcessTransport(Transport):
         if exited:
             how = launch.cause() or f"the launcher ended with exit code {launch.exit_code()}"
         else:
-            how = f"it closed its connection or did not answer for {HEARTBEAT_TIMEOUT // 1000} s"
-        who = "a worker"
-        if ended:
-            hello = self._hellos[ended[0]]
-            who = f"worker {hello.rank} on {hello.host} (process {hello.pid})"
+            how = "it closed its connection"
+            if self._endpoint != "ipc" and self._heartbeat_timeout is not None:
+                how += f" or did not answer for {self._heartbeat_timeout:g} s"
+        who = self._named(ended[0]) if ended else "a worker"
         error = WorkerLost(f"{who} was lost: {how}; the pool is closed, start a new one")
         if said := f"\n{launch.output()}".split("\n====")[0].strip():  # without MPICH's report
             error.add_note(f"The workers' last output:\n{said}")
         return error
+
+    def _named(self, rank: int) -> str:
+        hello = self._hellos[rank]
+        return f"worker {rank} on {hello.host} (process {hello.pid})"
 
 
 class _OnlyKey:
@@ -255,6 +302,12 @@ class _OnlyKey:
     def callback(self, domain: str, key: bytes) -> bool:
         """Whether a client with this public key may connect."""
         return secrets.compare_digest(key, self._key)
+
+
+def _start_time(workers: int) -> float:
+    """Seconds in which so many workers must have started: more where they share processors."""
+    processors = len(os.sched_getaffinity(0))
+    return START_TIME + SHARED_START_TIME * max(0, workers - processors) / processors
 
 
 def _new_directory() -> str:

@@ -1,0 +1,111 @@
+"""Arrays and variables by value, for `pickle` and `copy`.
+
+A pickled array is its element type, its values as NumPy holds them, and how it was divided; nothing
+of it refers to a pool. It is restored on the workers of the pool that is current then, divided by
+the same rule if that fits them, otherwise as a new array is. Between controller and workers nothing
+is pickled: this module serves users only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+
+from magmath.array import session
+from magmath.array.array import Array, bind_layout, copy_of
+from magmath.array.creation import put
+from magmath.array.data import data_of
+from magmath.array.variable import Variable
+from magmath.errors import LayoutError
+from magmath.layout import Layout, Mesh, Rule
+from magmath.layout.split import Blocks, Cyclic
+from magmath.memory.tensors import as_tensor, from_torch
+
+if TYPE_CHECKING:
+    Values: TypeAlias = tuple[str, np.ndarray[Any, Any], Rule | Layout | None, int]
+
+_BITS = {"bfloat16": torch.int16}
+"""Element types that NumPy lacks, and those that carry their bits."""
+
+
+def reduced(array: Array) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+    """What `__reduce__` returns: a function, and the arguments from which it restores the array."""
+    if isinstance(array, Variable):
+        return _restored_variable, (array.name, *_values(array))
+    return _restored, _values(array)
+
+
+def copied(array: Array) -> Array:
+    """A copy with memory of its own, made by the workers; of a variable another variable."""
+    leaf = copy_of(array, array.layout).evaluated()
+    return Variable(array.name, data_of(leaf)) if isinstance(array, Variable) else Array(leaf)
+
+
+def _values(array: Array) -> Values:
+    tensor, layout = array.fetched(), array.layout
+    name = from_torch(tensor.dtype).name
+    values = tensor.view(_BITS[name]) if name in _BITS else tensor
+    mesh = data_of(array.evaluated()).pool.mesh
+    return name, values.numpy(), _rule_of(layout, mesh), mesh.size
+
+
+def _restored(
+    name: str, values: np.ndarray[Any, Any], rule: Rule | Layout | None, workers: int
+) -> Array:
+    tensor = as_tensor(values)
+    if name in _BITS:
+        tensor = tensor.view(getattr(torch, name))
+    return put(tensor.contiguous(), _fitting(rule, workers, tuple(tensor.shape)))
+
+
+def _restored_variable(variable: str, *values: Any) -> Variable:
+    return Variable(variable, data_of(_restored(*values).evaluated()))
+
+
+def _rule_of(layout: Layout, mesh: Mesh) -> Rule | Layout | None:
+    """A rule that gives this layout on the workers of a pool, or where there is none the layout
+    itself; None for the usual layout of a pool of one worker, which says nothing about others."""
+    if mesh.size == 1 and layout.is_alone:
+        return None
+    for rule in _rules(layout):
+        try:
+            if rule.bind(layout.shape, mesh) == layout:
+                return rule
+        except LayoutError:
+            continue
+    return layout
+
+
+def _rules(layout: Layout) -> Iterator[Rule]:
+    """Rules that may give this layout, the most general one first."""
+    if layout.boxes is not None:
+        yield Layout.blocks(layout.boxes)
+        return
+    if layout.mesh.size == 1:
+        yield Layout.on(layout.mesh.workers[0])
+    yield Layout.replicated()
+    for dim, split in enumerate(layout.splits):
+        if split is not None and isinstance(split.pieces, Cyclic):
+            yield Layout.cyclic(dim, split.pieces.block)
+        elif split is not None and isinstance(split.pieces, Blocks):
+            yield Layout.split(dim)
+            yield Layout.split(dim, split.pieces.cuts)
+    yield Layout.grid(layout.mesh.shape)
+    pieces = [split.pieces for split in layout.splits if split is not None]
+    blocks = [piece.block for piece in pieces if isinstance(piece, Cyclic)]
+    if len(blocks) == layout.mesh.ndim:
+        yield Layout.block_cyclic(blocks, layout.mesh.shape)
+
+
+def _fitting(rule: Rule | Layout | None, workers: int, shape: tuple[int, ...]) -> Layout | None:
+    """The layout for the current pool; None where the rule does not fit its workers, or there is no
+    rule and the pool is not of so many workers."""
+    if rule is None or (isinstance(rule, Layout) and session.engine().pool.workers != workers):
+        return None
+    try:
+        return bind_layout("restore", rule, shape)
+    except LayoutError:
+        return None

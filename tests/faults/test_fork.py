@@ -1,0 +1,206 @@
+"""Forks of a process that has computed: they go on with one thread, or say that they cannot.
+
+Each test is a script of its own, since a test process has had all kinds of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+BEGIN = """\
+import multiprocessing, os, sys, warnings
+import numpy as np
+import magmath as mm
+
+warnings.simplefilter("ignore")  # Python warns of forks of processes with threads
+
+def in_fork(function):
+    '''What a function returns in a fork of this process, or the exception that it raises.'''
+    def work(queue):
+        try:
+            queue.put(function())
+        except BaseException as error:
+            queue.put(error)
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    process = context.Process(target=work, args=(queue,))
+    process.start()
+    answer = queue.get()
+    process.join()
+    assert process.exitcode == 0, process.exitcode
+    return answer
+
+def close(one, other):
+    return abs(one - other) <= 1e-4 * abs(one)
+"""
+
+COMPUTING = """
+mm.init(0, device="cpu", threads=2)
+x = mm.asarray(np.random.default_rng(0).random((1200, 1200), dtype=np.float32))
+v = mm.variable("v", x[:40])
+optimizer = mm.optim.GradientDescent(1e-4)
+loss = mm.mean(mm.square(v @ x))
+step = mm.compile(lambda a: mm.sum(mm.tanh(a @ a)))
+
+def work():
+    '''Threads of OpenMP, of both OpenBLAS, of MKL, and a team of lanes.'''
+    made = mm.sum(mm.exp(x) @ x), mm.sum(mm.sort(x) * x), step(x)
+    values = mm.linalg.svd(x[:300, :300])[1]
+    return [float(n) for n in (*made, mm.sum(values), mm.sum(mm.square(mm.abs(mm.fft.fft(x[:99])))))]
+
+def train():
+    for _ in range(8):
+        last = optimizer.minimize(loss, [v], steps=20)
+    return last
+"""
+
+
+def run(script: str, **environment: str) -> str:
+    """What a script prints. It must end well, and within the time."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("before", ["work()", "mm.evaluate(x)", "pass"])
+def test_a_fork_computes_as_its_parent_does(before: str) -> None:
+    run(
+        COMPUTING
+        + f"""
+{before}
+inner = in_fork(work)
+assert all(map(close, work(), inner)), inner
+assert all(map(close, work(), in_fork(lambda: in_fork(work)))), "a fork of a fork"
+"""
+    )
+
+
+def test_a_fork_trains_as_its_parent_does() -> None:
+    """By replay, by native code and by a team of threads, which the fork has to make anew."""
+    run(
+        COMPUTING
+        + """
+first = train()
+inner, own = in_fork(train), train()
+assert own < first
+assert close(own, inner), (own, inner)
+""",
+        MAGMATH_COMPILE_AFTER="0",
+    )
+
+
+def test_pools_of_forks() -> None:
+    run(
+        COMPUTING
+        + """
+def row(i):
+    return float(mm.sum(x[i] @ x))
+
+expected = [row(i) for i in range(8)]
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert all(map(close, expected, pool.map(row, range(8))))
+assert all(map(close, expected, [row(i) for i in range(8)]))
+"""
+    )
+
+
+def test_a_fork_starts_pools_of_its_own() -> None:
+    run(
+        COMPUTING
+        + """
+def other():
+    total = float(mm.sum(mm.exp(x) @ x))
+    values = np.asarray(x)
+    with mm.init(0, threads=2) as pool:
+        threads = pool.topology.threads
+        again = mm.asarray(values)
+        assert close(total, float(mm.sum(mm.exp(again) @ again)))
+    with mm.init(2, launcher="threads") as pool:
+        again = mm.asarray(values, layout=mm.Layout.split(0))
+        assert close(total, float(mm.sum(mm.exp(again) @ again)))
+    return threads
+
+work()
+assert in_fork(other) == 1, "threads"
+work()
+"""
+    )
+
+
+LEAVING = """
+sys.stdout.flush()
+pid = os.fork()
+if pid == 0:
+    {work}
+    sys.exit(7)  # through all that was registered to happen at exit
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+"""
+
+
+def test_a_fork_that_exits_takes_nothing_with_it() -> None:
+    run(
+        COMPUTING
+        + "expected = work()"
+        + LEAVING.format(work="work()")
+        + "assert work() == expected"
+    )
+
+
+@pytest.mark.parametrize("launcher", ["mpiexec", "mpiexec -n {n}", "threads"])
+def test_a_fork_cannot_reach_workers_and_may_start_others(launcher: str) -> None:
+    """The launcher decides whether they are reached by ipc, by tcp or by queues."""
+    run(
+        f"mm.init(2, device='cpu', threads=1, launcher={launcher!r})"
+        + """
+x = mm.asarray(np.arange(12.0).reshape(4, 3), layout=mm.Layout.split(0))
+y = x + 1
+mm.evaluate(x)
+for use in (lambda: float(mm.sum(x)), lambda: np.asarray(x), lambda: mm.evaluate(y), lambda: mm.ones(3) + x[0]):
+    error = in_fork(lambda: repr(use()))
+    if isinstance(error, str):  # an expression that asks for no value
+        assert "its pool is another process's" in error, error
+    else:
+        assert isinstance(error, mm.errors.WorkerLost), error
+        assert "this process is a fork" in str(error), error
+assert in_fork(lambda: repr(x)) == "<magmath.Array of shape (4, 3) float64: its pool is another process's>"
+
+def own():
+    mm.init(0, device="cpu")
+    return float(mm.sum(mm.ones((600, 600)) @ mm.ones((600, 600))))
+
+assert in_fork(own) == 600.0**3
+assert float(mm.sum(y)) == 78.0
+"""
+        + LEAVING.format(work="pass")
+        + "assert float(mm.sum(y + x)) == 144.0"
+    )
+
+
+def test_a_fork_starts_workers_of_its_own() -> None:
+    run(
+        """
+mm.init(1, device="cpu", threads=1)
+x = mm.ones(3)
+mm.evaluate(x)
+
+def own():
+    with mm.init(1, device="cpu", threads=1) as pool:
+        return float(mm.sum(mm.ones(4))), pool.stats()[0]["pid"]
+
+total, pid = in_fork(own)
+assert total == 4.0
+assert pid != mm.pool().stats()[0]["pid"]
+assert float(mm.sum(x)) == 3.0
+"""
+    )

@@ -1,0 +1,138 @@
+"""Workers that are stopped for a while, by a signal or a debugger: lost, or waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from magmath.errors import OptionError, WorkerLost
+from magmath.layout import Layout
+from magmath.runtime import Pool, start_pool
+from magmath.runtime.health import Processes
+from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.processes import ProcessTransport
+from pool_fakes import fake_program
+from processes import eventually, is_gone
+
+FAKE_WORKER = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
+
+
+def open_pool(workers: int, heartbeat_timeout: float | None, **options: Any) -> Pool:
+    """A pool of worker processes that run fake programs."""
+    options |= {"worker_command": FAKE_WORKER, "heartbeat_timeout": heartbeat_timeout}
+    return Pool(ProcessTransport(workers, WorkerOptions("cpu", 1), **options))
+
+
+def pids_of(pool: Pool) -> list[int]:
+    return [int(counters["pid"]) for counters in pool.stats()]
+
+
+def go_on_later(pids: Sequence[int], seconds: float) -> threading.Timer:
+    """Stop processes, and have them go on after this time."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    timer = threading.Timer(seconds, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids])
+    timer.start()
+    return timer
+
+
+@pytest.mark.parametrize("endpoint", ["ipc", "tcp://127.0.0.1"])
+def test_a_stopped_worker_is_lost(no_litter: None, endpoint: str) -> None:
+    pool = open_pool(2, 0.8, endpoint=endpoint)
+    pids = pids_of(pool)
+    os.kill(pids[1], signal.SIGSTOP)
+    said = "stopped, by a signal or a debugger" if endpoint == "ipc" else "stopped|did not answer"
+    with pytest.raises(WorkerLost, match=rf"worker 1 on .+({said})"):
+        pool.stats()
+    assert all(is_gone(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("endpoint", ["ipc", "tcp://127.0.0.1"])
+@pytest.mark.parametrize("timeout", [60.0, None])
+def test_a_stopped_worker_is_waited_for_if_the_user_says_so(
+    no_litter: None, endpoint: str, timeout: float | None
+) -> None:
+    pool = open_pool(2, timeout, endpoint=endpoint)
+    program = pool.define(fake_program("sleep", 2, seconds=0.01))
+    array = pool.put(torch.ones(6), Layout.even((6,), pool.mesh, 0))
+    pids = pids_of(pool)
+    for stopped in ([pids[1]], pids):
+        timer = go_on_later(stopped, 2.0)
+        assert pool.run(program, [array], steps=5).values() == [1.0, 2.0, 3.0, 4.0, 5.0]
+        timer.join()
+    pool.close()
+
+
+SCRIPT = """\
+import sys, time
+import magmath as mm
+pool = mm.init(2, device="cpu", heartbeat_timeout=1.0).pool
+print(*[counters["pid"] for counters in pool.stats()], flush=True)
+for line in sys.stdin:
+    begun = time.monotonic()
+    while time.monotonic() < begun + float(line):
+        pool.stats()
+    print("done", flush=True)
+"""
+
+
+def test_what_is_stopped_as_a_whole_goes_on(no_litter: None) -> None:
+    """The time for which the controller was stopped itself says nothing about its workers."""
+    script = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert script.stdin is not None
+    assert script.stdout is not None
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    for order in ([*pids, script.pid], [script.pid, *pids]):
+        script.stdin.write("3.0\n")
+        script.stdin.flush()
+        time.sleep(0.5)
+        timer = go_on_later(order, 4.0)
+        assert script.stdout.readline() == "done\n"
+        timer.join()
+    script.communicate(timeout=60)
+    assert script.returncode == 0
+    assert eventually(lambda: all(is_gone(pid) for pid in pids))
+
+
+def test_a_stopped_time_is_counted_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("magmath.runtime.health.time.monotonic", lambda: clock[0])
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    watched = Processes(5.0)
+    watched.add(3, sleeper.pid)
+
+    def looks(*times: float) -> list[int | None]:
+        found = []
+        for clock[0] in times:
+            found.append(watched.stopped())
+        return found
+
+    assert eventually(lambda: " T " in Path(f"/proc/{sleeper.pid}/stat").read_text())
+    assert looks(0.5, 1.0, 2.0) == [None] * 3
+    assert looks(1000.0) == [None], "this process was stopped too"
+    assert looks(1001.0) == [3]
+    os.kill(sleeper.pid, signal.SIGCONT)
+    assert eventually(lambda: " T " not in Path(f"/proc/{sleeper.pid}/stat").read_text())
+    assert looks(1002.0, 1003.0) == [None, None]
+    sleeper.kill()
+    sleeper.wait()
+    watched.end()
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan"), "5", True])
+def test_a_timeout_is_a_positive_number_or_none(timeout: Any) -> None:
+    with pytest.raises(OptionError, match="heartbeat_timeout must be a positive number"):
+        start_pool(0, heartbeat_timeout=timeout)
