@@ -89,6 +89,8 @@ class Array(Handle, Operators):
         asked = self._node
         leaf = self.evaluated()
         data = data_of(leaf)
+        if data.pool.any_failed:
+            session.engine().restore([data])
         try:
             return data.pool.get(data.handle)
         except WorkerLost:

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 
 class Data:
-    """An array held by the workers of a pool: a handle, given back when nobody refers to it."""
+    """An array held by the workers of a pool: a handle, which is released when nothing refers to
+    it."""
 
-    __slots__ = ("__weakref__", "copies", "dtype", "handle", "layout", "origin", "pool", "shape")
+    __slots__ = (
+        "__weakref__", "copies", "dtype", "handle", "layout", "origin", "owner", "pool", "shape"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class Data:
     ) -> None:
         self.pool = pool
         self.handle = handle
+        self.owner = pool.own(self, handle)
         self.shape = shape
         self.dtype = dtype
         self.layout = layout
@@ -43,8 +47,11 @@ class Data:
         """The bytes that it takes on a worker, at most."""
         return self.layout.max_local_size * self.dtype.itemsize
 
-    def __del__(self) -> None:
-        self.pool.release(self.handle)
+    def exchange(self, other: Data) -> None:
+        """Exchange the arrays with another handle."""
+        self.handle, other.handle = other.handle, self.handle
+        self.origin, other.origin = other.origin, self.origin
+        self.pool.exchange(self.owner, other.owner)
 
 
 def leaf_of(data: Data) -> Node:

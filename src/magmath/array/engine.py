@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Se
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 from weakref import ref
 
 import msgspec
@@ -82,6 +82,37 @@ class Compiled:
         ]
 
 
+@final
+class Unconfirmed:
+    """A run that is under way, with what it takes to repeat it. Ctrl-C abandons runs between two
+    instructions; what they should have made is computed when it is asked for again."""
+
+    def __init__(
+        self,
+        run: Run,
+        compiled: Compiled,
+        given: Sequence[Data],
+        numbers: Sequence[Number],
+        outputs: Sequence[Data],
+    ) -> None:
+        self.run = run
+        self.outputs = [ref(data) for data in outputs]
+        self._compiled, self._given, self._numbers = compiled, list(given), list(numbers)
+
+    @property
+    def is_wanted(self) -> bool:
+        """True while something refers to an array that the run should have made."""
+        return any(output() is not None for output in self.outputs)
+
+    def repeat(self, engine: Engine) -> None:
+        """Run it again; the arrays that it should have made are those that this makes."""
+        made, _ = engine.start(self._compiled, self._given, self._numbers)
+        for output, data in zip(self.outputs, made, strict=True):
+            former = output()
+            if former is not None:
+                former.exchange(data)
+
+
 class Engine:
     """Programs of one pool."""
 
@@ -92,6 +123,8 @@ class Engine:
         self.rng_state = RngState(pool.seed)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
+        self._unconfirmed: deque[Unconfirmed] = deque()
+        self._abandoned: list[Unconfirmed] = []
         self._last: Run | None = None
         self.recorder: Callable[[Run], object] | None = None  # profiles, while it is set
         self.copies = Copies(pool.workers, pool.memory_limit)
@@ -198,7 +231,29 @@ class Engine:
         outputs = []
         for handle, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
             outputs.append(Data(self.pool, handle, shape, dtype, layout, run))
+        if not self.pool.direct and not compiled.program.donated:
+            self._unconfirmed.append(Unconfirmed(run, compiled, given, numbers, outputs))
+        self._confirm()
+        self.pool.interrupt_point()
         return outputs, run
+
+    def _confirm(self) -> None:
+        """Drop what was kept of runs that are done."""
+        while self._unconfirmed and self._unconfirmed[0].run.is_done:
+            if any(map(self.pool.was_abandoned, self._unconfirmed[0].run.outputs)):
+                self._abandoned.append(self._unconfirmed[0])
+            self._unconfirmed.popleft()
+        self._abandoned = [one for one in self._abandoned if one.is_wanted]
+
+    def restore(self, given: Sequence[Data]) -> None:
+        """Compute arrays again that a run which was interrupted should have made."""
+        self._confirm()
+        for data in given:
+            if self.pool.was_abandoned(data.handle):
+                for one in self._abandoned:
+                    if any(output() is data for output in one.outputs):
+                        one.repeat(self)
+                        break
 
     def wait(self) -> None:
         """Wait until everything that was started is done; raises what went wrong in it."""
@@ -207,6 +262,8 @@ class Engine:
 
     def handles(self, given: Sequence[Data]) -> list[int]:
         """The numbers of arrays. Raises MagmathError for data of another pool."""
+        if self.pool.any_failed:
+            self.restore(given)
         return [
             data.handle if data.pool is self.pool else self._checked(data).handle for data in given
         ]
@@ -382,10 +439,12 @@ class Engine:
         self, order: Sequence[Node], wanted: Sequence[Node], given: dict[Node, int]
     ) -> list[Data]:
         made = self.pool.compute(order, wanted, given)
-        return [
+        found = [
             Data(self.pool, handle, node.shape, node.dtype, layout)
             for node, (handle, layout) in zip(wanted, made, strict=True)
         ]
+        self.pool.interrupt_point()
+        return found
 
     def cut(self, graph: Graph) -> Graph:
         """The graph with leaves in place of the nodes whose values are known."""

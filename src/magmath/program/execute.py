@@ -65,6 +65,8 @@ class Context:
     courier: Callable[[], Courier | None] = no_courier
     """Who moves data beside this worker's own work, made when first asked for, by all workers."""
     failures: list[Exception] = field(default_factory=list)  # of calls, raised when the run is over
+    is_abandoned: Callable[[], bool] = bool
+    """Whether the results of the run are not wanted any more; asked between long instructions."""
 
     @property
     def memory(self) -> Memory:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Final, NoReturn
 from weakref import WeakSet
@@ -43,7 +43,6 @@ INTERRUPT_TIME: Final = 5.0
 REPEATED_TIME: Final = 1.0
 """Seconds in which further Ctrl-C count as the same one."""
 _TURN: Final = 0.1
-_OPEN: Final = nullcontext()
 
 _EXPECTED: Final[dict[type, tuple[type, ...]]] = {
     messages.Put: (messages.Done,),
@@ -93,6 +92,7 @@ class Dispatcher:
         self._failing_since = 0.0
         self.ended: str | None = None
         """Why the workers cannot be reached any more; None while they can."""
+        transport.is_interrupted = lambda: self._interrupts.is_due
         self.hellos = transport.start(self._deliver)
         self._all = range(transport.size)
         self._owner = os.getpid()
@@ -127,9 +127,8 @@ class Dispatcher:
         pending = Pending(command.ticket, ranks, expected, set(ranks), nbytes, run, alone)
         if run is not None:
             run.pending = pending
-        at_once = self.direct and run is None  # Ctrl-C may come at any point
         with self.lock:
-            with _OPEN if at_once else self._interrupts:
+            with self._interrupts:
                 self._pending[pending.ticket] = pending
                 self._pending_bytes += nbytes
                 try:
@@ -168,9 +167,13 @@ class Dispatcher:
         parameters: Sequence[Number],
     ) -> list[float]:
         """One step of a program on the worker of this process; the scalars that it emits."""
-        with self.lock:
-            released = self._take_released() if self._released else ()
-            return self._transport.run(program, inputs, outputs, parameters, released)
+        try:
+            with self.lock, self._interrupts:
+                released = self._take_released() if self._released else ()
+                return self._transport.run(program, inputs, outputs, parameters, released)
+        except InterruptedError:
+            self._deliver_interrupt()
+            raise
 
     def compute(
         self,
@@ -180,7 +183,7 @@ class Dispatcher:
         outputs: Sequence[int],
     ) -> list[Stored]:
         """Compute nodes on the worker of this process; see `Pool.compute`."""
-        with self.lock:
+        with self.lock, self._interrupts:
             self.check_open()
             released = self._take_released() if self._released else ()
             return self._transport.compute(order, wanted, given, outputs, released)
@@ -202,6 +205,11 @@ class Dispatcher:
         self._deliver_interrupt()
         if pending.failures:
             raise rebuild(pending.failures[0])
+
+    def interrupt_point(self) -> None:
+        """Let Ctrl-C take effect here, if it came while the worker of this process was at work."""
+        if self._interrupts.count:
+            self._deliver_interrupt()
 
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:
@@ -378,7 +386,9 @@ class Dispatcher:
         """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool, unless it
         comes at once, as when the key is held down."""
         if self._pending:
-            self._send(messages.Interrupt(max(self._pending)), self._all)
+            runs = [p.run for p in self._pending.values() if p.run is not None]
+            abandon = not any(run.overwrites for run in runs)
+            self._send(messages.Interrupt(max(self._pending), abandon), self._all)
         start = time.monotonic()
         while self._pending and time.monotonic() < start + INTERRUPT_TIME:
             if time.monotonic() < start + REPEATED_TIME:

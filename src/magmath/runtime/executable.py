@@ -73,5 +73,6 @@ def bind_program(program: Program, worker: Worker) -> Executable:
         worker.device,
         worker.options.deterministic,
         courier=worker.holdings.courier,
+        is_abandoned=lambda: worker.is_abandoned(),
     )
     return Executable(program, context)

@@ -111,9 +111,11 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
 
 
 class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):
-    """Stop every run of many steps up to this ticket after its next chunk. Not answered."""
+    """Stop every run of many steps up to this ticket after its next chunk; with `abandon`, also
+    runs that overwrite nothing, between two instructions. Not answered."""
 
     ticket: Natural
+    abandon: bool = False
 
 
 class Resume(Struct, frozen=True, tag="resume", forbid_unknown_fields=True):

@@ -60,6 +60,16 @@ class Run:
         self._dispatcher = dispatcher
         self._emitted: list[float] = []
 
+    @property
+    def overwrites(self) -> bool:
+        """Whether it overwrites arrays, so that its results belong to what is there afterwards."""
+        return self.program is None or bool(self.program.donated)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all workers have answered."""
+        return self.pending is None or not self.pending.waiting
+
     def values(self) -> list[float]:
         """Wait for the run, report its progress meanwhile; the scalars that its steps emitted.
 

@@ -7,11 +7,13 @@ way of a `Dispatcher`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
+from weakref import ref
 
 import torch
 
@@ -70,6 +72,18 @@ class _Defined(NamedTuple):
     donors: tuple[int, ...]
 
 
+@final
+class Owner(ref[Any]):
+    """A weak reference to the owner of an array, which is released when the owner is gone.
+
+    What the reference calls then is a method of a deque, not of Python's: Ctrl-C cannot come in
+    between.
+    """
+
+    __slots__ = ("array",)
+    array: int
+
+
 class Pool:
     """Workers, reached through `transport`, which this starts.
 
@@ -94,6 +108,8 @@ class Pool:
         self._numbers = _numbers
         self._arrays: dict[int, tuple[Layout, DType]] = {}
         self._failed: dict[int, Failure] = {}
+        self._owners: dict[int, Owner] = {}
+        self._gone: deque[Owner] = deque()
         self._programs: dict[int, _Defined] = {}
         self._transport = transport
         self.closed = False
@@ -130,6 +146,7 @@ class Pool:
 
         Raises ShapeError, DTypeError or LayoutError where tensor, layout and pool do not fit.
         """
+        self._release_gone()
         dtype = self._check_put(tensor, layout)
         array = next(self._numbers)
         parts = [
@@ -176,6 +193,7 @@ class Pool:
         `progress` is told how many bytes some worker has read since it told last. Waits, and raises
         what a worker raised: MissingDataError where one does not see the file.
         """
+        self._release_gone()
         array = next(self._numbers)
         encoded = layout if self.direct else layout.encode()
         ticket, told = self._dispatcher.ticket(), progress is not None
@@ -212,7 +230,30 @@ class Pool:
     @property
     def held_bytes(self) -> int:
         """The bytes that the arrays take on a worker, at most."""
+        self._release_gone()
         return sum([x.max_local_size * dtype.itemsize for x, dtype in self._arrays.values()])
+
+    def own(self, owner: object, array: int) -> Owner:
+        """Release an array when its owner is gone."""
+        reference = self._owners[array] = Owner(owner, self._gone.append)
+        reference.array = array
+        return reference
+
+    def exchange(self, owner: Owner, other: Owner) -> None:
+        """Have two owners own each other's array."""
+        owner.array, other.array = other.array, owner.array
+        self._owners[owner.array], self._owners[other.array] = owner, other
+
+    def _release_gone(self) -> None:
+        """Release the arrays whose owners are gone. Any thread may call."""
+        gone = self._gone
+        while gone:
+            try:
+                owner = gone.popleft()
+            except IndexError:  # another thread has taken it
+                return
+            self._owners.pop(owner.array, None)
+            self.release(owner.array)
 
     def release(self, array: int) -> None:
         """Let go of an array. Any thread and finalisers may call; sent with the next command."""
@@ -262,6 +303,8 @@ class Pool:
         moves data may run `beside` later runs, until one of them uses its outputs.
         """
         self._dispatcher.check_open()
+        if self._gone:
+            self._release_gone()
         known = self._programs.get(program)
         if known is None:
             raise WorkerError(f"run: program {program} is not defined in this pool; define it")
@@ -343,11 +386,17 @@ class Pool:
         `order` has everything they need, each after its inputs; `given` the number of the array
         behind each leaf and known node. Returns the numbers of the new arrays, and how they lie.
         """
+        if self._gone:
+            self._release_gone()
         outputs = [next(self._numbers) for _ in wanted]
         stored = self._dispatcher.compute(order, wanted, given, outputs)
         for output, data in zip(outputs, stored, strict=True):
             self._arrays[output] = data.layout, data.dtype
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
+
+    def interrupt_point(self) -> None:
+        """Let Ctrl-C take effect here, where what was computed is in the caller's hands."""
+        self._dispatcher.interrupt_point()
 
     def uninterrupted(self) -> AbstractContextManager[None]:
         """A context in which Ctrl-C waits until its end, as what is done in it belongs together: a
@@ -356,6 +405,7 @@ class Pool:
 
     def stats(self) -> list[dict[str, int | float | str]]:
         """Each worker's counters: its arrays, programs and memory."""
+        self._release_gone()
         pending = self._dispatcher.ask(messages.Stats(self._dispatcher.ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]
 
@@ -379,6 +429,11 @@ class Pool:
         """True if the run that was to make the array is known to have failed."""
         return array in self._failed
 
+    def was_abandoned(self, array: int) -> bool:
+        """True if the run that was to make the array was interrupted between two instructions."""
+        failure = self._failed.get(array)
+        return failure is not None and failure.kind == "InterruptedError"
+
     def _mark_failed(self, arrays: Sequence[int], failure: Failure) -> None:
         """What is still held of these arrays is known not to be there."""
         self._failed.update({array: failure for array in arrays if array in self._arrays})
@@ -387,6 +442,8 @@ class Pool:
         """The workers have ended."""
         self.closed = True
         self._arrays.clear()
+        self._owners.clear()
+        self._gone.clear()
         self._failed.clear()
         self._programs.clear()
 

@@ -64,7 +64,9 @@ class Service:
         """The run that is being carried out."""
         self._waiting: deque[Parcel] = deque()
         self._interrupted = 0
+        self._abandoned = 0
         worker.poll = self._poll
+        worker.is_abandoned = self._is_abandoned
 
     def run(self) -> None:
         """Serve until `Stop`."""
@@ -84,12 +86,25 @@ class Service:
             return False
         if command.report:
             self._port.send(Progress(command.ticket, steps, values))
+        self._look()
+        return command.ticket <= self._interrupted
+
+    def _is_abandoned(self) -> bool:
+        """Between two instructions of a run: whether its results are not wanted any more."""
+        if self.running is None or self._worker.rank != 0:
+            return False
+        self._look()
+        return self.running.ticket <= self._abandoned
+
+    def _look(self) -> None:
+        """Take the commands that have arrived; interrupts overtake the others."""
         while (parcel := self._port.receive(wait=False)) is not None:
             arrived = parcel[0]
             if isinstance(arrived, Interrupt):
                 self._interrupted = max(self._interrupted, arrived.ticket)
+                if arrived.abandon:
+                    self._abandoned = max(self._abandoned, arrived.ticket)
                 continue
             if isinstance(arrived, Stop):
-                self._interrupted = sys.maxsize
+                self._interrupted = self._abandoned = sys.maxsize
             self._waiting.append(parcel)
-        return command.ticket <= self._interrupted

@@ -74,6 +74,8 @@ class Worker:
             sparing=options.memory_limit is not None,
         )
         self.poll: Callable[[messages.Long, int, list[float]], bool] = _never
+        self.is_abandoned: Callable[[], bool] = bool
+        """Between two instructions of a run: whether its results are not wanted any more."""
         self._bind = bind
         self._programs: dict[int, _Bound] = {}
         self._marks = Marks()

@@ -186,6 +186,7 @@ class Fit:
         report: Reporter = reporter or (printing() if verbose else Silent())
         steps = math.ceil(self.count / self.batch_size)
         history = History(strategy=", ".join(f"{k}: {v}" for k, v in self.choice.items()))
+        self.network.history = history
         report.begin(epochs, steps)
         try:
             for epoch in range(epochs):
@@ -201,10 +202,11 @@ class Fit:
         self.rate.value = self.optimizer.rate(self.done)
         self._between_epochs = False
         start = time.perf_counter()
-        per_step = 2 if self.measures else 1
+        per_step, first_step = 2 if self.measures else 1, len(history.steps)
         full = steps - (self.rest is not None)
 
         def progress(done: int, values: list[float]) -> None:
+            history.steps += values[::per_step]
             _check_finite(values[::per_step], epoch, done, steps)
             samples = min(done * self.batch_size, self.count)
             speed = samples / max(time.perf_counter() - start, 1e-9)
@@ -221,7 +223,7 @@ class Fit:
         seconds = time.perf_counter() - start
         losses = values[::per_step]
         _check_finite(losses, epoch, len(losses), steps)
-        history.steps += losses
+        history.steps[first_step:] = losses
         self.done += 1
         scored = score(self.network, *self.validation) if self.validation is not None else {}
         return EpochRecord(

@@ -67,6 +67,8 @@ class NeuralNetwork:
         self.input_shape: Shape | None = None
         self.parameters: dict[str, Variable] = {}
         self._trained: Fit | None = None
+        self.history: History | None = None
+        """The figures of the last `fit`, also of one that was interrupted."""
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything but the training step, which belongs to a pool."""
@@ -149,7 +151,7 @@ class NeuralNetwork:
 
         Raises DataError for labels out of range or lengths that differ, NonFiniteLoss with the step
         at which the loss stopped being a number. Ctrl-C stops between steps: the parameters keep
-        what was learnt.
+        what was learnt, and `net.history` the figures until then.
         """
         from magmath.train.fit import Fit
 

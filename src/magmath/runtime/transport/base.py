@@ -63,6 +63,8 @@ class Transport(ABC):
     def __init__(self, size: int) -> None:
         self.size = size
         self.traffic = Traffic()
+        self.is_interrupted: Callable[[], bool] = bool
+        """Whether Ctrl-C waits to take effect, for commands that are carried out within `send`."""
 
     @abstractmethod
     def start(self, deliver: Deliver) -> list[Hello]:

@@ -39,6 +39,7 @@ class InlineTransport(Transport):
         self._deliver = deliver
         self._worker = Worker(LocalGroup(1).communicator(0), self._options, self._bind)
         self._worker.poll = self._poll
+        self._worker.is_abandoned = lambda: self.is_interrupted()
         return [self._worker.hello()]
 
     def send(

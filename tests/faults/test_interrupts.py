@@ -1,0 +1,181 @@
+"""Ctrl-C at random instants: nothing is lost, and no update is done by half."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+
+INTERRUPTS = 250  # on each of the pools
+
+
+class Trigger:
+    """Sends this process SIGINT at random instants while it is armed."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self._random = random.Random(1)
+        self._stopped = False
+        self._thread = threading.Thread(target=self._shoot, daemon=True)
+        self._thread.start()
+
+    def _shoot(self) -> None:
+        while not self._stopped:
+            time.sleep(self._random.choice([0.0003, 0.002, 0.01]) * self._random.random() * 2)
+            if self.armed:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def stop(self) -> None:
+        self.armed, self._stopped = False, True
+        self._thread.join()
+
+
+@contextmanager
+def trigger() -> Iterator[Trigger]:
+    shooting = Trigger()
+    try:
+        yield shooting
+    finally:
+        shooting.stop()
+
+
+class Work:
+    """What users keep: variables, arrays, optimizer states and a network."""
+
+    def __init__(self) -> None:
+        draw = np.random.default_rng(0)
+        self.count = mm.variable("count", np.zeros(20_000))
+        self.written = mm.asarray(np.zeros(30_000))
+        self.plain = mm.asarray(np.zeros(30_000))
+        self.weights = mm.variable("weights", np.ones((64, 32)))
+        self.x = mm.asarray(draw.normal(size=(200, 64)))
+        self.optimizer = mm.optim.Momentum(1e-3)
+        self.compiled = mm.compile(self._counted)
+        self.net = mm.nn.NeuralNetwork([mm.nn.Dense(16, activation="relu"), mm.nn.Dense(10)])
+        self.samples = draw.normal(size=(400, 64)).astype(np.float32)
+        self.labels = draw.integers(0, 10, 400)
+        self.net.build((64,))
+        self.steps: list[Callable[[], Any]] = [
+            self._add, self._call, self._write, self._minimize, self._fit, self._update, self._plain
+        ]  # fmt: skip
+
+    def _counted(self, k: float) -> mm.Array:
+        self.count.assign(self.count + k)
+        return mm.sum(self.count)
+
+    def _add(self) -> None:
+        self.count += 1.0
+
+    def _call(self) -> None:
+        self.compiled(1.0)
+
+    def _write(self) -> None:
+        for i in range(5):
+            self.written[i] = float(i)
+
+    def _minimize(self) -> None:
+        self.optimizer.minimize(mm.mean(mm.square(self.x @ self.weights)), [self.weights], steps=2)
+
+    def _fit(self) -> None:
+        self.net.fit(self.samples, self.labels, batch_size=50, strategy="data")
+
+    def _update(self) -> None:
+        slope = mm.grad(mm.mean(mm.square(self.x @ self.weights)), self.weights)
+        self.weights -= 1e-3 * slope
+
+    def _plain(self) -> None:
+        self.plain += 1.0
+        mm.evaluate(self.plain)
+
+    def check(self) -> None:
+        """All of it is there, and each update is done on all elements or on none."""
+        for array in (self.count, self.plain):
+            values = np.asarray(array)
+            assert values.min() == values.max()
+        values = np.asarray(self.written)
+        assert not values[5:].any()
+        assert set(values[:5]) <= set(range(5))
+        assert np.isfinite(np.asarray(self.weights)).all()
+        for v in self.net.parameters.values():
+            assert np.isfinite(np.asarray(v)).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"), [("inline", 1), ("planned", 1), ("shared", 2), ("processes", 2)]
+)
+def test_interrupts_lose_nothing(kind: str, workers: int) -> None:
+    with current(kind, workers), trigger() as shooting:
+        work, choice, caught = Work(), random.Random(2), 0
+        while caught < INTERRUPTS:
+            try:
+                shooting.armed = True
+                choice.choice(work.steps)()
+                shooting.armed = False
+            except KeyboardInterrupt:
+                shooting.armed = False
+                caught += 1
+            while True:  # one that was sent before may still be delivered
+                try:
+                    work.check()
+                    break
+                except KeyboardInterrupt:
+                    caught += 1
+        before = float(work.count[0])
+        work._add()
+        assert float(work.count[0]) == before + 1
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("processes", 2)])
+def test_an_interrupted_program_is_not_waited_for(kind: str, workers: int) -> None:
+    """It stops between two instructions; what it should have computed is computed later."""
+    with current(kind, workers):
+        a = mm.random.normal(shape=(1024, 1024))
+        mm.evaluate(a, mm.sum(a @ a))
+        b = a
+        for _ in range(200):
+            b = (b @ a) * 0.03
+        result, first = mm.sum(b), a[:1, :1]
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            float(result)
+        timer.join()
+        start = time.monotonic()
+        np.asarray(first)
+        waited = time.monotonic() - start
+        start = time.monotonic()
+        value = float(result)
+        assert waited < time.monotonic() - start, "the whole program takes much longer"
+        values = np.asarray(a, np.float64)
+        expected = values
+        for _ in range(200):
+            expected = (expected @ values) * 0.03
+        np.testing.assert_allclose(value, expected.sum(), rtol=2e-2)
+
+
+def test_an_interrupted_fit_keeps_its_history() -> None:
+    with current("inline"):
+        draw = np.random.default_rng(0)
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(64, activation="relu"), mm.nn.Dense(10)])
+        x, y = draw.normal(size=(2000, 64)).astype(np.float32), draw.integers(0, 10, 2000)
+        timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            net.fit(x, y, epochs=1_000_000)
+        timer.join()
+        history = net.history
+        assert history is not None
+        assert len(history.records) > 0
+        assert len(history.steps) >= len(history.records) * (-(-2000 // 32))
+        assert all(np.isfinite(history.steps))
