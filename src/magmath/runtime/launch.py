@@ -25,9 +25,6 @@ from magmath.errors import WorkerError
 _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
 )  # fmt: skip
-_PATIENCE: Final = {"GOMP_SPINCOUNT": "2000"}
-"""A tenth of a millisecond in place of fifteen. Workers of one thread have more only while others
-lend theirs: where another program has one of the processors, who waits for it must let go."""
 _OUTPUT_SHOWN: Final = 4_000
 _TERMINATION_TIME: Final = 2.0
 
@@ -96,8 +93,6 @@ def worker_environment(threads: int | None, secrets: dict[str, str]) -> dict[str
     environment = os.environ | secrets
     if threads is not None:
         environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
-    if threads == 1:
-        environment = _PATIENCE | environment
     package_root = str(Path(__file__).resolve().parents[2])
     paths = [package_root, environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)

@@ -75,6 +75,8 @@ class Pool:
     workers, mesh   their number (1 for the worker in this process), and all of them in a line
     topology        where they are
     deterministic, seed, memory_limit   the settings of the pool, for those who build programs
+    memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
+                    memory of its host; None on GPUs, which refuse by themselves
 
     Any thread may call; calls take turns. Every call raises WorkerLost once the pool is closed.
     """
@@ -103,6 +105,7 @@ class Pool:
         self.workers = transport.size
         self.mesh = Mesh.line(self.workers)
         self.topology = Topology.of(self._dispatcher.hellos)
+        self.memory_bound = self._dispatcher.hellos[0].memory_bound or None
 
     def __repr__(self) -> str:
         place = self.topology

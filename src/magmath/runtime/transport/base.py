@@ -40,7 +40,7 @@ class WorkerOptions:
     device          "auto", "cpu", "cuda", or a torch device
     threads         processor threads of each worker; None: what torch takes by itself
     deterministic   reductions in an order that does not depend on the number of workers
-    memory_limit    bytes that a worker's arrays may take; None: no limit
+    memory_limit    bytes that a worker's arrays may take; None: its share of the host's memory
     """
 
     device: str = "auto"
