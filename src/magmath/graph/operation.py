@@ -31,6 +31,8 @@ class KernelContext(Protocol):
     """What a kernel may ask of the executor that binds it."""
 
     deterministic: bool
+    rank: int
+    """The number of this worker."""
 
     def gemm(
         self,

@@ -67,6 +67,11 @@ class Context:
     failures: list[Exception] = field(default_factory=list)  # of calls, raised when the run is over
 
     @property
+    def rank(self) -> int:
+        """The number of this worker."""
+        return self.comm.rank
+
+    @property
     def memory(self) -> Memory:
         """Where blocks lie, this worker's and its peers'."""
         return self.heap if self.lanes is None else self.lanes
