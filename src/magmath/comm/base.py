@@ -40,9 +40,7 @@ class Communicator(ABC):
     on_host: int
     cores: int
 
-    def __init__(
-        self, rank: int, size: int, shares_memory: bool, on_host: int, cores: int
-    ) -> None:
+    def __init__(self, rank: int, size: int, shares_memory: bool, on_host: int, cores: int) -> None:
         self.rank = rank
         self.size = size
         self.shares_memory = shares_memory

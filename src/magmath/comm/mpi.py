@@ -301,7 +301,7 @@ def _common_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
     return array.view(np.uint64) if array is not None and attached[0] else None
 
 
-def _count_cores(comm: MPI.Intracomm) -> int:
+def _count_cores(comm: MPI.Comm) -> int:
     """The processor cores on which the ranks, all on one host, may run at once: each may have its
     own, and a quota of their control group is for all."""
     cores = np.zeros(os.sysconf("SC_NPROCESSORS_CONF"), np.uint8)

@@ -153,7 +153,8 @@ class IndexSet:
         lengths = stops - starts
         before = np.cumsum(lengths) - lengths
         return IndexSet.segments_of(
-            starts + np.clip(first - before, 0, lengths), starts + np.clip(last - before, 0, lengths)
+            starts + np.clip(first - before, 0, lengths),
+            starts + np.clip(last - before, 0, lengths),
         )
 
     def locate(self, subset: IndexSet) -> IndexSet:

@@ -31,8 +31,10 @@ class KernelContext(Protocol):
     """What a kernel may ask of the executor that binds it."""
 
     deterministic: bool
-    rank: int
-    """The number of this worker."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this worker."""
 
     def gemm(
         self,

@@ -8,8 +8,9 @@ which operation, of which of the blocks before it or of the operands, with which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise, product
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
@@ -25,8 +26,8 @@ from magmath.ops.rules import no_gradient
 if TYPE_CHECKING:
     import torch
 
-BLOCK: Final = 1 << 17
-"""Elements of a block: 1 MB of float64."""
+BLOCK: Final = 1 << 18
+"""Elements of a block: 1 MB of float32."""
 PAIRWISE: Final = {
     "sum": "add",
     "prod": "multiply",
@@ -38,6 +39,8 @@ PAIRWISE: Final = {
 """The operations by which the results of two blocks are combined."""
 
 Range = tuple[int, int]
+Block = tuple[Range, ...]
+"""A range of each dimension of the operand, in positions of the local part."""
 
 
 class Step(NamedTuple):
@@ -87,7 +90,11 @@ OPERATIONS = {REDUCE_BLOCKS.name: REDUCE_BLOCKS}
 
 @final
 class BlockReduction:
-    """A `reduce_blocks` on one worker's part of the operand."""
+    """A `reduce_blocks` on one worker's part of the operand.
+
+    The threads of the worker share the blocks, and each computes its own from beginning to end:
+    threads that met after every operation of a block would wait for one another all the time.
+    """
 
     def __init__(self, call: LocalCall) -> None:
         attributes = call.attributes
@@ -98,25 +105,53 @@ class BlockReduction:
         layout = Layout.decode(attributes["layout"])
         tiles = layout.tiles(call.context.rank)
         self._tile: Tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in layout.shape)
-        self._ranges = self._cut(layout.shape)
-        self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
-        self._bound: dict[tuple[int, Shape], Callable[[], object]] = {}
+        ranges = self._cut(layout.shape)
+        self._kept = [r if d not in self._axis else [(0, 0)] for d, r in enumerate(ranges)]
+        self._reduced = [r if d in self._axis else [(0, 0)] for d, r in enumerate(ranges)]
 
     def run(self) -> None:
         """Compute the result."""
-        kept = [r if d not in self._axis else [(0, 0)] for d, r in enumerate(self._ranges)]
-        reduced = [r if d in self._axis else [(0, 0)] for d, r in enumerate(self._ranges)]
-        for outer in product(*kept):
+        import torch
+
+        from magmath.kernels.threads import single_threaded
+
+        count = prod(map(len, self._kept)) * prod(map(len, self._reduced))
+        on_cpu = self._call.out.device.type == "cpu"
+        threads = min(torch.get_num_threads(), count) if on_cpu else 1
+        if not count:
+            self._call.out.fill_(identity(self._reduction.name, self._call.attributes["dtype"]))
+        elif threads == 1:
+            self._finish([self._share(0, count)])
+        else:
+            with single_threaded(), ThreadPoolExecutor(threads) as pool:
+                shares = pairwise(even_cuts(count, threads))
+                self._finish(pool.map(lambda share: self._share(*share), shares))
+
+    def _share(self, first: int, last: int) -> list[tuple[Block, torch.Tensor]]:
+        """Reduce the blocks first … last - 1; the results, in order, for each part of the result
+        that these contribute to."""
+        evaluator, found = _Evaluator(self._call, self._steps, self._tile), []
+        inner = prod(map(len, self._reduced))
+        for number, outer in enumerate(product(*self._kept)):
+            begin, end = max(first - number * inner, 0), min(last - number * inner, inner)
             total: torch.Tensor | None = None
-            for inner in product(*reduced):
-                pairs = zip(outer, inner, strict=True)
-                block = [i if d in self._axis else o for d, (o, i) in enumerate(pairs)]
-                total = self._combined(total, self._reduced(block))
-            out = self._call.out[self._selection(outer)]
-            if total is None:
-                out.fill_(identity(self._reduction.name, self._call.attributes["dtype"]))
-            else:
-                out.copy_(total.reshape(out.shape))
+            for span in islice(product(*self._reduced), begin, max(begin, end)):
+                pairs = enumerate(zip(outer, span, strict=True))
+                block = tuple([i if d in self._axis else o for d, (o, i) in pairs])
+                total = self._combined(total, self._partial(evaluator.operand(block)))
+            if total is not None and end - begin == inner:
+                self._store(outer, total)
+            elif total is not None:
+                found.append((outer, total))
+        return found
+
+    def _finish(self, shares: Iterable[list[tuple[Block, torch.Tensor]]]) -> None:
+        """Combine what several threads have contributed to one part of the result."""
+        totals: dict[Block, torch.Tensor] = {}
+        for outer, part in (entry for share in shares for entry in share):
+            totals[outer] = self._combined(totals.get(outer), part)
+        for outer, total in totals.items():
+            self._store(outer, total)
 
     def _cut(self, shape: Shape) -> list[list[Range]]:
         """The ranges of local positions into which blocks divide each dimension.
@@ -131,7 +166,7 @@ class BlockReduction:
             d = divided[0]
             held, parts = self._tile[d], even_cuts(shape[d], LOGICAL_PARTS)
             cuts[d] = [cut - held.start for cut in parts if held.start <= cut <= held.stop]
-            longest[d] = max((b - a for a, b in pairwise(parts)), default=0)
+            longest[d] = max(b - a for a, b in pairwise(parts))
         left, lengths = BLOCK, list(longest)
         for d in reversed(range(len(shape))):
             lengths[d] = max(1, min(longest[d], left))
@@ -145,43 +180,55 @@ class BlockReduction:
             for cut, length in zip(cuts, lengths, strict=True)
         ]
 
-    def _selection(self, block: Sequence[Range]) -> tuple[slice, ...]:
-        """A block's part of the local result."""
+    def _store(self, outer: Block, total: torch.Tensor) -> None:
+        """Write a part of the local result."""
         keepdims = self._call.attributes["keepdims"]
-        return tuple(
-            [
-                slice(None) if d in self._axis else slice(*span)
-                for d, span in enumerate(block)
-                if keepdims or d not in self._axis
-            ]
-        )
+        place = [
+            slice(None) if d in self._axis else slice(*span)
+            for d, span in enumerate(outer)
+            if keepdims or d not in self._axis
+        ]
+        out = self._call.out[tuple(place)]
+        out.copy_(total.reshape(out.shape))
 
-    def _reduced(self, block: Sequence[Range]) -> torch.Tensor:
+    def _partial(self, value: torch.Tensor) -> torch.Tensor:
         """The reduction of one block of the operand."""
-        import torch
-
-        value = self._operand(block)
-        wide = {torch.complex64: torch.complex128}.get(value.dtype, torch.float64)
-        sums = self._reduction.name in ("sum", "prod")
-        narrow = value.dtype.is_floating_point or value.dtype.is_complex
-        dtype = wide if sums and narrow else self._call.out.dtype
-        shape = reduced_shape(tuple(value.shape), self._axis, True)
-        result = torch.empty(shape, dtype=dtype, device=value.device)
+        out = self._call.out
+        result = out.new_empty(reduced_shape(tuple(value.shape), self._axis, True))
         attributes = {"axis": self._axis, "keepdims": True}
-        self._made(self._reduction, attributes, result, [value], ())()
+        _made(self._call, self._reduction, attributes, result, [value])()
         return result
 
     def _combined(self, total: torch.Tensor | None, part: torch.Tensor) -> torch.Tensor:
+        """Two partial results combined; of many, floating point sums and products are rounded to
+        the result's type only once."""
+        import torch
+
         from magmath.ops import OPERATIONS
 
+        if self._reduction.name in ("sum", "prod"):
+            if part.is_complex():
+                part = part.to(torch.complex128)
+            elif part.is_floating_point():
+                part = part.to(torch.float64)
         if total is None:
             return part
         combine = OPERATIONS[PAIRWISE[self._reduction.name]]
-        self._made(combine, {}, total, [total, part], ())()
+        _made(self._call, combine, {}, total, [total, part])()
         return total
 
-    def _operand(self, block: Sequence[Range]) -> torch.Tensor:
-        """A block of the operand."""
+
+@final
+class _Evaluator:
+    """Computes blocks of the operand, in one thread."""
+
+    def __init__(self, call: LocalCall, steps: Sequence[Step], tile: Tile) -> None:
+        self._call, self._steps, self._tile = call, steps, tile
+        self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
+        self._bound: dict[tuple[int, Shape], Callable[[], object]] = {}
+
+    def operand(self, block: Block) -> torch.Tensor:
+        """A block of the operand, until the next one is computed."""
         values: list[torch.Tensor] = []
         for number, step in enumerate(self._steps):
             spans = _aligned(step.shape, block)
@@ -208,7 +255,7 @@ class BlockReduction:
         self,
         step: Step,
         spans: Sequence[Range],
-        block: Sequence[Range],
+        block: Block,
         out: torch.Tensor,
         values: Sequence[torch.Tensor],
     ) -> Callable[[], object]:
@@ -230,31 +277,16 @@ class BlockReduction:
         if "shape" in attributes:
             attributes["shape"] = tile_shape(tile)
         operation = OPERATIONS[step.operation]
-        return self._made(operation, attributes, out, inputs, tile, step.shape)
+        return _made(self._call, operation, attributes, out, inputs, tile, step.shape)
 
-    def _given(self, number: int, block: Sequence[Range]) -> torch.Tensor:
-        """The part of an operand that a block needs."""
+    def _given(self, number: int, block: Block) -> torch.Tensor:
+        """The part of a stored operand that a block needs."""
         x = self._call.inputs[number]
         if x.ndim == 0:
             return x
         whole = self._call.shapes[number]
         part = x[tuple([slice(*span) for span in _aligned(whole, block)])]
         return part.contiguous() if self._call.context.deterministic else part
-
-    def _made(
-        self,
-        operation: Operation,
-        attributes: Mapping[str, Any],
-        out: torch.Tensor,
-        inputs: list[torch.Tensor],
-        tile: Tile,
-        shape: Shape = (),
-    ) -> Callable[[], object]:
-        call = LocalCall(
-            out, inputs, attributes, tile, [()] * len(inputs), shape,
-            [tuple(x.shape) for x in inputs], self._call.context,
-        )  # fmt: skip
-        return operation.kernel(call)
 
     def _scratch(self, number: int, shape: Shape, dtype: DType) -> torch.Tensor:
         """The memory of a step, used again for the next block."""
@@ -269,7 +301,23 @@ class BlockReduction:
         return found
 
 
-def _aligned(shape: Shape, block: Sequence[Range]) -> list[Range]:
+def _made(
+    call: LocalCall,
+    operation: Operation,
+    attributes: Mapping[str, Any],
+    out: torch.Tensor,
+    inputs: list[torch.Tensor],
+    tile: Tile = (),
+    shape: Shape = (),
+) -> Callable[[], object]:
+    """The ready call of an operation on tensors of one block."""
+    shapes = [tuple(x.shape) for x in inputs]
+    tiles: list[Tile] = [()] * len(inputs)
+    inner = LocalCall(out, inputs, attributes, tile, tiles, shape, shapes, call.context)
+    return operation.kernel(inner)
+
+
+def _aligned(shape: Shape, block: Block) -> list[Range]:
     """The part of an array that takes part in a block of the operand to which it is stretched."""
     spans = block[len(block) - len(shape) :]
     return [span if n != 1 else (0, 1) for n, span in zip(shape, spans, strict=True)]

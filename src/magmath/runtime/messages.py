@@ -131,8 +131,8 @@ class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
 
 
 class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
-    """A worker is ready: where it runs, on what, whether its memory is shared with all, and the bytes
-    that its arrays may take (0: as many as the device gives)."""
+    """A worker is ready: where it runs, on what, whether its memory is shared with all, and the
+    bytes that its arrays may take (0: as many as the device gives)."""
 
     rank: Natural
     host: Text

@@ -97,6 +97,7 @@ class Pool:
         self._failed: dict[int, Failure] = {}
         self._programs: dict[int, _Defined] = {}
         self._transport = transport
+        transport.describe_held = self._describe_held
         self.closed = False
         """Whether the workers have ended, or been lost."""
         self._dispatcher = Dispatcher(transport, failed=self._mark_failed, ended=self._forget_all)
@@ -210,6 +211,10 @@ class Pool:
     def held_bytes(self) -> int:
         """The bytes that the arrays take on a worker, at most."""
         return sum([x.max_local_size * dtype.itemsize for x, dtype in self._arrays.values()])
+
+    def _describe_held(self) -> str:
+        bound = f", of {self.memory_bound / 1e6:,.0f} MB allowed" if self.memory_bound else ""
+        return f"its arrays took {self.held_bytes / 1e6:,.0f} MB{bound}"
 
     def release(self, array: int) -> None:
         """Let go of an array. Any thread and finalisers may call; sent with the next command."""

@@ -60,6 +60,8 @@ class Transport(ABC):
     def __init__(self, size: int) -> None:
         self.size = size
         self.traffic = Traffic()
+        self.describe_held: Callable[[], str] = str
+        """Says what the workers' arrays take, for the report of one that was killed for memory."""
 
     @abstractmethod
     def start(self, deliver: Deliver) -> list[Hello]:

@@ -25,6 +25,7 @@ from magmath.runtime.failures import rebuild
 from magmath.runtime.health import HEARTBEAT_TIMEOUT, PREFIX, Connections, Processes, remove
 from magmath.runtime.launch import Launch, launcher_command, worker_environment
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
+from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_kill
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
 from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions, frames_of
 
@@ -34,6 +35,7 @@ START_TIME: Final = 60.0
 """Seconds in which every worker must have said hello."""
 STOP_TIME: Final = 5.0
 """Seconds that workers get to end when told to stop."""
+_CLOSED: Final = "the pool is closed, start a new one"
 _IPC_PATH_LIMIT: Final = 100
 """Bytes of a socket's path that every system allows, with some to spare."""
 
@@ -68,6 +70,7 @@ class ProcessTransport(Transport):
         self._identities = list(self._rank_of)
         self._hellos: dict[int, Hello] = {}
         self._processes = Processes()
+        self._watch = OutOfMemoryWatch()
         self._closing: list[Callable[[], object]] = []
         self._launch: Launch | None = None
         self.directory = ""
@@ -232,10 +235,29 @@ class ProcessTransport(Transport):
         if ended:
             hello = self._hellos[ended[0]]
             who = f"worker {hello.rank} on {hello.host} (process {hello.pid})"
-        error = WorkerLost(f"{who} was lost: {how}; the pool is closed, start a new one")
+        killed = not exited or is_kill(how)
+        remedy = (self._memory_report() if killed else None) or _CLOSED
+        error = WorkerLost(f"{who} was lost: {how}; {remedy}")
         if said := f"\n{launch.output()}".split("\n====")[0].strip():  # without MPICH's report
             error.add_note(f"The workers' last output:\n{said}")
         return error
+
+    def _memory_report(self) -> str | None:
+        """That a worker was killed for memory, what it held, and what to do; None without evidence.
+
+        The evidence can be read on this host alone.
+        """
+        here = [h.pid for h in self._hellos.values() if h.host == socket.gethostname()]
+        evidence = self._watch.evidence(here)
+        if evidence is None and len(here) < len(self._hellos):
+            evidence = "a process that is killed on another host is most often killed for memory"
+        if evidence is None:
+            return None
+        return (
+            f"{evidence}; {self.describe_held()}; the pool is closed: start a new one, and free "
+            f"arrays, divide them over more hosts, or set a smaller memory_limit, under which what "
+            f"is too large is refused"
+        )
 
 
 class _OnlyKey:
