@@ -62,7 +62,13 @@ def _settled() -> None:
     gc.freeze()
 
 
-WITH_PROCESSES = ("mpi", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")
+WITH_PROCESSES = (
+    "mpi",
+    "faults/test_memory_bounds.py",
+    "unit/test_docs.py",
+    "unit/test_cli.py",
+    "test_smoke.py",
+)
 TOGETHER = 16  # tests: handed out one by one they would keep the one who hands out busy
 
 

@@ -41,7 +41,7 @@ def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
         inputs = tuple(new[source] for source in node.inputs)
         current = node if inputs == node.inputs else node.replace(inputs)
         if _is_reduction(node) and node.inputs[0] in unstored:
-            expression = _Expression(node.inputs[0], unstored)
+            expression = _Expression(node.inputs[0], unstored, created)
             current = expression.reduced(node, [new[x] for x in expression.operands])
         new[node] = current
     return graph.mapped(new)
@@ -61,14 +61,15 @@ def _created(graph: Graph, environment: Environment) -> set[Node]:
     for node in graph.nodes:
         everywhere = node.layout is not None and node.layout.mesh.size == environment.workers
         made = node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.elementwise
-        simple = all(x in found or (x.shape == () and _is_known(x)) for x in node.inputs)
-        if everywhere and made and simple and node.shape != ():
+        simple = all(x in found or _is_number(x) for x in node.inputs)
+        if everywhere and made and simple and not _is_number(node):
             found.add(node)
     return found
 
 
-def _is_known(number: Node) -> bool:
-    return number.layout is None or number.layout.is_replicated
+def _is_number(node: Node) -> bool:
+    """True for an array of one element that every worker has."""
+    return node.size == 1 and (node.layout is None or node.layout.is_replicated)
 
 
 def _unstored(graph: Graph, large: Collection[Node], created: Collection[Node]) -> set[Node]:
@@ -112,6 +113,7 @@ class _Expression:
 
     operand: Node
     unstored: Collection[Node]
+    created: Collection[Node]
     steps: list[Step] = field(default_factory=list)
     operands: list[Node] = field(default_factory=list)
     flops: float = 0.0
@@ -146,7 +148,7 @@ class _Expression:
             return self._add(node.inputs[0], moved=True)
         if node in self._known:
             return self._known[node]
-        if node in self.unstored or (moved and node.shape != ()):
+        if node in self.unstored or (moved and node in self.created):
             sources = tuple([self._add(x, moved=moved) for x in node.inputs])
             attributes = tuple(node.attributes.items())
             self.steps.append(Step(node.name, attributes, sources, node.shape, node.dtype))

@@ -109,8 +109,8 @@ class Worker:
         )
 
     def _agreed_bound(self) -> int | None:
-        """The bytes that the arrays of a worker may take, the same on all workers: the user's limit,
-        or the least share of a host's memory. None on a GPU, which refuses by itself."""
+        """The bytes that the arrays of a worker may take, the same on all: the user's limit, or
+        the least share of a host's memory. None on a GPU, which refuses by itself."""
         own = self.options.memory_limit
         if own is None:
             on_cpu = self.device.type == "cpu"
