@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
+from layouts import layouts
 from magmath.array import session
 from magmath.core.index import IndexSet
 from magmath.ops import blocks
