@@ -227,15 +227,16 @@ class ProcessTransport(Transport):
         if not ended:  # the launcher may as well name one that it has ended itself
             named = launch.named_dead()
             ended = [rank for rank, hello in self._hellos.items() if hello.pid == named]
+        cause = launch.cause() if exited else None
         if exited:
-            how = launch.cause() or f"the launcher ended with exit code {launch.exit_code()}"
+            how = cause or f"the launcher ended with exit code {launch.exit_code()}"
         else:
             how = f"it closed its connection or did not answer for {HEARTBEAT_TIMEOUT // 1000} s"
         who = "a worker"
         if ended:
             hello = self._hellos[ended[0]]
             who = f"worker {hello.rank} on {hello.host} (process {hello.pid})"
-        killed = not exited or is_kill(how)
+        killed = cause is None or is_kill(cause)
         remedy = (self._memory_report() if killed else None) or _CLOSED
         error = WorkerLost(f"{who} was lost: {how}; {remedy}")
         if said := f"\n{launch.output()}".split("\n====")[0].strip():  # without MPICH's report
