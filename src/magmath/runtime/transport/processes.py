@@ -236,21 +236,22 @@ class ProcessTransport(Transport):
         if ended:
             hello = self._hellos[ended[0]]
             who = f"worker {hello.rank} on {hello.host} (process {hello.pid})"
-        killed = cause is None or is_kill(cause)
-        remedy = (self._memory_report() if killed else None) or _CLOSED
+        remedy = self._memory_report(cause) or _CLOSED
         error = WorkerLost(f"{who} was lost: {how}; {remedy}")
         if said := f"\n{launch.output()}".split("\n====")[0].strip():  # without MPICH's report
             error.add_note(f"The workers' last output:\n{said}")
         return error
 
-    def _memory_report(self) -> str | None:
-        """That a worker was killed for memory, what it held, and what to do; None without evidence.
-
-        The evidence can be read on this host alone.
+    def _memory_report(self, cause: str | None) -> str | None:
+        """That a worker was killed for memory, what it held, and what to do; None without evidence,
+        which can be read on this host alone. `cause`: how it ended in the launcher's words.
         """
+        killed = cause is not None and is_kill(cause)
+        if cause is not None and not killed:
+            return None
         here = [h.pid for h in self._hellos.values() if h.host == socket.gethostname()]
         evidence = self._watch.evidence(here)
-        if evidence is None and len(here) < len(self._hellos):
+        if evidence is None and killed and len(here) < len(self._hellos):
             evidence = "a process that is killed on another host is most often killed for memory"
         if evidence is None:
             return None
