@@ -9,6 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from magmath.core.wait_policy import set_wait_policy as _set_wait_policy
+
+_set_wait_policy()  # before any library with threads is loaded
+
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
 

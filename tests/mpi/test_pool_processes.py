@@ -363,14 +363,14 @@ def test_tcp_is_encrypted_and_admits_the_pools_workers_only(
 # Starting.
 
 
-def test_threads_of_others_are_waited_for_patiently_unless_the_user_says_else(
+def test_workers_have_the_threads_that_they_are_given_and_wait_as_the_controller_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    assert worker_environment(1, {}, on_this_host=True)["GOMP_SPINCOUNT"] == "2000"
-    assert "GOMP_SPINCOUNT" not in worker_environment(4, {}, on_this_host=True)
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    assert worker_environment(1, {}, on_this_host=True)["GOMP_SPINCOUNT"] == "7"
+    environment = worker_environment(4, {}, on_this_host=True)
+    assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"]) == ("4", "7")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert "OMP_NUM_THREADS" not in worker_environment(None, {}, on_this_host=True)
 
 
 def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:

@@ -4,11 +4,11 @@ budget is short, the one that was not used for longest first."""
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 from weakref import ref
 
+from magmath.core.resources import memory_share
 from magmath.layout import Layout
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ class Copies:
     """
 
     def __init__(self, workers: int, limit: int | None) -> None:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
-        self.budget = (limit or memory) // BUDGET_SHARE
+        self.budget = (limit or memory_share(workers)) // BUDGET_SHARE
         self.limit = limit
         self._recent: OrderedDict[tuple[int, Layout], ref[Data]] = OrderedDict()
 

@@ -597,4 +597,7 @@ def environment_of(pool: Pool) -> Environment:
         shared_memory=shared,
         barrier=2e-6 if shared else 2e-5,
     )
-    return Environment(pool.mesh, link, shared, pool.deterministic, memory=pool.memory_limit)
+    return Environment(
+        pool.mesh, link, shared, pool.deterministic, memory=pool.memory_limit,
+        bound=pool.memory_bound,
+    )  # fmt: skip

@@ -57,11 +57,13 @@ def init(
                    the cores (or its own GPU)
     device         "cpu", "cuda", or "auto": CUDA where there is a GPU; the workers of a host take
                    its GPUs in turn
-    threads        threads of each worker; by default the cores divided between them
+    threads        threads of each worker; by default the cores that this process may use, divided
+                   between them
     launcher       "mpiexec" (the embedded one), "srun", "threads" (workers as threads of this
                    process), or any command line in which {n} stands for the number of workers
     deterministic  results are bit-identical for any number of workers, at some cost in speed
-    memory_limit   bytes that a worker may hold
+    memory_limit   bytes that a worker may hold; by default its share of its host's memory, less a
+                   reserve
     seed           of the random numbers
     heartbeat_timeout  seconds that a worker may be stopped (by a signal, a debugger, a suspended
                    host) until it counts as lost; None: it is waited for

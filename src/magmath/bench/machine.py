@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from magmath.core.cpu import cpu_name
+from magmath.core.resources import processors
 
 MEMORY_FILE = Path("/proc/meminfo")
 TUNING_PREFIXES = (
@@ -39,10 +40,8 @@ def describe() -> dict[str, str | int]:
 
 
 def usable_cores() -> int:
-    """How many logical cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """How many logical cores this process may use at once."""
+    return processors()
 
 
 def memory() -> dict[str, int]:

@@ -22,7 +22,7 @@ class Network(Communicator):
     """`inner`, whose ranks share no memory, over a link of `bandwidth` bytes a second each way."""
 
     def __init__(self, inner: Communicator, bandwidth: float) -> None:
-        super().__init__(inner.rank, inner.size, inner.shares_memory)
+        super().__init__(inner.rank, inner.size, inner.shares_memory, inner.on_host, inner.cores)
         self._inner = inner
         self._bandwidth = bandwidth
 

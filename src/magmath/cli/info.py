@@ -19,7 +19,9 @@ from rich.table import Table
 import magmath
 from magmath.bench import machine
 from magmath.cli.cache import describe
+from magmath.core import cgroup
 from magmath.core.cpu import cpu_name
+from magmath.core.resources import memory_share
 
 LIBRARIES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "pyzmq", "msgspec")
 # Asked in a process of its own: loading an MPI library here could bind this one to it.
@@ -125,7 +127,14 @@ def _memory() -> Section:
     return {
         "memory": Bytes(found["total"]),
         "memory available": Bytes(found["available"]) if "available" in found else None,
+        "memory of control groups": _bytes(cgroup.memory_limit()),
+        "memory for arrays": Bytes(memory_share(1)),
+        "quota of processors": cgroup.cpu_quota() or "none",
     }
+
+
+def _bytes(limit: int | None) -> Bytes | str:
+    return "no limit" if limit is None else Bytes(limit)
 
 
 def _devices() -> Section:
@@ -150,6 +159,10 @@ def _threads() -> Section:
     import torch
     from threadpoolctl import threadpool_info
 
+    from magmath.kernels.threads import limit_to_processors, shorten_waits
+
+    limit_to_processors()  # as a pool in this process would
+    shorten_waits()
     names = {"numpy.libs": "NumPy", "scipy.libs": "SciPy", "torch": "torch"}
     found: Section = {
         "torch": {

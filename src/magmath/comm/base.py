@@ -28,6 +28,8 @@ class Communicator(ABC):
     rank            this rank, from 0
     size            the number of ranks
     shares_memory   whether every rank can map every other's windows: all on one host
+    on_host         the number of ranks on the host of this one, itself included
+    cores           the processors on which these can run at once, taken together
 
     A call that waits for other ranks raises WorkerLost once any rank has called `abort`.
     """
@@ -35,11 +37,15 @@ class Communicator(ABC):
     rank: int
     size: int
     shares_memory: bool
+    on_host: int
+    cores: int
 
-    def __init__(self, rank: int, size: int, shares_memory: bool) -> None:
+    def __init__(self, rank: int, size: int, shares_memory: bool, on_host: int, cores: int) -> None:
         self.rank = rank
         self.size = size
         self.shares_memory = shares_memory
+        self.on_host = on_host
+        self.cores = cores
 
     @property
     @abstractmethod

@@ -26,7 +26,7 @@ class CountingCommunicator(Communicator):
     """
 
     def __init__(self, inner: Communicator) -> None:
-        super().__init__(inner.rank, inner.size, inner.shares_memory)
+        super().__init__(inner.rank, inner.size, inner.shares_memory, inner.on_host, inner.cores)
         self._inner = inner
         self.reset()
 

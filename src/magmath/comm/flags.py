@@ -8,11 +8,10 @@ write it; this module fixes who finds what where, and needs no compiler.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 from numpy.typing import NDArray
 
+from magmath.core.resources import processors
 from magmath.errors import WorkerLost
 
 Flags = NDArray[np.uint64]
@@ -57,7 +56,7 @@ def new_flags(size: int) -> Flags:
     memory = np.zeros(words + LINE, np.uint64)
     skip = -memory.ctypes.data % (LINE * 8) // 8
     flags = memory[skip : skip + words]
-    prepare_flags(flags, size, len(os.sched_getaffinity(0)))
+    prepare_flags(flags, size, processors())
     return flags
 
 

@@ -21,6 +21,7 @@ from magmath.comm.base import Communicator
 from magmath.comm.flags import ABORT, Flags, check_alive, new_flags
 from magmath.comm.messages import MessageCollectives
 from magmath.comm.windows import Bytes, WindowTable
+from magmath.core.resources import processors
 from magmath.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class LocalGroup:
             raise ShapeError(f"LocalGroup needs 1 or more ranks, not {size}")
         self.size = size
         self.shares_memory = shares_memory
+        self.cores = processors()
         self.flags: Flags = new_flags(size)
         self.table = WindowTable()
         self._lock = threading.Lock()
@@ -152,7 +154,7 @@ class _LocalCommunicator(Communicator):
     """One rank of a `LocalGroup`."""
 
     def __init__(self, group: LocalGroup, rank: int) -> None:
-        super().__init__(rank, group.size, group.shares_memory)
+        super().__init__(rank, group.size, group.shares_memory, group.size, group.cores)
         self._group = group
         self._calls = 0
         self._siblings = 0

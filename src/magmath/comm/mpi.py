@@ -37,6 +37,7 @@ from magmath.comm.messages import MessageCollectives
 from magmath.comm.reduction import HALF
 from magmath.comm.shared import SharedCollectives
 from magmath.comm.windows import Bytes, HostMemory, WindowTable, attach, is_bounded
+from magmath.core.resources import within_quota
 from magmath.errors import MemoryLimitError, WorkerLost
 
 mpi4py.rc.initialize = False
@@ -103,8 +104,10 @@ class MPICommunicator(Communicator):
         shares_memory: bool = True,
         first: MPICommunicator | None = None,
     ) -> None:
-        memory = _common_flags(comm) if shares_memory else None
-        super().__init__(comm.rank, comm.size, memory is not None)
+        on_host, cores = _on_this_host(comm)
+        one_host = on_host == comm.size
+        memory = _common_flags(comm, cores) if shares_memory and one_host else None
+        super().__init__(comm.rank, comm.size, memory is not None, on_host, cores)
         self._flags = new_flags(1) if memory is None else memory
         self._comm = comm.Dup()
         self._alarm = comm.Dup()
@@ -274,16 +277,18 @@ class MPICommunicator(Communicator):
         self._complete([request], source, target)
 
 
-def _common_flags(comm: MPI.Intracomm) -> Flags | None:
-    """Barrier memory that all ranks see; None on every rank where they do not share memory."""
+def _on_this_host(comm: MPI.Intracomm) -> tuple[int, int]:
+    """The number of ranks on the host of this one, and of the processors that these may use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    one_host = host.size == comm.size
+    count, cores = host.size, _count_cores(host)
     host.Free()
-    if not one_host:
-        return None
+    return count, cores
+
+
+def _common_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
+    """Barrier memory that all ranks of one host see; None on every rank where one cannot map it."""
     nbytes = flags_length(comm.size) * np.dtype(np.uint64).itemsize
     memory = HostMemory.create(nbytes) if comm.rank == 0 else None
-    cores = _count_cores(comm)
     if memory:
         prepare_flags(memory.array.view(np.uint64), comm.size, cores)
     place = np.array(memory.place if memory else _NOWHERE)
@@ -296,12 +301,13 @@ def _common_flags(comm: MPI.Intracomm) -> Flags | None:
     return array.view(np.uint64) if array is not None and attached[0] else None
 
 
-def _count_cores(comm: MPI.Intracomm) -> int:
-    """The processor cores on which the ranks, all on one host, may run: each may have its own."""
+def _count_cores(comm: MPI.Comm) -> int:
+    """The processor cores on which the ranks, all on one host, may run at once: each may have its
+    own, and a quota of their control group is for all."""
     cores = np.zeros(os.sysconf("SC_NPROCESSORS_CONF"), np.uint8)
     cores[list(os.sched_getaffinity(0))] = 1
     comm.Allreduce(MPI.IN_PLACE, cores, MPI.MAX)
-    return int(cores.sum())
+    return within_quota(int(cores.sum()))
 
 
 def _remove_files(comm: MPI.Intracomm) -> None:

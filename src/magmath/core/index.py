@@ -145,6 +145,18 @@ class IndexSet:
             return self._clipped(start, stop)
         return self if self == other else _intersect_segments(self.segments(), other.segments())
 
+    def portion(self, first: int, last: int) -> IndexSet:
+        """The members at the positions first … last - 1, as `locate` counts them."""
+        if self.is_range:
+            return IndexSet.range(self.start + first, self.start + last)
+        starts, stops = self.segments()
+        lengths = stops - starts
+        before = np.cumsum(lengths) - lengths
+        return IndexSet.segments_of(
+            starts + np.clip(first - before, 0, lengths),
+            starts + np.clip(last - before, 0, lengths),
+        )
+
     def locate(self, subset: IndexSet) -> IndexSet:
         """The positions of `subset` inside this set: local indices where its members are stored.
 

@@ -32,6 +32,10 @@ class KernelContext(Protocol):
 
     deterministic: bool
 
+    @property
+    def rank(self) -> int:
+        """The number of this worker."""
+
     def gemm(
         self,
         out: torch.Tensor,

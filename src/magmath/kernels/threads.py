@@ -1,4 +1,4 @@
-"""How many threads the local kernels may use: torch and both OpenBLAS libraries alike.
+"""How many threads the local kernels may use, and how long these spin: torch and OpenBLAS alike.
 
 NumPy and SciPy each bring an OpenBLAS of their own, and SciPy's loads late. The limit is kept, so
 that `magmath.kernels.blas` can set it for the library that it loads.
@@ -10,13 +10,23 @@ thread.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Final
 
 import torch
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+
+from magmath.core import wait_policy
+from magmath.core.resources import processors
+
+_REREAD: Final = ("openblas_thread_timeout", "openblas_read_env", "blas_thread_shutdown_")
+"""Functions of OpenBLAS: the setting that it has read, reading it again, ending the threads, which
+begin again with the next product that is divided."""
 
 _limit: int | None = None
 _is_fork = False
@@ -24,7 +34,7 @@ _is_fork = False
 
 def most_threads() -> int:
     """The most threads that kernels of this process may use."""
-    return 1 if _is_fork else len(os.sched_getaffinity(0))
+    return 1 if _is_fork else processors()
 
 
 def set_threads(count: int) -> None:
@@ -35,6 +45,14 @@ def set_threads(count: int) -> None:
     _limit = count = 1 if _is_fork else count
     torch.set_num_threads(count)
     limit_loaded()
+
+
+def limit_to_processors() -> None:
+    """Take no more threads than this process has processors: a library counts those of the affinity
+    mask, and knows no quota."""
+    count = processors()
+    if count < torch.get_num_threads():
+        set_threads(count)
 
 
 def limit_loaded() -> None:
@@ -78,6 +96,53 @@ def more_threads(factor: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+def shorten_waits() -> None:
+    """Apply `core/wait_policy.py` to the libraries of this process that were loaded before magmath.
+
+    OpenBLAS reads its environment again. GNU OpenMP does not: it spins shortly by itself where it
+    has more threads than there are processors, so one more team of threads, which sleeps, is made.
+    """
+    loaded = threadpool_info()
+    for found in loaded:
+        if found["internal_api"] == "openblas":
+            _reread(ctypes.CDLL(found["filepath"]))
+    if wait_policy.torch_came_first:
+        for found in loaded:
+            if found["prefix"] == "libgomp":
+                _park_team(found["filepath"])
+
+
+def _reread(library: ctypes.CDLL) -> None:
+    """Have an OpenBLAS read how long its threads spin, if it has read another value."""
+    if not all(hasattr(library, name) for name in _REREAD):
+        return  # an older one, or one that hides its functions
+    current, read, end_threads = (getattr(library, name) for name in _REREAD)
+    if current() != int(os.environ[wait_policy.OPENBLAS]):
+        read()
+        end_threads()
+
+
+@cache
+def _park_team(path: str) -> None:
+    """Make a team of OpenMP threads in a thread that sleeps from then on, large enough that all
+    teams together have more threads than there are processors."""
+    library = ctypes.CDLL(path)
+    available = library.omp_get_num_procs()
+    size = available - torch.get_num_threads() + 2
+    if available == 1 or not hasattr(library, "GOMP_parallel"):
+        return
+    made = threading.Event()
+
+    def park() -> None:
+        harmless = ctypes.cast(library.omp_get_max_threads, ctypes.c_void_p)
+        library.GOMP_parallel(harmless, None, ctypes.c_uint(max(size, 2)), ctypes.c_uint(0))
+        made.set()
+        threading.Event().wait()
+
+    threading.Thread(target=park, name="magmath-parked-team", daemon=True).start()
+    made.wait()
 
 
 @lru_cache(maxsize=1)

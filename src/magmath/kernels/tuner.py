@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from magmath.core import wait_policy
 from magmath.core.cache import Cache
 from magmath.core.cpu import cpu_name
 
@@ -211,7 +212,8 @@ def _decoded(content: bytes) -> Timing | None:
 @cache
 def machine() -> str:
     """The processor, devices and libraries that a decision depends on."""
-    parts = [cpu_name(), os.environ.get("OPENBLAS_CORETYPE", "")]
+    waits = [os.environ.get(name, "") for name in (wait_policy.OPENBLAS, *wait_policy.OPENMP)]
+    parts = [cpu_name(), os.environ.get("OPENBLAS_CORETYPE", ""), f"waits {'/'.join(waits)}"]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())
     parts += [f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "llvmlite")]

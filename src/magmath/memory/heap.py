@@ -322,12 +322,12 @@ class Heap:
 
     def _too_large(self, size: int, holder: object) -> MemoryLimitError:
         largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[:_SHOWN]
-        held = ", ".join(f"{name} ({_megabytes(block.nbytes)})" for block, name in largest)
+        held = ", ".join(f"{name} ({_size(block.nbytes)})" for block, name in largest)
         return MemoryLimitError(
-            f"{holder} needs {_megabytes(size)}, but {_megabytes(self.in_use)} are in use "
-            f"({_megabytes(self.reserved)} reserved) under a limit of "
-            f"{_megabytes(self._limit or 0)}; largest holders: {held or 'none'}; free arrays, "
-            f"spread them over more workers, or raise memory_limit"
+            f"{holder} needs {_size(size)}, but {_size(self.in_use)} are in use "
+            f"({_size(self.reserved)} reserved) under a limit of "
+            f"{_size(self._limit or 0)}; largest holders: {held or 'none'}; free arrays, "
+            f"divide them over workers on more hosts, or raise memory_limit"
         )
 
     def _add_hole(self, chunk: int, begin: int, length: int) -> None:
@@ -341,5 +341,9 @@ class Heap:
         del self._ends[chunk, begin + length]
 
 
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.3g} MB"
+def _size(nbytes: int) -> str:
+    value, unit = nbytes / 1e6, "MB"
+    for larger in ("GB", "TB", "PB"):
+        if value >= 1000:
+            value, unit = value / 1000, larger
+    return f"{value:.3g} {unit}"

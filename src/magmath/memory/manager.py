@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from magmath.core.dtypes import DType, as_dtype
+from magmath.core.resources import memory_share
 from magmath.errors import DeviceError, MagmathError, ShapeError
 from magmath.memory.heap import Block, ChunkSource, Heap, PrivateSource
 from magmath.memory.managed import ManagedSource, cuda_runtime, host_view
@@ -275,7 +276,8 @@ def _heap(place: str) -> Heap:
             source = ManagedSource(torch.device(f"cuda:{number}"))
         else:
             source = PrivateSource(torch.device("cpu" if kind == "host" else place))
-        _heaps[place] = Heap(source, chunk_bytes=_CHUNK_BYTES)
+        limit = memory_share(1) if kind == "host" else None
+        _heaps[place] = Heap(source, chunk_bytes=_CHUNK_BYTES, limit=limit)
     return _heaps[place]
 
 

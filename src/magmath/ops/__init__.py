@@ -3,6 +3,7 @@
 from magmath.graph import Operation
 from magmath.ops import (
     along_axis,
+    blocks,
     cholesky,
     contraction,
     convolution,
@@ -35,6 +36,7 @@ OPERATIONS: dict[str, Operation] = {
     **leaves.OPERATIONS,
     **elementwise.OPERATIONS,
     **reductions.OPERATIONS,
+    **blocks.OPERATIONS,
     **positions.OPERATIONS,
     **scans.OPERATIONS,
     **manipulation.OPERATIONS,

@@ -16,7 +16,9 @@ class Environment:
     flops, bandwidth   of one worker: arithmetic operations and bytes of local memory a second
     link               latency and bandwidth between workers
     deterministic      results must not depend on the number of workers
-    memory             bytes that a worker may hold, or None
+    memory             bytes that a worker may hold, as the user has set them, or None
+    bound              bytes that a worker may hold in any case, or None; plans of what fits
+                       comfortably do not depend on it
     workspace          bytes of moved operands that an operation should need on a worker at a time,
                        where it can be computed in parts; by messages, as much again may be
                        under way for what comes next
@@ -33,9 +35,15 @@ class Environment:
     flops: float = 1e11
     bandwidth: float = 1e10
     memory: int | None = None
+    bound: int | None = None
     workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels are not worth less than an eighth
     lent: int = 1 << 29
     carried: int = 1 << 16
+
+    @property
+    def most(self) -> int | None:
+        """The bytes above which a worker refuses to allocate, whether the user has set them."""
+        return self.bound if self.memory is None else self.memory
 
     @property
     def workers(self) -> int:

@@ -120,7 +120,7 @@ class Pricing:
         cheapest first, and of equally cheap ones that which moves least."""
         layouts = tuple([operand.layout for operand in self.operands])
         found = list(candidates(self.node, layouts, self.environment, self.wanted))
-        limit = self.environment.memory
+        limit = self.environment.most
         if limit is not None:
             fitting = [c for c in found if self._memory(c) <= limit]
             found = fitting or found

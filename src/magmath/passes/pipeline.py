@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magmath.graph import Graph
+from magmath.passes.blocks import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
 from magmath.passes.memory import Storage, memory
@@ -27,6 +28,7 @@ def run(graph: Graph, environment: Environment) -> Planned:
     graph = simplify(graph)
     graph = place(graph, environment)
     graph = fuse(graph)
+    graph = reduce_in_blocks(graph, environment)
     several = environment.workers > 1 and not environment.shares_memory
     order = schedule(graph, environment.workspace if several else 0)
     return Planned(graph, order, memory(graph, order))

@@ -69,6 +69,11 @@ class Context:
     """Whether the results of the run are not wanted any more; asked between long instructions."""
 
     @property
+    def rank(self) -> int:
+        """The number of this worker."""
+        return self.comm.rank
+
+    @property
     def memory(self) -> Memory:
         """Where blocks lie, this worker's and its peers'."""
         return self.heap if self.lanes is None else self.lanes

@@ -27,9 +27,6 @@ from magmath.errors import WorkerError
 _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
 )  # fmt: skip
-_PATIENCE: Final = {"GOMP_SPINCOUNT": "2000"}
-"""A tenth of a millisecond in place of fifteen. Workers of one thread have more only while others
-lend theirs: where another program has one of the processors, who waits for it must let go."""
 _OF_PROCESS: Final = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_", "HYDI_", "MPI_LOCAL")
 """How variables begin by which an MPI launcher tells a process which rank it is. Where this process
 has them, they are never those of the workers."""
@@ -138,8 +135,6 @@ def worker_environment(
         environment |= _THIS_HOST
     if threads is not None:
         environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
-    if threads == 1:
-        environment = _PATIENCE | environment
     package_root = str(Path(__file__).resolve().parents[2])
     paths = [package_root, environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)

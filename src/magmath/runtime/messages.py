@@ -133,7 +133,8 @@ class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
 
 
 class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
-    """A worker is ready: where it runs, on what, and whether its memory is shared with all."""
+    """A worker is ready: where it runs, on what, whether its memory is shared with all, and the
+    bytes that its arrays may take (0: as many as the device gives)."""
 
     rank: Natural
     host: Text
@@ -141,6 +142,7 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     device: Text
     threads: Natural
     shares_memory: bool
+    memory_bound: Natural = 0
 
 
 class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):

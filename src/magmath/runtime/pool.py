@@ -90,6 +90,8 @@ class Pool:
     workers, mesh   their number (1 for the worker in this process), and all of them in a line
     topology        where they are
     deterministic, seed, memory_limit   the settings of the pool, for those who build programs
+    memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
+                    memory of its host; None on GPUs, which refuse by themselves
 
     Any thread may call; calls take turns. Every call raises WorkerLost once the pool is closed.
     """
@@ -112,6 +114,7 @@ class Pool:
         self._gone: deque[Owner] = deque()
         self._programs: dict[int, _Defined] = {}
         self._transport = transport
+        transport.describe_held = self._describe_held
         self.closed = False
         """Whether the workers have ended, or been lost."""
         self._dispatcher = Dispatcher(transport, failed=self._mark_failed, ended=self._forget_all)
@@ -120,6 +123,7 @@ class Pool:
         self.workers = transport.size
         self.mesh = Mesh.line(self.workers)
         self.topology = Topology.of(self._dispatcher.hellos)
+        self.memory_bound = self._dispatcher.hellos[0].memory_bound or None
 
     def __repr__(self) -> str:
         place = self.topology
@@ -254,6 +258,10 @@ class Pool:
                 return
             self._owners.pop(owner.array, None)
             self.release(owner.array)
+
+    def _describe_held(self) -> str:
+        bound = f", of {self.memory_bound / 1e6:,.0f} MB allowed" if self.memory_bound else ""
+        return f"its arrays took {self.held_bytes / 1e6:,.0f} MB{bound}"
 
     def release(self, array: int) -> None:
         """Let go of an array. Any thread and finalisers may call; sent with the next command."""

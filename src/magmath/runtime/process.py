@@ -16,7 +16,9 @@ from typing import Final
 import zmq
 
 from magmath.comm import Communicator
+from magmath.core.resources import processors
 from magmath.errors import WorkerError
+from magmath.kernels.threads import set_threads
 from magmath.runtime.device import HOST
 from magmath.runtime.executable import Bind, bind_program
 from magmath.runtime.failures import describe
@@ -84,6 +86,8 @@ def main(
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
     communicator = (join or _join)()
+    if options.threads is None and "OMP_NUM_THREADS" not in os.environ:
+        set_threads(max(1, min(processors(), communicator.cores // communicator.on_host)))
     context = zmq.Context()
     dealer = _connect(context, f"{key}:{communicator.rank}", curve, given.connect, given.directory)
     port = SocketPort(dealer)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Sequence
 
 from magmath.core.numbers import whole_number
+from magmath.core.resources import processors
 from magmath.errors import OptionError
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.base import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
@@ -28,14 +28,16 @@ def start_pool(
     """Start a pool.
 
     workers        0: one worker inside this process; else so many processes
-    threads        processor threads of each worker; by default the processors are divided
+    threads        processor threads of each worker; by default the processors that this process
+                   may use (`core/resources.py`) are divided among the workers of a host
     launcher       "mpiexec" (that of the mpich package, or the system's), "srun", a command in
                    which {n} stands for the number of workers, or "threads": a simulated pool
     endpoint       how processes reach the controller: "ipc", "tcp" or "tcp://ADDRESS"; by default
                    ipc for "mpiexec" and tcp, encrypted, for other launchers
     deterministic  the same bits for any number of workers; each computes with one thread, since
                    threads add in another order
-    memory_limit   bytes that the arrays of one worker may take
+    memory_limit   bytes that the arrays of one worker may take; by default its share of the memory
+                   of its host (`core/resources.py`)
     heartbeat_timeout  seconds that a worker may be stopped, or its host silent, until it counts as
                    lost; None: it is waited for
 
@@ -45,16 +47,17 @@ def start_pool(
     workers, seed = whole_number("init: workers", workers, 0), whole_number("init: seed", seed, 0)
     threads = None if threads is None else whole_number("init: threads", threads, 1)
     _check_timeout(heartbeat_timeout)
-    processors = len(os.sched_getaffinity(0))
+    here = launcher in ("mpiexec", "threads")  # others may start workers on other hosts
+    usable = processors()
     if deterministic:
         threads = 1
-    elif threads is None and workers:
-        threads = max(1, processors // workers)
+    elif threads is None and workers and here:
+        threads = max(1, usable // workers)
     options = WorkerOptions(device, threads, deterministic, memory_limit)
-    if launcher == "mpiexec" and workers > processors:
+    if launcher == "mpiexec" and workers > usable:
         warnings.warn(
-            f"init: {workers} workers share {processors} processors of this machine and will "
-            f"be slow; workers={processors} is the most that it can run at once",
+            f"init: {workers} workers share {usable} processors of this machine and will "
+            f"be slow; workers={usable} is the most that it can run at once",
             RuntimeWarning,
             stacklevel=3,  # the line that called mm.init
         )
@@ -79,12 +82,16 @@ def _transport(
     heartbeat_timeout: float | None,
 ) -> Transport:
     if workers == 0:
+        from magmath.kernels.threads import shorten_waits
         from magmath.runtime.transport.inline import InlineTransport
 
+        shorten_waits()
         return InlineTransport(options)
     if launcher == "threads":
+        from magmath.kernels.threads import shorten_waits
         from magmath.runtime.transport.threads import ThreadTransport
 
+        shorten_waits()
         return ThreadTransport(workers, options)
     from magmath.runtime.transport.processes import ProcessTransport
 

@@ -21,6 +21,7 @@ import torch
 from magmath.comm import Communicator
 from magmath.comm.courier import Courier
 from magmath.core.dtypes import as_dtype
+from magmath.core.resources import memory_share
 from magmath.errors import WorkerError
 from magmath.graph import Node
 from magmath.layout import Layout
@@ -38,6 +39,8 @@ from magmath.runtime.marks import Marks
 from magmath.runtime.messages import Command, Failure, Number, Reply
 from magmath.runtime.tiles import Frame, fill
 from magmath.runtime.transport.base import Payload, WorkerOptions
+
+_UNBOUNDED = 1 << 62
 
 Answer = tuple[Reply, Frame | None]
 Compute = Callable[[Sequence[Node], Sequence[Node], dict[Node, View]], list[Stored]]
@@ -66,7 +69,8 @@ class Worker:
         self.device = choose_device(options.device)
         windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
         source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
-        self.heap = Heap(source, limit=options.memory_limit)
+        self.memory_bound = self._agreed_bound()
+        self.heap = Heap(source, limit=self.memory_bound)
         self.holdings = Holdings(
             comm,
             self.heap,
@@ -103,7 +107,18 @@ class Worker:
             device=str(self.device),
             threads=torch.get_num_threads(),
             shares_memory=self.comm.shares_memory,
+            memory_bound=self.memory_bound or 0,
         )
+
+    def _agreed_bound(self) -> int | None:
+        """The bytes that the arrays of a worker may take, the same on all: the user's limit, or
+        the least share of a host's memory. None on a GPU, which refuses by itself."""
+        own = self.options.memory_limit
+        if own is None:
+            on_cpu = self.device.type == "cpu"
+            own = memory_share(self.comm.on_host) if on_cpu else _UNBOUNDED
+        least = _UNBOUNDED - self.comm.agree(_UNBOUNDED - min(own, _UNBOUNDED))
+        return None if least == _UNBOUNDED else least
 
     def handle(self, command: Command, payload: Payload) -> Answer | None:
         """Carry out a command; its reply, if it has one. Raises whatever goes wrong."""

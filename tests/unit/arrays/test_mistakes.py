@@ -131,7 +131,7 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.sum(x, axis="a"), TypeError, "sum: axes are integers, was given 'a'"),
         (lambda x: mm.asarray([[1, 2], [3]]), ShapeError, "asarray: nested sequences.*equal"),
         (lambda x: mm.zeros(3.5), TypeError, "a shape is an integer or a sequence.*3.5"),
-        (lambda x: mm.zeros((10**7, 10**7)).numpy(), MemoryLimitError, "no 400,000,000 MB left"),
+        (lambda x: mm.zeros((10**7, 10**7)).numpy(), MemoryLimitError, "needs 400 TB"),
         (lambda x: mm.linspace(0, 1, -2), ShapeError, "linspace: extents must be at least 0"),
         (lambda x: mm.grad(mm.sum(x), "a"), TypeError, "grad: needs arrays, was given str"),
         (lambda x: mm.clip(x, "a", 3), TypeError, "clip: the minimum must be a number.*str"),

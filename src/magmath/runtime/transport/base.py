@@ -43,7 +43,7 @@ class WorkerOptions:
     device          "auto", "cpu", "cuda", or a torch device
     threads         processor threads of each worker; None: what torch takes by itself
     deterministic   reductions in an order that does not depend on the number of workers
-    memory_limit    bytes that a worker's arrays may take; None: no limit
+    memory_limit    bytes that a worker's arrays may take; None: its share of the host's memory
     """
 
     device: str = "auto"
@@ -65,6 +65,8 @@ class Transport(ABC):
         self.traffic = Traffic()
         self.is_interrupted: Callable[[], bool] = bool
         """Whether Ctrl-C waits to take effect, for commands that are carried out within `send`."""
+        self.describe_held: Callable[[], str] = str
+        """Says what the workers' arrays take, for the report of one that was killed for memory."""
 
     @abstractmethod
     def start(self, deliver: Deliver) -> list[Hello]:

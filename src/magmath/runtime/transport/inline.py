@@ -12,7 +12,7 @@ import torch
 
 from magmath.comm.local import LocalGroup
 from magmath.graph import Node
-from magmath.kernels.threads import set_threads
+from magmath.kernels.threads import limit_to_processors, set_threads
 from magmath.memory.stored import Stored
 from magmath.runtime.executable import Bind, bind_program
 from magmath.runtime.failures import note_line
@@ -36,6 +36,8 @@ class InlineTransport(Transport):
     def start(self, deliver: Deliver) -> list[Hello]:
         if self._options.threads is not None:
             set_threads(self._options.threads)
+        else:
+            limit_to_processors()
         self._deliver = deliver
         self._worker = Worker(LocalGroup(1).communicator(0), self._options, self._bind)
         self._worker.poll = self._poll
@@ -102,7 +104,7 @@ class InlineTransport(Transport):
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-            if self._options.threads is not None:
+            if torch.get_num_threads() != self._own_threads:
                 set_threads(self._own_threads)
 
     def _poll(self, command: Long, steps: int, values: list[float]) -> bool:

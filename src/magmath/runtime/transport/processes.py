@@ -27,6 +27,7 @@ from magmath.runtime.health import PREFIX, Connections, Processes, remove
 from magmath.runtime.interrupts import Interrupts
 from magmath.runtime.launch import Launch, launcher_command, worker_environment
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
+from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_kill
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
 from magmath.runtime.shared_memory import FOLDER, fitting_settings, warn_of_messages
 from magmath.runtime.transport.base import (
@@ -50,6 +51,7 @@ FIRST_NOTICE: Final = 10.0
 """
 STOP_TIME: Final = 5.0
 """Seconds that workers get to end when told to stop."""
+_CLOSED: Final = "the pool is closed, start a new one"
 _IPC_PATH_LIMIT: Final = 100
 """Bytes of a socket's path that every system allows, with some to spare."""
 
@@ -89,6 +91,7 @@ class ProcessTransport(Transport):
         self._identities = list(self._rank_of)
         self._hellos: dict[int, Hello] = {}
         self._processes = Processes(heartbeat_timeout)
+        self._watch = OutOfMemoryWatch()
         self._closing: list[Callable[[], object]] = []
         self._launch: Launch | None = None
         self.directory = ""
@@ -276,14 +279,16 @@ class ProcessTransport(Transport):
         if not ended:  # the launcher may as well name one that it has ended itself
             named = launch.named_dead()
             ended = [rank for rank, hello in self._hellos.items() if hello.pid == named]
+        cause = launch.cause() if exited else None
         if exited:
-            how = launch.cause() or f"the launcher ended with exit code {launch.exit_code()}"
+            how = cause or f"the launcher ended with exit code {launch.exit_code()}"
         else:
             how = "it closed its connection"
             if self._endpoint != "ipc" and self._heartbeat_timeout is not None:
                 how += f" or did not answer for {self._heartbeat_timeout:g} s"
         who = self._named(ended[0]) if ended else "a worker"
-        error = WorkerLost(f"{who} was lost: {how}; the pool is closed, start a new one")
+        remedy = self._memory_report(cause) or _CLOSED
+        error = WorkerLost(f"{who} was lost: {how}; {remedy}")
         if said := f"\n{launch.output()}".split("\n====")[0].strip():  # without MPICH's report
             error.add_note(f"The workers' last output:\n{said}")
         return error
@@ -291,6 +296,25 @@ class ProcessTransport(Transport):
     def _named(self, rank: int) -> str:
         hello = self._hellos[rank]
         return f"worker {rank} on {hello.host} (process {hello.pid})"
+
+    def _memory_report(self, cause: str | None) -> str | None:
+        """That a worker was killed for memory, what it held, and what to do; None without evidence,
+        which can be read on this host alone. `cause`: how it ended in the launcher's words.
+        """
+        killed = cause is not None and is_kill(cause)
+        if cause is not None and not killed:
+            return None
+        here = [h.pid for h in self._hellos.values() if h.host == socket.gethostname()]
+        evidence = self._watch.evidence(here)
+        if evidence is None and killed and len(here) < len(self._hellos):
+            evidence = "a process that is killed on another host is most often killed for memory"
+        if evidence is None:
+            return None
+        return (
+            f"{evidence}; {self.describe_held()}; the pool is closed: start a new one, and free "
+            f"arrays, divide them over more hosts, or set a smaller memory_limit, under which what "
+            f"is too large is refused"
+        )
 
 
 class _OnlyKey:

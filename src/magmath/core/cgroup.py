@@ -1,0 +1,117 @@
+"""The limits that Linux control groups set for this process: memory, processor time, OOM kills.
+
+Both versions of control groups are read, through `/proc/self/cgroup` and `/proc/self/mountinfo`.
+Groups are nested and every level may set a limit, so each function walks from the group of this
+process up to the root of the mount and returns the tightest one. All functions take the directory
+that stands for `/`, so that tests can give them one of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+
+ROOT: Final = Path("/")
+_UNLIMITED: Final = 1 << 60
+"""Version 1 writes the largest multiple of a page that fits 63 bits where there is no limit."""
+
+
+class Level(NamedTuple):
+    """One control group: its directory, and the version of control groups that it belongs to."""
+
+    version: int
+    directory: Path
+
+
+def memory_limit(root: Path = ROOT) -> int | None:
+    """The bytes of memory that this process and all others of its control groups may use together;
+    None without a limit."""
+    limits = []
+    for version, directory in _levels(root, "memory"):
+        names = ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",)
+        limits += [value for name in names if (value := _integer(directory / name)) is not None]
+    return min((limit for limit in limits if limit < _UNLIMITED), default=None)
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """The processors' worth of time that the control groups of this process may use: 1.5 is one and
+    a half seconds of processor time per second; None without a quota."""
+    quotas = []
+    for version, directory in _levels(root, "cpu"):
+        if version == 2:
+            quota, _, period = (_text(directory / "cpu.max") or "max").partition(" ")
+        else:
+            quota = _text(directory / "cpu.cfs_quota_us") or "-1"
+            period = _text(directory / "cpu.cfs_period_us") or ""
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
+
+
+def oom_kills(root: Path = ROOT) -> int | None:
+    """How many processes of the control group of this process, or of one above it, the kernel has
+    killed because the group had no memory left. Counted once per level that reports the kill; None
+    where no level has such a counter."""
+    counts = []
+    for version, directory in _levels(root, "memory"):
+        text = _text(directory / ("memory.events" if version == 2 else "memory.oom_control"))
+        found = re.search(r"^oom_kill (\d+)$", text or "", re.MULTILINE)
+        if found:
+            counts.append(int(found[1]))
+    return sum(counts) if counts else None
+
+
+def _levels(root: Path, controller: str) -> Iterator[Level]:
+    """The control groups of this process that may limit what `controller` names, innermost first;
+    of version 2 and, where the system still has it, of version 1."""
+    groups = _groups(root)
+    for version, controllers, mounted, place in _mounts(root):
+        names = [""] if version == 2 else [controller] if controller in controllers else []
+        for path in (groups[name] for name in names if name in groups):
+            top = root / place.lstrip("/")
+            inner = PurePosixPath(path)
+            # Without a namespace of its own, a container sees the host's path and its own mount.
+            below = inner.relative_to(mounted) if inner.is_relative_to(mounted) else None
+            parts = () if below is None or ".." in below.parts else below.parts
+            for depth in range(len(parts), -1, -1):
+                yield Level(version, top.joinpath(*parts[:depth]))
+
+
+def _groups(root: Path) -> dict[str, str]:
+    """The path of this process's group for each controller of version 1, and for "" that of
+    version 2."""
+    found: dict[str, str] = {}
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            found[controller] = path
+    return found
+
+
+def _mounts(root: Path) -> Iterator[tuple[int, list[str], str, str]]:
+    """The mounted hierarchies: their version, their controllers, the group that the mount shows as
+    its root, and the mount point."""
+    for line in (_text(root / "proc/self/mountinfo") or "").splitlines():
+        fields, _, rest = line.partition(" - ")
+        kind, *_, options = rest.split(" ") if rest else [""]
+        if kind in ("cgroup", "cgroup2"):
+            shown, place = (_unescaped(word) for word in fields.split(" ")[3:5])
+            yield (2 if kind == "cgroup2" else 1), options.split(","), shown, place
+
+
+def _unescaped(word: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), word)
+
+
+def _integer(path: Path) -> int | None:
+    text = _text(path) or ""
+    return int(text) if text.isdecimal() else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None

@@ -1,0 +1,323 @@
+"""Reductions of operands that are never stored: computed block by block, each reduced at once.
+
+`passes/blocks.py` makes these operations of reductions whose operand would not fit: sums over
+created arrays (filled, counted, random), broadcasts and element-wise functions of these and of
+others. A block has the size that caches hold. The operand's expression travels as plain data:
+which operation, of which of the blocks before it or of the operands, with which attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, pairwise, product
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+
+from magmath.core.dtypes import DType
+from magmath.core.index import IndexSet, Tile, tile_shape
+from magmath.core.shapes import reduced_shape
+from magmath.graph import LocalCall, Node, Operation, Shape
+from magmath.graph.structure import LOGICAL_PARTS
+from magmath.layout import Layout, even_cuts
+from magmath.ops.reductions import BY_NAME, identity
+from magmath.ops.rules import no_gradient
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK: Final = 1 << 18
+"""Elements of a block: 1 MB of float32."""
+PAIRWISE: Final = {
+    "sum": "add",
+    "prod": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "any": "logical_or",
+    "all": "logical_and",
+}
+"""The operations by which the results of two blocks are combined."""
+
+Range = tuple[int, int]
+Block = tuple[Range, ...]
+"""A range of each dimension of the operand, in positions of the local part."""
+
+
+class Step(NamedTuple):
+    """One operation of the operand's expression.
+
+    `sources`: what it is computed of, steps by their number, and operand i of the reduction as
+    -1 - i. `shape` is that of the whole array.
+    """
+
+    operation: str
+    attributes: tuple[tuple[str, Any], ...]
+    sources: tuple[int, ...]
+    shape: Shape
+    dtype: DType
+
+
+def _infer(*_: Node, layout: Any, axis: Shape, keepdims: bool, dtype: DType, **__: Any) -> Any:
+    return reduced_shape(tuple(layout[0]), axis, keepdims), dtype
+
+
+def _axes(node: Node) -> str:
+    """It is made of a reduction that has been divided already, and is never divided again."""
+    return f"{','.join('.' * x.ndim for x in node.inputs)}->{'.' * node.ndim}"
+
+
+def _kernel(call: LocalCall) -> Callable[[], object]:
+    return BlockReduction(call).run
+
+
+def _reference(*_: Any, **__: Any) -> Any:
+    raise NotImplementedError("the reduction from which this was made has a reference")
+
+
+REDUCE_BLOCKS = Operation(
+    name="reduce_blocks",
+    infer=_infer,
+    axes=_axes,
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_kernel,
+    native=None,
+    reference=_reference,
+    flops=lambda node: float(node.attributes["flops"]),
+)
+OPERATIONS = {REDUCE_BLOCKS.name: REDUCE_BLOCKS}
+
+
+@final
+class BlockReduction:
+    """A `reduce_blocks` on one worker's part of the operand.
+
+    The threads of the worker share the blocks, and each computes its own from beginning to end:
+    threads that met after every operation of a block would wait for one another all the time.
+    """
+
+    def __init__(self, call: LocalCall) -> None:
+        attributes = call.attributes
+        self._call = call
+        self._reduction = BY_NAME[attributes["reduction"]]
+        self._axis: Shape = attributes["axis"]
+        self._steps = [Step(*step) for step in attributes["steps"]]
+        layout = Layout.decode(attributes["layout"])
+        tiles = layout.tiles(call.context.rank)
+        self._tile: Tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in layout.shape)
+        ranges = self._cut(layout.shape)
+        self._kept = [r if d not in self._axis else [(0, 0)] for d, r in enumerate(ranges)]
+        self._reduced = [r if d in self._axis else [(0, 0)] for d, r in enumerate(ranges)]
+
+    def run(self) -> None:
+        """Compute the result."""
+        import torch
+
+        from magmath.kernels.threads import single_threaded
+
+        count = prod(map(len, self._kept)) * prod(map(len, self._reduced))
+        on_cpu = self._call.out.device.type == "cpu"
+        threads = min(torch.get_num_threads(), count) if on_cpu else 1
+        if not count:
+            self._call.out.fill_(identity(self._reduction.name, self._call.attributes["dtype"]))
+        elif threads == 1:
+            self._finish([self._share(0, count)])
+        else:
+            with single_threaded(), ThreadPoolExecutor(threads) as pool:
+                shares = pairwise(even_cuts(count, threads))
+                self._finish(pool.map(lambda share: self._share(*share), shares))
+
+    def _share(self, first: int, last: int) -> list[tuple[Block, torch.Tensor]]:
+        """Reduce the blocks first … last - 1; the results, in order, for each part of the result
+        that these contribute to."""
+        evaluator, found = _Evaluator(self._call, self._steps, self._tile), []
+        inner = prod(map(len, self._reduced))
+        for number, outer in enumerate(product(*self._kept)):
+            begin, end = max(first - number * inner, 0), min(last - number * inner, inner)
+            total: torch.Tensor | None = None
+            for span in islice(product(*self._reduced), begin, max(begin, end)):
+                pairs = enumerate(zip(outer, span, strict=True))
+                block = tuple([i if d in self._axis else o for d, (o, i) in pairs])
+                total = self._combined(total, self._partial(evaluator.operand(block)))
+            if total is not None and end - begin == inner:
+                self._store(outer, total)
+            elif total is not None:
+                found.append((outer, total))
+        return found
+
+    def _finish(self, shares: Iterable[list[tuple[Block, torch.Tensor]]]) -> None:
+        """Combine what several threads have contributed to one part of the result."""
+        totals: dict[Block, torch.Tensor] = {}
+        for outer, part in (entry for share in shares for entry in share):
+            totals[outer] = self._combined(totals.get(outer), part)
+        for outer, total in totals.items():
+            self._store(outer, total)
+
+    def _cut(self, shape: Shape) -> list[list[Range]]:
+        """The ranges of local positions into which blocks divide each dimension.
+
+        In deterministic mode no block crosses a logical part of the result, and all workers make
+        the same blocks of a part.
+        """
+        cuts = [[0, index.size] for index in self._tile]
+        longest = [index.size for index in self._tile]
+        divided = [d for d, n in enumerate(shape) if d not in self._axis and n > 1]
+        if self._call.context.deterministic and divided:
+            d = divided[0]
+            held, parts = self._tile[d], even_cuts(shape[d], LOGICAL_PARTS)
+            cuts[d] = [cut - held.start for cut in parts if held.start <= cut <= held.stop]
+            longest[d] = max(b - a for a, b in pairwise(parts))
+        left, lengths = BLOCK, list(longest)
+        for d in reversed(range(len(shape))):
+            lengths[d] = max(1, min(longest[d], left))
+            left //= lengths[d]
+        return [
+            [
+                (start, min(start + length, stop))
+                for a, stop in pairwise(cut)
+                for start in range(a, stop, length)
+            ]
+            for cut, length in zip(cuts, lengths, strict=True)
+        ]
+
+    def _store(self, outer: Block, total: torch.Tensor) -> None:
+        """Write a part of the local result."""
+        keepdims = self._call.attributes["keepdims"]
+        place = [
+            slice(None) if d in self._axis else slice(*span)
+            for d, span in enumerate(outer)
+            if keepdims or d not in self._axis
+        ]
+        out = self._call.out[tuple(place)]
+        out.copy_(total.reshape(out.shape))
+
+    def _partial(self, value: torch.Tensor) -> torch.Tensor:
+        """The reduction of one block of the operand."""
+        out = self._call.out
+        result = out.new_empty(reduced_shape(tuple(value.shape), self._axis, True))
+        attributes = {"axis": self._axis, "keepdims": True}
+        _made(self._call, self._reduction, attributes, result, [value])()
+        return result
+
+    def _combined(self, total: torch.Tensor | None, part: torch.Tensor) -> torch.Tensor:
+        """Two partial results combined; of many, floating point sums and products are rounded to
+        the result's type only once."""
+        import torch
+
+        from magmath.ops import OPERATIONS
+
+        if self._reduction.name in ("sum", "prod"):
+            if part.is_complex():
+                part = part.to(torch.complex128)
+            elif part.is_floating_point():
+                part = part.to(torch.float64)
+        if total is None:
+            return part
+        combine = OPERATIONS[PAIRWISE[self._reduction.name]]
+        _made(self._call, combine, {}, total, [total, part])()
+        return total
+
+
+@final
+class _Evaluator:
+    """Computes blocks of the operand, in one thread."""
+
+    def __init__(self, call: LocalCall, steps: Sequence[Step], tile: Tile) -> None:
+        self._call, self._steps, self._tile = call, steps, tile
+        self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
+        self._bound: dict[tuple[int, Shape], Callable[[], object]] = {}
+
+    def operand(self, block: Block) -> torch.Tensor:
+        """A block of the operand, until the next one is computed."""
+        values: list[torch.Tensor] = []
+        for number, step in enumerate(self._steps):
+            spans = _aligned(step.shape, block)
+            shape = tuple([b - a for a, b in spans])
+            out = self._scratch(number, shape, step.dtype)
+            ready = self._bound.get((number, shape))
+            if ready is None:
+                ready = self._step(step, spans, block, out, values)
+                if self._is_same_for_all(step):
+                    self._bound[number, shape] = ready
+            ready()
+            values.append(out)
+        return values[-1]
+
+    def _is_same_for_all(self, step: Step) -> bool:
+        """True if a step's call depends on nothing of a block but its shape."""
+        from magmath.ops import OPERATIONS
+
+        numbers = [-1 - source for source in step.sources if source < 0]
+        scalar = all(self._call.inputs[number].ndim == 0 for number in numbers)
+        return scalar and OPERATIONS[step.operation].elementwise
+
+    def _step(
+        self,
+        step: Step,
+        spans: Sequence[Range],
+        block: Block,
+        out: torch.Tensor,
+        values: Sequence[torch.Tensor],
+    ) -> Callable[[], object]:
+        """The ready call that computes a step's part of a block."""
+        from magmath.ops import OPERATIONS
+
+        inputs = [
+            values[source] if source >= 0 else self._given(-1 - source, block)
+            for source in step.sources
+        ]
+        indices = self._tile[len(self._tile) - len(step.shape) :]
+        tile = tuple(
+            [
+                index.portion(*span) if n != 1 else IndexSet.range(0, 1)
+                for index, span, n in zip(indices, spans, step.shape, strict=True)
+            ]
+        )
+        attributes = dict(step.attributes)
+        if "shape" in attributes:
+            attributes["shape"] = tile_shape(tile)
+        operation = OPERATIONS[step.operation]
+        return _made(self._call, operation, attributes, out, inputs, tile, step.shape)
+
+    def _given(self, number: int, block: Block) -> torch.Tensor:
+        """The part of a stored operand that a block needs."""
+        x = self._call.inputs[number]
+        if x.ndim == 0:
+            return x
+        whole = self._call.shapes[number]
+        part = x[tuple([slice(*span) for span in _aligned(whole, block)])]
+        return part.contiguous() if self._call.context.deterministic else part
+
+    def _scratch(self, number: int, shape: Shape, dtype: DType) -> torch.Tensor:
+        """The memory of a step, used again for the next block."""
+        import torch
+
+        from magmath.memory.tensors import to_torch
+
+        found = self._memory.get((number, shape))
+        if found is None:
+            found = torch.empty(shape, dtype=to_torch(dtype), device=self._call.out.device)
+            self._memory[number, shape] = found
+        return found
+
+
+def _made(
+    call: LocalCall,
+    operation: Operation,
+    attributes: Mapping[str, Any],
+    out: torch.Tensor,
+    inputs: list[torch.Tensor],
+    tile: Tile = (),
+    shape: Shape = (),
+) -> Callable[[], object]:
+    """The ready call of an operation on tensors of one block."""
+    shapes = [tuple(x.shape) for x in inputs]
+    tiles: list[Tile] = [()] * len(inputs)
+    inner = LocalCall(out, inputs, attributes, tile, tiles, shape, shapes, call.context)
+    return operation.kernel(inner)
+
+
+def _aligned(shape: Shape, block: Block) -> list[Range]:
+    """The part of an array that takes part in a block of the operand to which it is stretched."""
+    spans = block[len(block) - len(shape) :]
+    return [span if n != 1 else (0, 1) for n, span in zip(shape, spans, strict=True)]

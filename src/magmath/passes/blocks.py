@@ -1,0 +1,161 @@
+"""Blocks: reductions of operands that are too large to store compute these block by block.
+
+An operand that is made of created arrays, broadcasts and element-wise operations need not exist
+where nothing but reductions reads it. Whatever of it would take more than a share of a worker's
+memory becomes part of the reductions (`ops/blocks.py`); what is smaller stays stored, so programs
+that fit comfortably are planned as they were. Works on a placed graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from magmath.graph import Graph, Node, apply, users_of
+from magmath.layout import Layout
+from magmath.ops.blocks import REDUCE_BLOCKS, Step
+from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
+from magmath.ops.manipulation import BROADCAST
+from magmath.ops.movement import REDISTRIBUTE
+from magmath.ops.reductions import REDUCTIONS
+from magmath.passes.environment import Environment
+
+STORED_SHARE: Final = 8
+"""An operand is stored up to one part in so many of a worker's memory."""
+CREATED: Final = (FULL, IOTA, UNIFORM, NORMAL, BITS)
+
+
+def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
+    """The graph whose reductions compute what is too large to store."""
+    if environment.most is None:
+        return graph
+    least = environment.most // STORED_SHARE
+    large = {node for node in graph.nodes if _nbytes(node) > least and not node.is_leaf}
+    if not large:
+        return graph
+    created = _created(graph, environment)
+    unstored = _unstored(graph, large, created)
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        inputs = tuple(new[source] for source in node.inputs)
+        current = node if inputs == node.inputs else node.replace(inputs)
+        if _is_reduction(node) and node.inputs[0] in unstored:
+            expression = _Expression(node.inputs[0], unstored, created)
+            current = expression.reduced(node, [new[x] for x in expression.operands])
+        new[node] = current
+    return graph.mapped(new)
+
+
+def _nbytes(node: Node) -> int:
+    return 0 if node.layout is None else node.layout.max_local_size * node.dtype.itemsize
+
+
+def _is_reduction(node: Node) -> bool:
+    return node.operation in REDUCTIONS and bool(node.attributes["axis"])
+
+
+def _created(graph: Graph, environment: Environment) -> set[Node]:
+    """What is made of nothing but numbers that every worker has: each could make any part of it."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        everywhere = node.layout is not None and node.layout.mesh.size == environment.workers
+        made = node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.elementwise
+        simple = all(x in found or _is_number(x) for x in node.inputs)
+        if everywhere and made and simple and not _is_number(node):
+            found.add(node)
+    return found
+
+
+def _is_number(node: Node) -> bool:
+    """True for an array of one element that every worker has."""
+    return node.size == 1 and (node.layout is None or node.layout.is_replicated)
+
+
+def _unstored(graph: Graph, large: Collection[Node], created: Collection[Node]) -> set[Node]:
+    """The large nodes that reductions can compute, since nothing else reads them."""
+    users, roots = users_of(graph.nodes), set(graph.roots)
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node not in large or node in roots or not _is_computable(node, created):
+            continue
+        if all(user in found or _is_reduction(user) for user in users[node]):
+            found.add(node)
+    return found
+
+
+def _is_computable(node: Node, created: Collection[Node]) -> bool:
+    layout = node.layout
+    if layout is None or layout.is_partial or layout.boxes:
+        return False
+    if node in created:
+        return True
+    pointwise = node.operation.elementwise or node.operation is BROADCAST
+    return pointwise and all(_divides_alike(x, node) for x in node.inputs)
+
+
+def _divides_alike(x: Node, node: Node) -> bool:
+    """True if a worker's part of `x` is what its part of `node` is computed of."""
+    have, want = x.layout, node.layout
+    assert want is not None
+    if x.shape == ():
+        return True
+    if have is None or have.mesh != want.mesh or have.is_partial or have.boxes:
+        return False
+    splits = want.splits[node.ndim - x.ndim :]
+    pairs = zip(x.shape, have.splits, splits, strict=True)
+    return all(own == split or (n == 1 and own is None) for n, own, split in pairs)
+
+
+@dataclass
+class _Expression:
+    """How an operand is computed: the steps, and the nodes that are stored and that they read."""
+
+    operand: Node
+    unstored: Collection[Node]
+    created: Collection[Node]
+    steps: list[Step] = field(default_factory=list)
+    operands: list[Node] = field(default_factory=list)
+    flops: float = 0.0
+    _known: dict[Node, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._add(self.operand, moved=False)
+
+    def reduced(self, node: Node, operands: list[Node]) -> Node:
+        """A reduction that computes its operand, given the stored ones."""
+        layout = self.operand.layout
+        assert isinstance(layout, Layout)
+        made = apply(
+            REDUCE_BLOCKS,
+            *operands,
+            line=node.line,
+            reduction=node.name,
+            axis=node.attributes["axis"],
+            keepdims=node.attributes["keepdims"],
+            dtype=node.dtype,
+            layout=layout.encode(),
+            steps=tuple(map(tuple, self.steps)),
+            flops=self.flops + self.operand.size,
+        )
+        made.layout = node.layout
+        return made
+
+    def _add(self, node: Node, *, moved: bool) -> int:
+        """The number of a node's step, or of the operand that it is. What is `moved` lies elsewhere
+        in another layout: it is computed again, here."""
+        if node.operation is REDISTRIBUTE and (moved or node in self.unstored):
+            return self._add(node.inputs[0], moved=True)
+        if node in self._known:
+            return self._known[node]
+        if node in self.unstored or (moved and node in self.created):
+            sources = tuple([self._add(x, moved=moved) for x in node.inputs])
+            attributes = tuple(node.attributes.items())
+            self.steps.append(Step(node.name, attributes, sources, node.shape, node.dtype))
+            self.flops += node.operation.flops(node)
+            number = len(self.steps) - 1
+        else:
+            self.operands.append(node)
+            number = -len(self.operands)
+        self._known[node] = number
+        return number

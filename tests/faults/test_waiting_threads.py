@@ -1,0 +1,55 @@
+"""How long threads of libraries spin, whatever was imported first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from magmath.core import wait_policy
+
+REPORT = """
+import ctypes, os, threading
+from threadpoolctl import threadpool_info
+timeouts = [
+    ctypes.CDLL(found["filepath"]).openblas_thread_timeout()
+    for found in threadpool_info() if found["internal_api"] == "openblas"
+]
+parked = [thread for thread in threading.enumerate() if thread.name == "magmath-parked-team"]
+print(len(timeouts), set(timeouts), len(parked), os.environ.get("GOMP_SPINCOUNT"))
+"""
+START = "import magmath as mm; mm.init(); import scipy.linalg.blas, numpy as np; "
+START += "mm.evaluate(mm.ones((300, 300)) @ mm.ones((300, 300))); np.ones((300, 300)) @ np.ones((300, 300))"
+
+
+def _report(first: str, **variables: str) -> str:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (wait_policy.OPENBLAS, *wait_policy.OPENMP)
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", f"{first}\n{START}\n{REPORT}"],
+        env=environment | variables, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+several = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 2 processors")
+
+
+@pytest.mark.parametrize("first", ["", "import numpy, scipy.linalg.blas"])
+def test_the_environment_is_read_by_what_is_loaded_later(first: str) -> None:
+    assert _report(first) == "2 {4} 0 10000"
+
+
+@several
+def test_torch_that_was_loaded_first_spins_shortly_too() -> None:
+    assert _report("import torch") == "2 {4} 1 10000"
+
+
+def test_what_the_user_has_set_stays() -> None:
+    variables = {"OPENBLAS_THREAD_TIMEOUT": "9", "OMP_WAIT_POLICY": "active"}
+    assert _report("import numpy, torch", **variables) == "2 {9} 0 None"
