@@ -94,7 +94,8 @@ def test_every_file_of_a_cache_is_damaged_at_random(workers: int, place: Path) -
     cache = place / "c"
     check(run(workers, folder=place, MAGMATH_CACHE=str(cache)))
     files = sorted(path for path in cache.rglob("*") if path.is_file())
-    assert {path.parent.name for path in files} == {"native", "tuner"}
+    kinds = {path.parent.name for path in files}
+    assert {"native"} <= kinds <= {"native", "tuner"}  # a busy machine is no place to measure
     for path in files:
         _damage(path, random.Random(path.name))
     check(run(workers, folder=place, MAGMATH_CACHE=str(cache)))

@@ -43,11 +43,19 @@ class Trigger:
 
 @contextmanager
 def trigger() -> Iterator[Trigger]:
+    """A trigger; a signal that arrives when it is not armed any more has no effect."""
     shooting = Trigger()
+
+    def handler(number: int, frame: object) -> None:
+        if shooting.armed:
+            raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGINT, handler)
     try:
         yield shooting
     finally:
         shooting.stop()
+        signal.signal(signal.SIGINT, former)
 
 
 class Work:
@@ -111,6 +119,8 @@ class Work:
             assert np.isfinite(np.asarray(v)).all()
 
 
+# Ctrl-C within a finaliser of Python's is lost, which Python reports and pytest makes a warning.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("kind", "workers"), [("inline", 1), ("planned", 1), ("shared", 2), ("processes", 2)]
 )
@@ -125,12 +135,7 @@ def test_interrupts_lose_nothing(kind: str, workers: int) -> None:
             except KeyboardInterrupt:
                 shooting.armed = False
                 caught += 1
-            while True:  # one that was sent before may still be delivered
-                try:
-                    work.check()
-                    break
-                except KeyboardInterrupt:
-                    caught += 1
+            work.check()
         before = float(work.count[0])
         work._add()
         assert float(work.count[0]) == before + 1

@@ -236,8 +236,8 @@ def test_four_steps_are_taken_where_a_gather_is_dear(name: str) -> None:
 def test_what_cannot_be_transformed_is_refused() -> None:
     with current("inline"):
         x = mm.ones((3, 4))
-        with pytest.raises(TypeError, match=r"fft: takes float32.*was given int64.*astype"):
-            mm.fft.fft(mm.arange(3))
+        with pytest.raises(TypeError, match=r"fft: takes .*was given bfloat16.*astype"):
+            mm.fft.fft(mm.ones(3, dtype="bfloat16"))
         with pytest.raises(TypeError, match="rfft: takes real floating point, was given complex64"):
             mm.fft.rfft(mm.astype(x, mm.complex64))
         with pytest.raises(ValueError, match="fft: axis 2 is out of range"):

@@ -26,7 +26,7 @@ from magmath.errors import (
 )
 from magmath.layout import Layout, Mesh
 from magmath.memory.tensors import to_torch
-from magmath.runtime import Pool, start_pool
+from magmath.runtime import Pool, dispatch, start_pool
 from magmath.runtime.transport.base import WorkerOptions
 from magmath.runtime.transport.inline import InlineTransport
 from magmath.runtime.transport.threads import ThreadTransport
@@ -437,15 +437,26 @@ def test_ctrl_c_stops_every_run_that_waits(threads: Pool) -> None:
     assert threads.run(program, [array], steps=2).values() == [1.0, 2.0]
 
 
-def test_a_second_ctrl_c_ends_the_pool() -> None:
+def test_a_second_ctrl_c_ends_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = open_pool(2)
     program = pool.define(fake_program("sleep", 2, seconds=1.0))
     run = pool.run(program, [put_ones(pool)], steps=100)
+    monkeypatch.setattr(dispatch, "REPEATED_TIME", 0.1)
     key = interrupt_after(0.2, times=2)
     with pytest.raises(KeyboardInterrupt):
         run.values()
     key.join()
     assert pool.closed
+
+
+def test_ctrl_c_that_is_held_down_counts_once(threads: Pool) -> None:
+    program = threads.define(fake_program("sleep", 3, seconds=0.3))
+    run = threads.run(program, [put_ones(threads)], steps=100)
+    key = interrupt_after(0.1, times=3)
+    with pytest.raises(KeyboardInterrupt):
+        run.values()
+    key.join()
+    assert threads.run(program, [put_ones(threads)]).values() == [1.0]
 
 
 def test_a_handler_of_ones_own_is_called_and_decides() -> None:

@@ -405,7 +405,7 @@ def test_a_variable_shares_no_memory_with_what_it_was_given() -> None:
     v[...] = given
     v += 1
     mm.optim.GradientDescent(1.0).minimize(mm.sum(v), [v])
-    np.testing.assert_array_equal(np.asarray(given), np.arange(4.0) * 4 + 0)
+    np.testing.assert_array_equal(np.asarray(given), np.arange(4.0) * 2)
     np.testing.assert_array_equal(np.asarray(v), np.arange(4.0) * 2)
 
 
@@ -414,7 +414,7 @@ def test_variables_are_written_in_place() -> None:
     y = v * 2
     v[1:3] = 10
     check(v, [0.0, 10.0, 10.0, 3.0])
-    check(y, [0.0, 20.0, 20.0, 6.0])
+    check(y, [0.0, 2.0, 4.0, 6.0])
 
 
 @pytest.mark.parametrize(("kind", "workers"), KINDS)

@@ -83,31 +83,26 @@ class Compiled:
 
 
 @final
-class Unconfirmed:
-    """A run that is under way, with what it takes to repeat it. Ctrl-C abandons runs between two
-    instructions; what they should have made is computed when it is asked for again."""
+class Repeat:
+    """What it takes to repeat a run that Ctrl-C may abandon between two instructions: its results
+    are computed when they are asked for again."""
+
+    __slots__ = ("_compiled", "_given", "_numbers", "_outputs")
 
     def __init__(
         self,
-        run: Run,
         compiled: Compiled,
         given: Sequence[Data],
         numbers: Sequence[Number],
         outputs: Sequence[Data],
     ) -> None:
-        self.run = run
-        self.outputs = [ref(data) for data in outputs]
-        self._compiled, self._given, self._numbers = compiled, list(given), list(numbers)
+        self._compiled, self._given, self._numbers = compiled, given, numbers
+        self._outputs = [ref(data) for data in outputs]
 
-    @property
-    def is_wanted(self) -> bool:
-        """True while something refers to an array that the run should have made."""
-        return any(output() is not None for output in self.outputs)
-
-    def repeat(self, engine: Engine) -> None:
+    def __call__(self, engine: Engine) -> None:
         """Run it again; the arrays that it should have made are those that this makes."""
         made, _ = engine.start(self._compiled, self._given, self._numbers)
-        for output, data in zip(self.outputs, made, strict=True):
+        for output, data in zip(self._outputs, made, strict=True):
             former = output()
             if former is not None:
                 former.exchange(data)
@@ -123,8 +118,6 @@ class Engine:
         self.rng_state = RngState(pool.seed)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
-        self._unconfirmed: deque[Unconfirmed] = deque()
-        self._abandoned: list[Unconfirmed] = []
         self._last: Run | None = None
         self.recorder: Callable[[Run], object] | None = None  # profiles, while it is set
         self.copies = Copies(pool.workers, pool.memory_limit)
@@ -231,29 +224,18 @@ class Engine:
         outputs = []
         for handle, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
             outputs.append(Data(self.pool, handle, shape, dtype, layout, run))
-        if not self.pool.direct and not compiled.program.donated:
-            self._unconfirmed.append(Unconfirmed(run, compiled, given, numbers, outputs))
-        self._confirm()
+        if run.may_be_abandoned and self.pool.memory_limit is None:
+            run.repeat = Repeat(compiled, tuple(given), tuple(numbers), outputs)
         self.pool.interrupt_point()
         return outputs, run
 
-    def _confirm(self) -> None:
-        """Drop what was kept of runs that are done."""
-        while self._unconfirmed and self._unconfirmed[0].run.is_done:
-            if any(map(self.pool.was_abandoned, self._unconfirmed[0].run.outputs)):
-                self._abandoned.append(self._unconfirmed[0])
-            self._unconfirmed.popleft()
-        self._abandoned = [one for one in self._abandoned if one.is_wanted]
-
     def restore(self, given: Sequence[Data]) -> None:
         """Compute arrays again that a run which was interrupted should have made."""
-        self._confirm()
         for data in given:
-            if self.pool.was_abandoned(data.handle):
-                for one in self._abandoned:
-                    if any(output() is data for output in one.outputs):
-                        one.repeat(self)
-                        break
+            run = data.origin
+            if run is not None and run.repeat is not None and self.pool.was_abandoned(data.handle):
+                repeat: Repeat = run.repeat
+                repeat(self)
 
     def wait(self) -> None:
         """Wait until everything that was started is done; raises what went wrong in it."""

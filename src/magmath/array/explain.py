@@ -42,7 +42,7 @@ def explain_array(array: Array) -> Explanation:
     """The program that computes an array; for one that is there the program that has computed it,
     with what was measured if that was profiled."""
     engine = session.engine()
-    node = array.node
+    node = array.node.inputs[0] if array.node.operation.version else array.node
     if node.is_leaf:
         heading = (
             f"{node.name} of shape {node.shape}, {node.dtype}, layout {node.layout}: "

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,9 +53,9 @@ class Calls:
         device = tensors.context.device
         self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
         due: list[tuple[int, int, Move, Carried]] = []  # the last position that it may be beside
-        abandonable = not tensors.program.donated
+        program = tensors.program
         for position, instruction in enumerate(instructions, start=first):
-            if abandonable and _takes_long(instruction, tensors.program):
+            if program.is_abandonable and program.takes_long(instruction):
                 self._add((partial(_check_abandoned, tensors.context),), instruction, position)
             with _blaming(instruction):
                 carried = _carried(instruction, tensors)
@@ -121,21 +120,6 @@ class Calls:
             except Exception as error:
                 self._fail(error, position)
             seconds[self._positions[position]] += time.perf_counter() - start
-
-
-LONG = 1 << 22
-"""Elements that a worker goes through in a few milliseconds."""
-
-
-def _takes_long(instruction: Instruction, program: Program) -> bool:
-    """True for instructions that may take some milliseconds; the same on all workers."""
-    if not isinstance(instruction, Call):
-        return False
-    slots = [program.slots[i] for i in (*instruction.inputs, instruction.out)]
-    sizes = sorted([prod(slot.shape) for slot in slots])
-    # the size of m × k, k × n and m × n gives m · k · n; that of n × n twice gives n²
-    products = sqrt(prod(sizes[-3:])) if len(sizes) > 2 else sizes[-1] ** 1.5 / 64
-    return sum(sizes) + products / 64 > LONG * program.workers
 
 
 def _check_abandoned(context: Context) -> None:

@@ -9,6 +9,8 @@ travel as msgpack; nothing in them is code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
+from math import prod, sqrt
 from typing import Any
 
 import msgspec
@@ -81,7 +83,11 @@ class Emit(msgspec.Struct, frozen=True):
 Instruction = Call | Move | Barrier | Emit
 
 
-class Program(msgspec.Struct, frozen=True):
+LONG = 1 << 22
+"""Elements that a worker goes through in a few milliseconds."""
+
+
+class Program(msgspec.Struct, frozen=True, dict=True):
     """What the workers run.
 
     `inputs`, `outputs` and `parameters` are slots, in the order in which a run names them.
@@ -103,6 +109,22 @@ class Program(msgspec.Struct, frozen=True):
     reads_peers: bool = False
     prologue: int = 0
     team: Program | None = None
+
+    @cached_property
+    def is_abandonable(self) -> bool:
+        """True if a run may be stopped between two instructions: it takes long, and overwrites
+        nothing."""
+        return not self.donated and any(map(self.takes_long, self.instructions))
+
+    def takes_long(self, instruction: Instruction) -> bool:
+        """True for an instruction that may take some milliseconds; the same on all workers."""
+        if not isinstance(instruction, Call):
+            return False
+        slots = [self.slots[i] for i in (*instruction.inputs, instruction.out)]
+        sizes = sorted([prod(slot.shape) for slot in slots])
+        # sizes of m × k, k × n and m × n give m · k · n; an n × n matrix alone gives n³
+        work = sqrt(prod(sizes[-3:])) if len(sizes) > 2 else sizes[-1] ** 1.5
+        return sum(sizes) + work / 64 > LONG * self.workers
 
     def writer(self, slot: int) -> Call | Move | None:
         """The first instruction that writes into the memory of a slot."""

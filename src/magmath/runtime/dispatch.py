@@ -332,6 +332,8 @@ class Dispatcher:
         """Nothing more is expected of this command."""
         if self._pending.pop(pending.ticket, None) is not None:
             self._pending_bytes -= pending.nbytes
+        if pending.run is not None and not pending.failures:
+            pending.run.repeat = None
 
     def _waits_for(self, pending: Pending) -> bool:
         """Whether this command, or one that was sent before it, has not been answered."""
@@ -387,7 +389,7 @@ class Dispatcher:
         comes at once, as when the key is held down."""
         if self._pending:
             runs = [p.run for p in self._pending.values() if p.run is not None]
-            abandon = not any(run.overwrites for run in runs)
+            abandon = not any(run.must_end for run in runs)
             self._send(messages.Interrupt(max(self._pending), abandon), self._all)
         start = time.monotonic()
         while self._pending and time.monotonic() < start + INTERRUPT_TIME:

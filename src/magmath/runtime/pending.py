@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from magmath.errors import ProtocolError
 from magmath.runtime import messages
@@ -32,6 +32,7 @@ class Run:
         "pending",
         "program",
         "progress",
+        "repeat",
         "steps",
         "timings",
     )
@@ -57,18 +58,24 @@ class Run:
         """Whether it may be under way beside later runs; `values` waits for its beginning only."""
         self.timings: dict[int, tuple[list[float], int]] = {}
         """Of a timed run, by worker: the seconds of each instruction, and bytes of memory."""
+        self.repeat: Any = None
+        """What it takes to make its results again, while it may be abandoned."""
         self._dispatcher = dispatcher
         self._emitted: list[float] = []
 
     @property
-    def overwrites(self) -> bool:
-        """Whether it overwrites arrays, so that its results belong to what is there afterwards."""
-        return self.program is None or bool(self.program.donated)
+    def may_be_abandoned(self) -> bool:
+        """Whether it is under way, and may be stopped between two instructions: it takes long and
+        overwrites nothing."""
+        waits = self.pending is not None and bool(self.pending.waiting)
+        return waits and self.program is not None and self.program.is_abandonable
 
     @property
-    def is_done(self) -> bool:
-        """Whether all workers have answered."""
-        return self.pending is None or not self.pending.waiting
+    def must_end(self) -> bool:
+        """Whether arrays would be lost if it, or what it reads, was abandoned."""
+        if self.program is None or self.program.donated:
+            return True
+        return self.program.is_abandonable and self.repeat is None
 
     def values(self) -> list[float]:
         """Wait for the run, report its progress meanwhile; the scalars that its steps emitted.
