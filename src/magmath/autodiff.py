@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Graph, Node, topological
+from magmath.graph import Node, topological
+from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import add
 from magmath.ops.leaves import constant
@@ -32,7 +33,7 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     for node in (output, *sources):
         if not node.dtype.is_floating:
             raise DTypeError(f"grad: needs real floating point, was given {node.dtype}")
-    output, sources, lost = connected(output, sources)
+    output, sources, lost = _connected(output, sources)
     order = topological([output])
     known = {node.known for node in sources}
     wanted = [node for node in order if node.known in known]
@@ -59,39 +60,16 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     return [_of_shape(slopes.get(source.known), source) for source in sources]
 
 
-def connected(
-    output: Node, sources: Sequence[Node], *, of_variables: bool = False
-) -> tuple[Node, list[Node], set[Node]]:
+def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node], set[Node]]:
     """The output as an expression of the sources, also through arrays that were evaluated; the
     sources in it; and the leaves through which it depends on them whose expressions cannot be built
-    again.
-
-    With `of_variables`, variables stand for themselves where expressions are built again.
-    """
-    lost: set[Node] = set()
-    while True:
-        order = topological([output])
-        known = {node.known for node in sources}
-        alike = known.union(sources, [node for node in order if node.known in known])
-        behind = [
-            node
-            for node in order
-            if node.provenance is not None
-            and node not in alike
-            and node not in lost
-            and node.provenance.depends_on(alike)
-        ]
-        built: dict[Node, Node] = {}
-        for leaf in behind:
-            assert leaf.provenance is not None
-            expression = leaf.provenance.expression(leaf, of_variables=of_variables)
-            if expression is None:
-                lost.add(leaf)
-            else:
-                built[leaf] = expression
-        if not built:
-            return output, list(sources), lost
-        output, *sources = Graph((output, *sources)).substituted(built).outputs
+    again."""
+    known = {node.known for node in sources}
+    alike = known.union(sources, [node for node in topological([output]) if node.known in known])
+    (output, *sources), lost = with_expressions(
+        [output, *sources], alike, lambda read: not alike.isdisjoint(read.nodes())
+    )
+    return output, list(sources), lost
 
 
 def _add(table: dict[Node, Node], node: Node, part: Node) -> None:
@@ -105,10 +83,9 @@ def _not_differentiable(node: Node) -> MagmathError:
     where = f" at {line[0]}:{line[1]}" if line else ""
     return MagmathError(
         f"grad: the result depends on the array through one that was computed{where} and cannot be "
-        f"computed again: what it was computed from does not exist any more (a variable was "
-        f"assigned since, an array was overwritten or its name given to another), or it is the "
-        f"result of mm.fori_loop; ask for the gradient before, keep the operands, or compile the "
-        f"whole (mm.compile); for what counts as a constant there is mm.stop_gradient(x)"
+        f"computed again: {node.provenance.why_lost()}; ask for the gradient before, keep the "
+        f"operands, or compile the whole (mm.compile); for what counts as a constant there is "
+        f"mm.stop_gradient(x)"
     )
 
 

@@ -21,11 +21,11 @@ from magmath.array.handle import Handle, evaluate
 from magmath.array.lines import user_line
 from magmath.array.number_list import NumberList, number_list
 from magmath.array.operators import Operators
-from magmath.array.reuse import UNNAMED
+from magmath.array.reuse import UNNAMED, UNNAMED_TARGET
 from magmath.core.dtypes import NUMBERS, DType, bool_, float64
 from magmath.core.numpy_names import hint
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
-from magmath.errors import DTypeError, LayoutError, ShapeError, WorkerLost
+from magmath.errors import DTypeError, LayoutError, MagmathError, ShapeError, WorkerLost
 from magmath.graph import Node, Shape, applied, apply
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
@@ -281,6 +281,11 @@ class Array(Handle, Operators):
     def __setitem__(self, key: Any, value: Any) -> None:
         from magmath.array.indexing import setitem
 
+        if sys.getrefcount(self) <= UNNAMED_TARGET:
+            raise MagmathError(
+                "x[i][j] = v: x[i] is another array, not a part of x, so nothing would be written; "
+                "write x[i, j] = v"
+            )
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= UNNAMED
         written = self._updated(setitem(self, key, value))
         self._formers = None  # what is written may take its memory

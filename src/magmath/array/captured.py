@@ -22,10 +22,17 @@ class Captured:
 
     def __init__(self, traced: Graph, places: Collection[Node | None]) -> None:
         self.is_current = True
-        self._nodes = _read(traced, places)
-        for node in self._nodes:
-            _readers.setdefault(id(node), WeakSet()).add(self)
-        finalize(self, _forget, [id(node) for node in self._nodes])
+        self._nodes: list[Node] = []
+        self._identities: list[int] = []
+        for node in _read(traced, places):
+            self.add(node)
+        finalize(self, _forget, self._identities)
+
+    def add(self, node: Node) -> None:
+        """Note that a node was read."""
+        self._nodes.append(node)
+        self._identities.append(id(node))
+        _readers.setdefault(id(node), WeakSet()).add(self)
 
 
 def _read(traced: Graph, places: Collection[Node | None]) -> list[Node]:
@@ -45,6 +52,15 @@ def _forget(identities: Sequence[int]) -> None:
     for identity in identities:
         if not _readers.get(identity, True):
             del _readers[identity]
+
+
+def follow(node: Node, leaf: Node) -> None:
+    """A node was evaluated: arrays that were this node are its leaf from now on."""
+    if _readers:
+        readers = _readers.get(id(node))
+        if readers:
+            for captured in readers:
+                captured.add(leaf)
 
 
 def note_update(node: Node) -> None:

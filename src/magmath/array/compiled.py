@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -15,22 +15,22 @@ from magmath.array.captured import Captured
 from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.engine import Engine
 from magmath.array.lines import user_line
+from magmath.array.pending_readers import note_reader
 from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
-from magmath.array.variable import Variable, own_values, run_assigning
+from magmath.array.variable import Variable, overwrite
 from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import WIDEST, DType, fitting, int64
 from magmath.core.promotion import DEFAULT
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Operand, Provenance, Recipe, apply, operand
+from magmath.graph import Graph, Node, Operand, Provenance, apply, operand, recipe_of
+from magmath.graph.provenance import LeafOperand
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import input_leaf, parameter
 
 if TYPE_CHECKING:
     from magmath.array.explanation import Explanation
-
-Number = bool | int | float | complex
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +52,8 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return _Function(function)
 
 
-_Key = tuple[Engine, Hashable, list[Hashable]]  # structure and signatures of the arguments
+_Key = tuple[Engine, Hashable, Sequence[int], list[Hashable]]
+"""The structure of the arguments, which of them are the same array, and their signatures."""
 
 
 class _Function:
@@ -78,15 +79,18 @@ class _Function:
             if known is not None:
                 return last.run(*known)
         leaves, tree = flatten((args, kwargs))
+        leaves = [as_array("compile", x) if isinstance(x, _NUMPY) else x for x in leaves]
         values = [_value(leaf) for leaf in leaves]
-        self._last = self._trace((engine, tree, [_signature(value) for value in values]), values)
+        signatures = [_signature(value) for value in values]
+        same = _same_arrays(leaves)
+        self._last = self._trace((engine, tree, same, signatures), values)
         return self._last.run(values, leaves)
 
     def _trace(self, key: _Key, values: Sequence[Any]) -> _Trace:
         """The trace for this engine and arguments of this structure; made if there is none, or if
         what it has read otherwise was updated."""
-        engine, tree, signatures = key
-        place = id(engine), DEFAULT.floating, tree, tuple(signatures)
+        engine, tree, same, signatures = key
+        place = id(engine), DEFAULT.floating, tree, same, tuple(signatures)
         trace = self._traces.get(place)
         if trace is None or not trace.captured.is_current:
             trace = self._traces[place] = _Trace(key, self._function, values)
@@ -111,14 +115,17 @@ class _Trace:
     """One program of a function: for these shapes, types and layouts."""
 
     def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
-        self.engine, tree, _ = key
+        self.engine, tree, same, _ = key
         self.default = DEFAULT.floating
         places = [_placeholder(value) for value in values]
         trace = Trace()
         with tracing.tracing(trace):
-            nodes, self.tree, self._updated = _traced(function, tree, places, values)
+            given = _arguments(places, values, same)
+            nodes, self.tree, self._updated = _traced(function, unflatten(tree, given), given)
+        del given
         trace.check_updates("compile")
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
+        self._reads_variables = bool(trace.read)
         self._trace = trace
         self._same = trace.is_same_in_each_run
         traced = _graph(nodes, trace)
@@ -132,7 +139,7 @@ class _Trace:
         self._limits = _limits(traced, position)
         self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
         plain = tree == flatten((tuple(values), {}))[1] and all(map(_is_known, values))
-        plain = plain and not (self._updated or self._assigned) and self._same
+        plain = plain and self._same and not (same or self._updated or self._assigned)
         self._likes = [_like(value) for value in values] if plain else None
         self.repeated = Repeated(self.engine, compiled)
         self.captured = Captured(traced, places)
@@ -163,63 +170,82 @@ class _Trace:
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Replay with other values, those of the arguments."""
-        given, numbers, drawn = values, self._fixed, NO_NUMBERS
-        if self._assigned:
-            own_values(self._assigned)
+        numbers, drawn = self._fixed, NO_NUMBERS
         for i, dtype in self._limits:
             fitting(values[i], dtype, "compile")
-        if not self._in_order:
-            given = [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
         if not self._same:
             drawn = self._trace.numbers_of_run()
         if not self._same or len(numbers) < len(self._numbers):
             numbers = [
                 values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
             ]
-        operands = self._history.operands(arguments, drawn)
+        note = self._history.call(arguments, drawn)
         if self._assigned:
-            made = run_assigning(self.repeated, self._assigned, given, numbers)
-            return self._found([leaf_of(data) for data in made], operands, arguments)
+            made, self.repeated.last = overwrite(
+                self._assigned,
+                lambda: self.engine.start(self.repeated.compiled, self._given(values), numbers),
+            )
+            leaves = [leaf_of(data) for data in made]
+            note(leaves)
+            return self._found(leaves, arguments)
+        given = values if self._in_order else self._given(values)
         results = self.repeated.run(given, numbers)
-        found = self._found(results.leaves, operands, arguments)
+        note(results.leaves)
+        found = self._found(results.leaves, arguments)
         self.repeated.keep(results)
         return found
 
-    def _found(
-        self, leaves: Sequence[Node], operands: Sequence[Operand | Number], arguments: Sequence[Any]
-    ) -> Any:
+    def _given(self, values: Sequence[Any]) -> list[Data]:
+        """The arrays that the program takes, in its order."""
+        return [values[x] if isinstance(x, int) else data_of(x) for x in self._arrays]
+
+    def _found(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
         """What the function returns; and arrays that it has updated in place are updated."""
-        self._history.note(leaves, operands)
         if self._updated:
             for i, leaf in zip(self._updated, leaves[self._results :], strict=True):
                 if isinstance(arguments[i], Array):
                     arguments[i]._updated(Array(leaf))
         if self.tree is None:
-            return Array(leaves[0])
-        return unflatten(self.tree, [Array(leaf) for leaf in leaves[: self._results]])
+            return self._array(leaves[0])
+        return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])
+
+    def _array(self, leaf: Node) -> Array:
+        array = Array(leaf)
+        if self._reads_variables:
+            array.keep_operands(leaf)
+            note_reader(array)
+        return array
+
+
+def _same_arrays(leaves: Sequence[Any]) -> Sequence[int]:
+    """For each argument the first that is the same array; empty where all are different."""
+    first = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
+    same = tuple([first.get(id(x), i) for i, x in enumerate(leaves)])
+    return () if same == tuple(range(len(leaves))) else same
+
+
+def _arguments(
+    places: Sequence[Node | None], values: Sequence[Any], same: Sequence[int]
+) -> list[Any]:
+    """What a function is called with while it is traced."""
+    given = [_argument(p, v) for p, v in zip(places, values, strict=True)]
+    return [given[i] for i in same] if same else given
 
 
 def _traced(
-    function: Callable[..., Any],
-    tree: Hashable,
-    places: Sequence[Node | None],
-    values: Sequence[Any],
+    function: Callable[..., Any], arguments: Any, given: Sequence[Any]
 ) -> tuple[list[Node], Hashable, list[int]]:
-    """Trace a function: the nodes of its results, and how these are nested; then the nodes of the
-    arguments that it has updated in place, which ones these are last."""
-    given = [_argument(p, v) for p, v in zip(places, values, strict=True)]
-    args, kwargs = unflatten(tree, given)
+    """Trace a function, with the arguments that are given: the nodes of its results, and how these
+    are nested; then the nodes of the arguments that it has updated in place, and which ones."""
+    before = [x.node if type(x) is Array else None for x in given]
+    args, kwargs = arguments
     outputs, returned = flatten(function(*args, **kwargs))
     for output in outputs:
         if not isinstance(output, Array):
             raise MagmathError(
                 f"compile: {function!r} must return arrays, it returned a {type(output).__name__}"
             )
-    updated = [
-        i
-        for i, (argument, place) in enumerate(zip(given, places, strict=True))
-        if type(argument) is Array and argument.node is not place
-    ]
+    updated = [i for i, x in enumerate(given) if type(x) is Array and x.node is not before[i]]
     nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
     return nodes, returned, updated
 
@@ -237,6 +263,7 @@ def _graph(nodes: Sequence[Node], trace: Trace) -> Graph:
 
 
 NO_NUMBERS: Mapping[Node, float] = {}
+_NUMPY = (np.ndarray, np.generic)
 
 
 @final
@@ -245,47 +272,41 @@ class _History:
 
     def __init__(self, traced: Graph, position: Mapping[Node, int], line: Any) -> None:
         order = traced.nodes
-        places = {node: i for i, node in enumerate(order)}
-        read = [
-            node
-            for node in order
-            if (node.value is not None and node.name != "parameter")
-            or (node.operation.leaf and (node.name != "parameter" or node.value is None))
-        ]
-        self._recipe = Recipe(order, places, read)
+        self._recipe, captured, places = recipe_of(order, ())
         self._outputs = [places[node] for node in traced.outputs]
         self._line = line
-        self._sources: list[int | Node | Operand] = [
-            position[node] if node in position else _source(node) for node in read
-        ]
+        self._operands: list[int | Node | Operand] = [
+            position.get(node, node if node.name == "variable" else known)
+            for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
+        ]  # which argument, a variable, or an array that the function reads besides
+        given = [n for n in order if n.name == "parameter" and n.value is None]
+        self._recipe.numbers = [places[node] for node in given]
+        self._numbers = [position.get(node, node) for node in given]
 
-    def operands(
+    def call(
         self, arguments: Sequence[Any], drawn: Mapping[Node, float]
-    ) -> Sequence[Operand | Number]:
-        """What a call reads; before it assigns variables."""
-        found: list[Operand | Number] = []
-        for source in self._sources:
-            if isinstance(source, Operand):
-                found.append(source)
-            elif isinstance(source, Node):
-                variable = source.value() if source.name == "variable" else None
-                found.append(drawn[source] if variable is None else operand(variable.node))
-            else:
+    ) -> Callable[[Sequence[Node]], None]:
+        """Note what a call reads, before it assigns variables; a function that notes at the leaves
+        of its results how they were computed."""
+        operands: list[Operand] = []
+        for source in self._operands:
+            if type(source) is int:
                 argument = arguments[source]
-                known = isinstance(argument, Array)
-                found.append(operand(argument.evaluated()) if known else argument)
-        return found
+                operands.append(LeafOperand(argument._leaf or argument.evaluated()))
+            elif isinstance(source, Node):
+                operands.append(operand(source.value().node))
+            else:
+                operands.append(source)  # type: ignore[arg-type]
+        numbers: Sequence[Any] = ()
+        if self._numbers:
+            numbers = [drawn[x] if isinstance(x, Node) else arguments[x] for x in self._numbers]
+        return partial(self._note, operands, numbers)
 
-    def note(self, leaves: Sequence[Node], operands: Sequence[Operand | Number]) -> None:
-        """Note at the results of a call how they were computed."""
+    def _note(
+        self, operands: list[Operand], numbers: Sequence[Any], leaves: Sequence[Node]
+    ) -> None:
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
-            leaf.provenance = Provenance(self._recipe, output, operands, self._line)
-
-
-def _source(node: Node) -> Node | Operand:
-    """Where a call finds the value of a leaf that is no argument: the leaf of a variable or of a
-    number that is drawn, or an array that was there."""
-    return node if node.name in ("variable", "parameter") else operand(node)
+            leaf.provenance = Provenance(self._recipe, output, operands, self._line, numbers)
 
 
 def _limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:
@@ -326,8 +347,6 @@ def _argument(place: Node | None, value: Any) -> Any:
 
 def _value(argument: Any) -> Any:
     """What a program takes for an argument: the data of an array, anything else as it is."""
-    if isinstance(argument, (np.ndarray, np.generic)):
-        argument = as_array("compile", argument)
     if isinstance(argument, Variable) or not isinstance(argument, Array):
         return argument
     return data_of(argument.evaluated())

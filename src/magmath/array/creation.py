@@ -73,7 +73,8 @@ def asarray(
     and larger ones split along their first dimension. Python integers become int64, floats and
     complex numbers the default types (`set_default_dtype`), also in lists; all else keeps its type,
     NumPy's scalars in a list too. An Array that is as asked for is returned
-    itself, unless `copy` is True; anything else is copied to the workers. Raises DTypeError for
+    itself, unless `copy` is True; anything else is copied to the workers. A copy of a variable is
+    its value, a constant for `grad` and `minimize`. Raises DTypeError for
     element types that magmath lacks, LayoutError for a layout that does not fit, ValueError where
     `copy` is False and a copy is needed, DeviceError for another device than the pool's.
     """
@@ -101,6 +102,8 @@ def put(tensor: torch.Tensor, layout: LayoutLike = None) -> Array:
 
 
 def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | None) -> Array:
+    if copy and isinstance(array, Variable):
+        array = array.snapshot()
     result = array
     if dtype is not None and as_dtype(dtype) != array.dtype:
         result = Array(apply(e.ASTYPE, array.node, dtype=as_dtype(dtype), line=user_line()))

@@ -30,11 +30,11 @@ from magmath.array.reuse import (
 from magmath.array.rng_state import RngState
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Provenance, Recipe, Shape, operand, topological, users_of
+from magmath.graph import Graph, Node, Provenance, Shape, recipe_of, topological, users_of
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Mesh
 from magmath.layout.cost import Link
-from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, VARIABLE
+from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.movement import REDISTRIBUTE, redistribute
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
@@ -226,7 +226,8 @@ class Engine:
             outputs.append(Data(self.pool, handle, shape, dtype, layout, run))
         if run.may_be_abandoned and self.pool.memory_limit is None:
             run.repeat = Repeat(compiled, tuple(given), tuple(numbers), outputs)
-        self.pool.interrupt_point()
+        if self.pool.interrupts.count:
+            self.pool.interrupt_point()
         return outputs, run
 
     def restore(self, given: Sequence[Data]) -> None:
@@ -425,7 +426,8 @@ class Engine:
             Data(self.pool, handle, node.shape, node.dtype, layout)
             for node, (handle, layout) in zip(wanted, made, strict=True)
         ]
-        self.pool.interrupt_point()
+        if self.pool.interrupts.count:
+            self.pool.interrupt_point()
         return found
 
     def cut(self, graph: Graph) -> Graph:
@@ -495,23 +497,15 @@ def _note_provenance(
 ) -> None:
     """Note at leaves how their values were computed: `known` nodes of an expression, in which the
     nodes that are `held` are referred to by others too."""
-    if all(node.dtype.kind not in ("float", "complex") for node in known):
-        return  # they have no gradients
-    numbers = (PARAMETER, CONSTANT)
-    read = [
-        node
-        for node in order
-        if (node.value is not None or node in held or node.operation is INPUT)
-        and node.operation not in numbers
-    ]
-    if not read:
-        for node, leaf in known.items():
-            leaf.provenance = node.provenance  # of a number that an expression had as its value
+    with_gradients = [node for node in known if node.dtype.kind in ("float", "complex")]
+    if not with_gradients:
         return
-    position = {node: i for i, node in enumerate(order)}
-    recipe, operands = Recipe(order, position, read), [operand(node) for node in read]
-    for node, leaf in known.items():
-        if node.dtype.kind in ("float", "complex"):
+    recipe, operands, position = recipe_of(order, held)
+    for node in with_gradients:
+        leaf = known[node]
+        if node.operation is PARAMETER:  # the number that an expression had as its value
+            leaf.provenance = node.provenance
+        else:
             leaf.provenance = Provenance(recipe, position[node], operands, node.line)
 
 

@@ -6,9 +6,11 @@ the expression is dropped; how it was computed remains known as the provenance o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import ref
 
 from magmath.array import session, tracing
+from magmath.array.captured import follow
 from magmath.array.pending_readers import note_reader
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
@@ -23,7 +25,7 @@ MOST_PENDING = 1000
 class Handle:
     """A node and what is known of its value; `Array` is the class that users meet."""
 
-    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands")
+    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -36,9 +38,12 @@ class Handle:
 
     def _settle(self) -> None:
         """Compute what has become a long expression, so that a loop that asks for no value does
-        not need more and more memory."""
+        not need more and more memory. What it was computed from stays, if that is small: gradients
+        go through it as if it was not computed yet."""
         if tracing.current() is None:
-            self.evaluated()
+            provenance = self.evaluated().provenance
+            if provenance is not None:
+                provenance.keep_arrays()
 
     @property
     def node(self) -> Node:
@@ -76,21 +81,36 @@ class Handle:
         """True if the value has been computed."""
         return self._leaf is not None
 
-    def set_known(self, leaf: Node) -> None:
-        """Take `leaf` as this array's value, and drop the expression.
+    @property
+    def keeps_values(self) -> bool:
+        """True if values of variables stay because of this handle: it is on an expression that
+        reads them, or was on one that was evaluated."""
+        if self._leaf is None:
+            return self._node.reads_version and self._node.value is None
+        return bool(getattr(self, "_values", ()))
 
-        The plain arrays that an expression of variables reads are kept with it, so that `minimize`
-        can take it as a function of its variables again.
-        """
+    def forget_values(self) -> None:
+        """Keep values of variables no more that an evaluated expression has read."""
+        if self._leaf is not None:
+            self._values: Sequence[Node] = ()
+
+    def set_known(self, leaf: Node) -> None:
+        """Take `leaf` as this array's value, and drop the expression."""
         node = self._node
         self._leaf = leaf
         if node is leaf:
             return
-        if node.reads_version and leaf.provenance is not None:
-            self._operands = leaf.provenance.plain_operands()
+        if node.reads_version:
+            self.keep_operands(leaf)
         if not node.is_leaf:
             node.value = leaf  # pending expressions that read this node find it
+        follow(node, leaf)
         self._node = leaf
+
+    def keep_operands(self, leaf: Node) -> None:
+        """Keep what an expression of variables has read, for gradients and `minimize`."""
+        if leaf.provenance is not None:
+            self._operands, self._values = leaf.provenance.arrays()
 
     def _replaced(self, node: Node, new: Node) -> None:
         """Note that an update in place replaces a node. The update's expression holds it while it

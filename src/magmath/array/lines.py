@@ -12,6 +12,7 @@ from magmath.graph.node import Line
 _OWN_FILES: set[str] = set()
 _MOST_LINES = 4096
 _lines: dict[tuple[int, int], tuple[CodeType, Line]] = {}  # by code, which is kept, and position
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -26,11 +27,16 @@ def user_line(inside: int = 1) -> Line:
             return known[1]
         file = code.co_filename
         if file not in _OWN_FILES:
-            if not file.startswith(_HERE):
+            if not (file.startswith(_HERE) or _is_library(file)):
                 return _noted(code, frame)
             _OWN_FILES.add(file)
         frame = frame.f_back
     return None
+
+
+def _is_library(file: str) -> bool:
+    """True for Python's standard library, through which magmath may call itself."""
+    return file.startswith(_LIBRARY) and "site-packages" not in file
 
 
 def _noted(code: CodeType, frame: FrameType) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magmath.array import session, tracing
 from magmath.array.array import Array, as_array, copy_of
@@ -13,13 +13,16 @@ from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.lines import user_line
 from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
-from magmath.array.variable import own_values, take_values
+from magmath.array.variable import overwrite
 from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import int64
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Graph, Node, Provenance
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
+
+if TYPE_CHECKING:
+    from magmath.runtime.pending import Run
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: Any) -> Any:
@@ -88,16 +91,17 @@ class _Loop:
     def run(self, states: Sequence[Data], steps: int) -> list[Node]:
         """The leaves of the states after some steps, without the index; their memory is used."""
         variables = [self.trace.read[leaf] for leaf in self.trace.assigned]
-        own_values(variables)
         values: dict[Node, Any] = dict(zip(self.places, states, strict=True))
         values |= self.trace.numbers_of_run(steps, self.lower)
-        given = [values.get(x) or data_of(x) for x in self._leaves(self.compiled.inputs)]
-        numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
-        with self.engine.pool.uninterrupted():
-            made, run = self.engine.start(self.compiled, given, numbers, steps=steps)
-            take_values(variables, made[len(states) :])
+
+        def start() -> tuple[list[Data], Run]:
+            given = [values.get(x) or data_of(x) for x in self._leaves(self.compiled.inputs)]
+            numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
+            return self.engine.start(self.compiled, given, numbers, steps=steps)
+
+        made, run = overwrite(variables, start)
         run.values()
-        return [leaf_of(one) for one in made[: len(states) - 1]]
+        return [leaf_of(one) for one in made[:-1]]
 
     def _leaves(self, positions: Sequence[int]) -> list[Node]:
         return [self.graph.leaves[i] for i in positions]

@@ -1,9 +1,9 @@
-"""Pending expressions that read the value of a variable.
+"""Expressions that read the value of a variable.
 
-An expression means the values at the line that wrote it. While it is pending it keeps the value of
-each variable that it reads, so a gradient can still be taken after the variable was assigned. When
-the variable is assigned once more, what still reads a former value is computed: a list of losses
-does not keep a copy of the weights for each of them.
+An expression means the values at the line that wrote it. It keeps the value of each variable that
+it reads, so a gradient can still be taken after the variable was assigned. When the variable is
+assigned once more, what still reads a former value is computed and keeps it no more: a list of
+losses does not keep a copy of the weights for each of them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, final
 from weakref import ref
 
 from magmath.graph import Node, topological
+from magmath.graph.provenance import VersionOperand
 
 if TYPE_CHECKING:
     from magmath.array.handle import Handle
 
 FEWEST = 1024
-"""References that are kept before those to arrays that are gone, or evaluated, are dropped."""
+"""References that are kept before those to arrays that are gone, or keep no values, are dropped."""
 
 
 @final
@@ -31,22 +32,27 @@ class _Reader:
         self._handle = ref(handle)
         self._values: list[tuple[Node, ref[Node]]] | None = None
 
-    def pending(self) -> Handle | None:
-        """The handle, if it exists and its value is not computed."""
+    def handle(self) -> Handle | None:
+        """The handle, if it exists and keeps values of variables."""
         handle = self._handle()
-        if handle is None or handle.is_known() or handle.node.value is not None:
-            return None
-        return handle
+        return handle if handle is not None and handle.keeps_values else None
 
     def reads_former_value(self, variable: Node, value: Node) -> bool:
         """True if it reads a value of the variable with this leaf other than the present one."""
         if self._values is None:
             handle = self._handle()
-            order = () if handle is None else topological((handle.node,), cut=True)
-            self._values = [
-                (node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version
-            ]
+            self._values = [] if handle is None else _values_read(handle)
         return any(read is variable and former() is not value for read, former in self._values)
+
+
+def _values_read(handle: Handle) -> list[tuple[Node, ref[Node]]]:
+    """The variables that an expression reads, and the leaves with their values."""
+    node = handle.node
+    if node.provenance is not None:  # it was evaluated
+        read = node.provenance.read()
+        return [(x.variable, x.leaf) for x in read if isinstance(x, VersionOperand)]
+    order = topological((node,), cut=True)
+    return [(node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version]
 
 
 _readers: list[_Reader] = []
@@ -58,22 +64,22 @@ def note_reader(handle: Handle) -> None:
     global _most
     _readers.append(_Reader(handle))
     if len(_readers) > _most:
-        _drop_known()
+        _drop_others()
         _most = max(FEWEST, 2 * len(_readers))
 
 
 def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Handle]:
-    """The pending expressions that read other values of variables than the present ones; each
+    """The expressions that keep other values of variables than the present ones; each
     variable is given by its leaf and the leaf with its value."""
-    _drop_known()
+    _drop_others()
     present = list(values)
     found = []
     for reader in _readers:
-        handle = reader.pending()
+        handle = reader.handle()
         if handle is not None and any(reader.reads_former_value(*pair) for pair in present):
             found.append(handle)
     return found
 
 
-def _drop_known() -> None:
-    _readers[:] = [reader for reader in _readers if reader.pending() is not None]
+def _drop_others() -> None:
+    _readers[:] = [reader for reader in _readers if reader.handle() is not None]

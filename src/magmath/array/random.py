@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numbers
 import secrets
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from magmath.array import session
-from magmath.array.array import Array, bind_layout
-from magmath.array.creation import DTypeLike, LayoutLike, normal_shape
+from magmath.array.array import Array, Operand, bind_layout
+from magmath.array.creation import DTypeLike, LayoutLike, asarray, normal_shape
 from magmath.array.indexing import take
 from magmath.array.lines import user_line
 from magmath.array.rng_state import RngState
@@ -85,7 +85,7 @@ class Generator:
         """Integers from low up to but not including high (or from 0 up to low)."""
         return _integers(self._state, low, high, shape, dtype, layout)
 
-    def permutation(self, x: int | Array, *, axis: int = 0) -> Array:
+    def permutation(self, x: int | Operand, *, axis: int = 0) -> Array:
         """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
         return _permutation(self._state, x, axis)
 
@@ -136,7 +136,7 @@ def integers(
     return _integers(session.engine().rng_state, low, high, shape, dtype, layout)
 
 
-def permutation(x: int | Array, *, axis: int = 0) -> Array:
+def permutation(x: int | Operand, *, axis: int = 0) -> Array:
     """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
     return _permutation(session.engine().rng_state, x, axis)
 
@@ -172,6 +172,8 @@ def _uniform(
     layout: LayoutLike,
 ) -> Array:
     _check_numbers("uniform", low=low, high=high)
+    if low > high:
+        raise ShapeError(f"random.uniform: needs low ≤ high, was given {low} and {high}")
     node = _drawn(state, creation.UNIFORM, normal_shape("random.uniform", shape), dtype)
     scaled = e.multiply(node, parameter(high - low, node.dtype))
     return _placed(e.add(scaled, parameter(low, node.dtype)), layout)
@@ -186,6 +188,8 @@ def _normal(
     layout: LayoutLike,
 ) -> Array:
     _check_numbers("normal", mean=mean, std=std)
+    if std < 0:
+        raise ShapeError(f"random.normal: std must not be negative, was given {std}")
     node = _drawn(state, creation.NORMAL, normal_shape("random.normal", shape), dtype)
     scaled = e.multiply(node, parameter(std, node.dtype))
     return _placed(e.add(scaled, parameter(mean, node.dtype)), layout)
@@ -199,6 +203,12 @@ def _integers(
     dtype: DTypeLike,
     layout: LayoutLike,
 ) -> Array:
+    for bound in (low, high):
+        if bound is not None and not hasattr(bound, "__index__"):
+            raise ShapeError(
+                f"random.integers: bounds are integers, was given {bound!r}; a shape is the third "
+                f"argument, or random.integers(n, shape=…)"
+            )
     first, last = (0, low) if high is None else (low, high)
     if last <= first:
         raise ShapeError(f"integers: needs low < high, was given {first} and {last}")
@@ -214,7 +224,8 @@ def _integers(
     return _placed(e.astype(drawn, as_dtype(dtype or int64)), layout)
 
 
-def _permutation(state: RngState, x: int | Array, axis: int) -> Array:
+def _permutation(state: RngState, x: Any, axis: int) -> Array:
+    x = x if isinstance(x, (int, Array)) else asarray(x)
     extent = x if isinstance(x, int) else x.shape[axis]
     order = apply(
         creation.PERMUTATION, *state.draw(), shape=(extent,), dtype=int64, line=user_line()

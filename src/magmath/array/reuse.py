@@ -88,17 +88,17 @@ def holds_alone(node: Node) -> bool:
 
 
 class _Probe:
-    """Counts the references to a value that is written and has no name."""
+    """Counts the references to a value that is written, and to what it is written into, where
+    neither has a name."""
 
-    count = 0
+    value = target = 0
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.count = getrefcount(value)
+        _Probe.value, _Probe.target = getrefcount(value), getrefcount(self)
 
 
-_probe = _Probe()
-_probe[0] = object()
-UNNAMED = _probe.count
+_Probe()[0] = object()
+UNNAMED, UNNAMED_TARGET = _Probe.value, _Probe.target
 
 
 def is_referred_to(former: list[Node], order: Sequence[Node] = ()) -> bool:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from magmath.array import tracing
 from magmath.core.dtypes import int64
+from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.leaves import parameter
 
@@ -23,9 +24,15 @@ class RngState:
         self.seed = seed
         self.first = first
         self.next = first
+        self._trace = tracing.current()  # in which it was made, and where it begins anew
 
     def restart(self, seed: int) -> None:
-        """Begin again, with another seed."""
+        """Begin again, with another seed. Raises TracingError in a function that is traced."""
+        if tracing.current() is not self._trace:
+            raise TracingError(
+                "random.seed: a compiled function cannot start the numbers of its caller over; "
+                "seed before the call, or draw from mm.random.Generator(seed) in it"
+            )
         self.seed, self.next = seed, self.first
 
     def skip(self, count: int) -> int:
@@ -37,7 +44,7 @@ class RngState:
     def draw(self) -> tuple[Node, Node]:
         """The seed and the number of the next stream, as operands of a random operation."""
         trace = tracing.current()
-        if trace is not None:
+        if trace is not self._trace and trace is not None:
             return trace.draw(self)
         number = parameter(self.skip(1), int64)
         _drawn[number] = self

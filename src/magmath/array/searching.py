@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from magmath.array.array import Array, Number, as_array, operands
+from magmath.array.array import Array, Number, as_array, is_number, operands
+from magmath.array.creation import asarray
 from magmath.array.elementwise import not_equal
 from magmath.array.lines import user_line
 from magmath.array.masks import count
@@ -19,6 +20,8 @@ from magmath.ops.sorting import SEARCHSORTED
 
 def where(condition: Array, x1: Any, x2: Any, /) -> Array:
     """x1 where the condition holds, else x2."""
+    if is_number(x1) and is_number(x2):
+        x1 = asarray(x1)
     x, y = operands("where", x1, x2)
     return Array(apply(e.WHERE, as_array("where", condition).node, x, y, line=user_line()))
 

@@ -27,6 +27,9 @@ class Session:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
 
+    def __repr__(self) -> str:
+        return f"<Session with {self.pool!r}>"
+
     def __enter__(self) -> Pool:
         return self.pool
 

@@ -92,7 +92,7 @@ class Trace:
         """A variable's next value."""
         leaf = variable.leaf
         self.read[leaf] = variable
-        self.assigned[leaf] = version(leaf, value)
+        self.assigned[leaf] = version(leaf, value, variable.number)
 
     def number(self, source: Callable[[], float], dtype: DType) -> Node:
         """A leaf for a number that is asked for at each run."""
@@ -172,5 +172,16 @@ def tracing(trace: Trace) -> Iterator[Trace]:
     outer, _current = _current, trace
     try:
         yield trace
+    finally:
+        _current = outer
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Within a trace: compute as outside of it."""
+    global _current
+    outer, _current = _current, None
+    try:
+        yield
     finally:
         _current = outer

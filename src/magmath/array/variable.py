@@ -8,7 +8,7 @@ when the function is called, and assignment becomes part of the function's progr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -29,7 +29,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import variable_leaf, version
 
 if TYPE_CHECKING:
-    from magmath.array.again import Repeated
+    from magmath.runtime.pending import Run
 
 
 class Variable(Array):
@@ -38,16 +38,22 @@ class Variable(Array):
     Attributes: `name`, and those of an array. Shape, element type and layout stay as they are.
     """
 
-    __slots__ = ("_value", "_version", "data", "leaf", "name")
+    __slots__ = ("_value", "_version", "data", "leaf", "name", "number")
 
     def __init__(self, name: str, data: Data) -> None:
         self.name = name
         self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
+        self.number = 0
+        """Of the value among those that the variable has had."""
         self._formers = None
         self.take(data)
 
     def take(self, data: Data) -> None:
-        """Have this value from now on, of the same shape, type and layout."""
+        """Have another value from now on, of the same shape, type and layout."""
+        self.number += 1
+        self._hold(data)
+
+    def _hold(self, data: Data) -> None:
         self.data = data
         self._value: Node = leaf_of(data)
         self._version: Node | None = None
@@ -59,7 +65,7 @@ class Variable(Array):
         if trace is not None:
             return trace.value_of(self)
         if self._version is None:
-            self._version = version(self.leaf, self._value, self._value)
+            self._version = version(self.leaf, self._value, self.number, self._value)
         return self._version
 
     @property
@@ -95,6 +101,12 @@ class Variable(Array):
             raise ShapeError(f"assign: variable {self.name} has shape {self.shape}, not {shape}")
         assign([(self, (value if isinstance(value, Array) else asarray(value)).node)])
 
+    def snapshot(self) -> Array:
+        """The value, which stays when the variable is assigned, and counts as a constant."""
+        if tracing.current() is not None:
+            return Array(apply(e.OPERATIONS["stop_gradient"], self.node))
+        return Array(self._value)
+
     def move(self, layout: Layout) -> None:
         """Have the same value in another layout, from now on.
 
@@ -105,8 +117,8 @@ class Variable(Array):
         moved = laid(Array(self.node), layout)
         data = data_of(moved.evaluated())
         note_update(self.leaf)
-        self.leaf = variable_leaf(self.shape, self.dtype, layout, ref(self))
-        self.take(data)
+        self.leaf.layout = layout  # the leaf stays, as gradients with respect to it do
+        self._hold(data)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         from magmath.array.indexing import setitem
@@ -129,10 +141,6 @@ class Variable(Array):
         self._version = None
         return [self._value]
 
-    def has_value(self, leaf: Node) -> bool:
-        """True if a leaf holds the value that the variable has."""
-        return leaf is self._value
-
     @property
     def is_observed(self) -> bool:
         """True if anything but the variable refers to its value."""
@@ -144,7 +152,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
     trace = tracing.current()
     placed = [(v, _placed(v, node)) for v, node in pairs]
     if trace is None:
-        _evaluate_former([v for v, _ in placed])
+        _forget_former([v for v, _ in placed])
         session.engine().assign(placed)
         return
     for v, node in placed:
@@ -155,63 +163,58 @@ _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
 def _placed(variable: Variable, node: Node) -> Node:
-    """A new value in the variable's element type and layout."""
-    if _KINDS.index(node.dtype.kind) > _KINDS.index(variable.dtype.kind):
+    """A new value in the variable's element type and layout. DTypeError where integers or parts of
+    numbers could be lost."""
+    given, own = node.dtype, variable.dtype
+    wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
+    if _KINDS.index(given.kind) > _KINDS.index(own.kind) or wider:
         raise DTypeError(
-            f"assign: variable {variable.name} is {variable.dtype}, its new value would be "
-            f"{node.dtype} and lose information; convert it with mm.astype(x, …)"
+            f"assign: variable {variable.name} is {own}, its new value would be {given} and lose "
+            f"information; convert it with mm.astype(x, mm.{own.name})"
         )
-    return laid(Array(e.astype(node, variable.dtype)), variable.leaf.layout).node
+    return laid(Array(e.astype(node, own)), variable.leaf.layout).node
 
 
-def _evaluate_former(variables: Sequence[Variable]) -> None:
-    """Compute the pending expressions that read former values of variables, where that cannot fail;
-    expressions of other pools have ended with these."""
+def _forget_former(variables: Sequence[Variable]) -> None:
+    """Have expressions that read former values of variables keep these no more: pending ones are
+    computed, where that cannot fail. Expressions of other pools have ended with these."""
     pool = session.engine().pool
-    readers = []
-    for reader in readers_of_former_values([(v.leaf, v._value) for v in variables]):
+    readers = readers_of_former_values([(v.leaf, v._value) for v in variables])
+    pending = []
+    for reader in readers:
+        if reader.is_known():
+            continue
         order = topological((reader.node,), cut=True)
         data = [data_of(node) for node in order if node.is_leaf and node.name == "input"]
         if not any(map(can_fail, order)) and all(one.pool is pool for one in data):
-            readers.append(reader)
-    evaluate(*readers)
+            pending.append(reader)
+    evaluate(*pending)
+    for reader in readers:
+        reader.forget_values()
 
 
-def own_values(variables: Sequence[Variable]) -> None:
-    """Make sure that nothing else refers to the values of variables that a program will overwrite.
+def overwrite(
+    variables: Sequence[Variable], start: Callable[[], tuple[list[Data], Run]]
+) -> tuple[list[Data], Run]:
+    """Start a program that computes the next values of variables, its last outputs, in the memory
+    of the present ones; its other outputs, and the run.
 
-    Values that something refers to stay where they are, and the variables get copies.
+    Values that something else refers to stay where they are, and the program gets copies.
     """
-    _evaluate_former(variables)
+    _forget_former(variables)
     observed = [v for v in variables if v.is_observed]
-    if not observed:
-        return
     engine = session.engine()
-    nodes = [laid(Array(_copied(v.node)), v.leaf.layout).node for v in observed]
-    for v, leaf in zip(observed, engine.evaluate(nodes), strict=True):
-        v.take(data_of(leaf))
+    if observed:
+        copies = [laid(Array(_copied(v.node)), v.layout).node for v in observed]
+        for v, leaf in zip(observed, engine.evaluate(copies), strict=True):
+            v._hold(data_of(leaf))
+    with engine.pool.uninterrupted():
+        made, run = start()
+        first = len(made) - len(variables)
+        for v, value in zip(variables, made[first:], strict=True):
+            v.take(value)
+    return made[:first], run
 
 
 def _copied(node: Node) -> Node:
     return apply(e.ASTYPE, node, dtype=node.dtype)
-
-
-def run_assigning(
-    program: Repeated, variables: Sequence[Variable], given: Sequence[Data], numbers: Sequence[Any]
-) -> list[Data]:
-    """Run a program once whose last outputs are new values of variables; its other outputs.
-
-    `own_values` has been called for the variables.
-    """
-    engine = session.engine()
-    with engine.pool.uninterrupted():
-        data, program.last = engine.start(program.compiled, given, numbers)
-        first = len(data) - len(variables)
-        take_values(variables, data[first:])
-    return data[:first]
-
-
-def take_values(variables: Sequence[Variable], values: Sequence[Data]) -> None:
-    """Give variables the values that a program has computed in the memory of the former ones."""
-    for v, value in zip(variables, values, strict=True):
-        v.take(value)

@@ -4,7 +4,14 @@ from magmath.graph.collective import Collective, CollectiveCall, Workspace
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.node import Node, Shape
 from magmath.graph.operation import LocalCall, Operation, applied, apply
-from magmath.graph.provenance import Operand, Provenance, Recipe, WeakResult, operand
+from magmath.graph.provenance import (
+    Operand,
+    Provenance,
+    Recipe,
+    WeakResult,
+    operand,
+    recipe_of,
+)
 
 __all__ = [
     "Collective",
@@ -22,6 +29,7 @@ __all__ = [
     "applied",
     "apply",
     "operand",
+    "recipe_of",
     "rewrite",
     "topological",
     "users_of",

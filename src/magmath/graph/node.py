@@ -95,7 +95,7 @@ class Node:
         depth: int = 0
         reads_version: bool = operation.version
         for node in inputs:
-            deep = node.depth
+            deep = node.depth if node.value is None else 0
             if deep >= depth:
                 depth = deep + 1
             if node.reads_version:

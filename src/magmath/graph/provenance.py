@@ -9,8 +9,7 @@ that the array depended on it, and refuses instead of returning zero.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 from weakref import ref
 
@@ -22,8 +21,11 @@ if TYPE_CHECKING:
     from magmath.graph.operation import Operation
     from magmath.layout import Layout
 
-LONGEST = 1000
+LONGEST = 20_000
 """Operations behind one another that are remembered; of earlier ones only what they read."""
+
+SMALL = 1 << 20
+"""Bytes of the arrays that a value keeps which was computed without being asked for."""
 
 Number = bool | int | float | complex
 _Step = tuple[
@@ -59,27 +61,23 @@ def _nothing() -> None:
     return None
 
 
-class Operand(ABC):
-    """A weak reference to an array that an expression read.
+class Operand:
+    """A weak reference to an array that an expression read; abstract, and no ABC, whose checks of
+    instances are slow.
 
-    `provenance` is the array's own. `variable` is the leaf of the variable whose value was read.
+    `provenance` is the array's own.
     """
 
     __slots__ = ("provenance",)
     provenance: Provenance | None
 
-    @property
-    def variable(self) -> Node | None:
-        """The leaf of the variable whose value was read, if it was one's."""
-        return None
-
-    @abstractmethod
     def find(self) -> Node | None:
         """The node that was read, or the leaf with its value; None if neither exists any more."""
+        raise NotImplementedError
 
-    @abstractmethod
     def nodes(self) -> Iterator[Node]:
         """What exists of the node, the leaf with its value, and the variable."""
+        raise NotImplementedError
 
 
 @final
@@ -143,29 +141,32 @@ class NodeOperand(Operand):
 
 @final
 class VersionOperand(Operand):
-    """The value of a variable that was read. The leaf of the variable always exists."""
+    """The value of a variable that was read: the leaf of the variable, which always exists, the
+    number of the value among those that the variable has had, and the leaf with the value."""
 
-    __slots__ = ("_leaf", "_variable", "_version")
+    __slots__ = ("_version", "leaf", "number", "variable")
 
     def __init__(self, node: Node) -> None:
         self.provenance = None
+        self.variable, value = node.inputs
+        self.number: int = node.attributes["number"]
+        self.leaf = ref(value)
         self._version = node.operation
-        self._variable, value = node.inputs
-        self._leaf = ref(value)
-
-    @property
-    def variable(self) -> Node | None:
-        return self._variable
 
     def find(self) -> Node | None:
-        leaf = self._leaf()
+        leaf = self.leaf()
         if leaf is None:
             return None
-        inputs = (self._variable, leaf)
-        return Node(self._version, inputs, NO_ATTRIBUTES, leaf.shape, leaf.dtype, value=leaf)
+        attributes = {"number": self.number}
+        inputs = (self.variable, leaf)
+        return Node(self._version, inputs, attributes, leaf.shape, leaf.dtype, value=leaf)
 
     def nodes(self) -> Iterator[Node]:
-        yield self._variable
+        yield self.variable
+
+
+Wanted = Callable[[Operand], bool]
+Replace = Callable[[Operand], "Node | None"]
 
 
 def operand(node: Node) -> Operand:
@@ -181,17 +182,22 @@ class Recipe:
 
     A step is the node of a Python number, an operation with the positions of its inputs, or None
     for an array that the expression read. `operands` are the positions of what it read. Pending
-    nodes that others refer to are among them; they can be built again if they are gone.
+    nodes that others refer to are among them; they can be built again if they are gone. `numbers`
+    are those of numbers that are given to each call of a compiled function.
     """
 
-    __slots__ = ("length", "operands", "steps")
+    __slots__ = ("length", "numbers", "operands", "steps")
 
     def __init__(
-        self, order: Sequence[Node], position: Mapping[Node, int], operands: Sequence[Node]
+        self,
+        steps: list[Node | _Step | None],
+        operands: Sequence[int],
+        numbers: Sequence[int] = (),
     ) -> None:
-        self.operands = tuple([position[node] for node in operands])
-        self.steps = [_step(node, position) for node in order]
-        self.length = sum(isinstance(step, tuple) for step in self.steps)
+        self.steps = steps
+        self.operands = operands
+        self.numbers = numbers
+        self.length = len(steps) - len(operands)
 
     def reached(self, output: int) -> list[int]:
         """The positions of all that an output is computed from, in order, itself included."""
@@ -203,120 +209,166 @@ class Recipe:
         return sorted(found)
 
 
-def _step(node: Node, position: Mapping[Node, int]) -> Node | _Step | None:
-    if node.name == "parameter":
-        return node
-    if node.is_leaf or node.value is not None:
-        return None
-    return (
-        node.operation,
-        node.attributes,
-        node.shape,
-        node.dtype,
-        node.layout,
-        node.line,
-        node.form,
-        tuple([position[source] for source in node.inputs]),
-    )
+def recipe_of(
+    order: Sequence[Node], held: Container[Node]
+) -> tuple[Recipe, list[Operand], dict[Node, int]]:
+    """The recipe of an expression, its operands, and the positions of its nodes; nodes that are
+    `held` are referred to by others too."""
+    position: dict[Node, int] = {}
+    steps: list[Node | _Step | None] = []
+    operands: list[Operand] = []
+    places: list[int] = []
+    for node in order:
+        operation = node.operation
+        if operation.name == "parameter":
+            steps.append(node)
+        elif node.value is not None or operation.leaf:
+            steps.append(None)
+            places.append(len(position))
+            operands.append(operand(node))
+        else:
+            sources = tuple([position[source] for source in node.inputs])
+            steps.append(
+                (
+                    operation, node.attributes, node.shape, node.dtype, node.layout, node.line,
+                    node.form, sources,
+                )
+            )  # fmt: skip
+            if node in held:
+                places.append(len(position))
+                operands.append(operand(node))
+        position[node] = len(position)
+    return Recipe(steps, places), operands, position
 
 
 @final
 class Provenance:
     """How the value of a leaf was computed: the output of a recipe at a position, from operands.
 
-    `operands` belong to the recipe's, in its order: weak references, and the numbers that a
-    compiled function was given. Without a recipe, as for the result of a loop, the operands are
-    known and the expression is not.
+    `operands` and `numbers` are those of the recipe, in its order. Without a recipe, as for the
+    result of a loop, the operands are known and the expression is not.
     """
 
-    __slots__ = ("__weakref__", "_length", "_operands", "_output", "_recipe", "line")
+    __slots__ = (
+        "__weakref__", "_is_loop", "_kept", "_length", "_numbers", "_operands", "_output",
+        "_recipe", "line",
+    )  # fmt: skip
 
     def __init__(
         self,
         recipe: Recipe | None,
         output: int,
-        operands: Sequence[Operand | Number],
+        operands: Sequence[Operand],
         line: Line,
+        numbers: Sequence[Number] = (),
     ) -> None:
         self.line = line
         self._recipe = recipe
         self._output = output
         self._operands = operands
+        self._numbers = numbers
+        self._is_loop = False
+        self._kept: Sequence[Node] = ()
         longest: int = 0
         for x in operands:
-            before = x.provenance if isinstance(x, Operand) else None
+            before = x.provenance
             if before is not None:
                 if before._length > LONGEST:
-                    before._forget_expression()
+                    before._forget_operands()
                 longest = max(longest, before._length)
         self._length: int = longest + (recipe.length if recipe is not None else 1)
 
     @staticmethod
     def unknown(nodes: Sequence[Node], line: Line) -> Provenance:
-        """Of what was computed from nodes in a way that cannot be differentiated."""
-        return Provenance(None, 0, [operand(node) for node in nodes], line)
+        """Of what a loop has computed from nodes, which cannot be differentiated."""
+        found = Provenance(None, 0, [operand(node) for node in nodes], line)
+        found._is_loop = True
+        return found
 
     def read(self) -> list[Operand]:
         """The arrays that the value was computed from directly."""
         if self._recipe is None:
-            found = self._operands
-        else:
-            reached = set(self._recipe.reached(self._output))
-            pairs = zip(self._recipe.operands, self._operands, strict=True)
-            found = [x for i, x in pairs if i in reached and i != self._output]
-        return [x for x in found if isinstance(x, Operand)]
+            return list(self._operands)
+        reached = set(self._recipe.reached(self._output))
+        pairs = zip(self._recipe.operands, self._operands, strict=True)
+        return [x for i, x in pairs if i in reached and i != self._output]
 
-    def plain_operands(self) -> list[Node]:
-        """The arrays that the value was computed from directly and that are no variables' values,
-        for those that want to keep them."""
-        found = [x.find() for x in self.read() if x.variable is None]
-        return [node.known for node in found if node is not None and not node.reads_version]
+    def arrays(self) -> tuple[list[Node], list[Node]]:
+        """What exists of the arrays that the value was computed from directly, for those that want
+        to keep it: plain ones, and values of variables."""
+        plain, values = [], []
+        for x in self.read():
+            node = x.leaf() if isinstance(x, VersionOperand) else x.find()
+            if node is None:
+                continue
+            if isinstance(x, VersionOperand):
+                values.append(node)
+            elif not node.reads_version:
+                plain.append(node.known)
+        return plain, values
 
-    def nodes(self) -> Iterator[Node]:
-        """All nodes that still exist among what the value was computed from, however indirectly."""
+    def keep_arrays(self) -> None:
+        """Refer to the arrays that the value was computed from directly, if they are small."""
+        plain, _ = self.arrays()
+        if sum([node.size * node.dtype.itemsize for node in plain]) <= SMALL:
+            self._kept = plain
+
+    def operands(self) -> Iterator[Operand]:
+        """All that the value was computed from, however indirectly."""
         seen, stack = {self}, [self]
         while stack:
             for x in stack.pop().read():
-                yield from x.nodes()
+                yield x
                 before = x.provenance
                 if before is not None and before not in seen:
                     seen.add(before)
                     stack.append(before)
 
-    def depends_on(self, nodes: set[Node]) -> bool:
-        """True if the value was computed from one of these nodes."""
-        return not nodes.isdisjoint(self.nodes())
+    def nodes(self) -> Iterator[Node]:
+        """All nodes that still exist among what the value was computed from."""
+        for x in self.operands():
+            yield from x.nodes()
 
-    def expression(self, value: Node, *, of_variables: bool = False) -> Node | None:
-        """The expression, built again; `value` is the leaf that holds its value.
+    def depends_on(self, wanted: Wanted, known: dict[Provenance, bool]) -> bool:
+        """True if the value was computed from an operand that is wanted, however indirectly;
+        `known` are the answers that have been found before."""
+        stack = [self]
+        while stack:
+            last = stack[-1]
+            read = last.read()
+            before = [x.provenance for x in read if x.provenance is not None]
+            unknown = [one for one in before if one not in known]
+            found = any(map(wanted, read)) or any(known.get(one) for one in before)
+            if last not in known and unknown and not found:
+                stack += unknown
+                continue
+            known.setdefault(last, found)
+            stack.pop()
+        return known[self]
 
-        None where an operand is gone that cannot be built again itself. With `of_variables`,
-        variables stand for themselves in it, and not for the values that they had.
+    def expression(self, value: Node, replace: Replace) -> Node | None:
+        """The expression, built again; `value` is the leaf that holds its value. `replace` gives
+        the node for an operand, None if it does not exist any more.
+
+        None where an operand is gone that cannot be built again itself.
         """
         built: dict[Provenance, Node | None] = {}
         stack = [self]
         while stack:
             last = stack[-1]
-            before = [x for x in last._gone(of_variables) if x not in built]
-            stack += before
-            if not before:
+            gone = [
+                x.provenance
+                for x in last.read()
+                if x.provenance is not None and x.provenance not in built and replace(x) is None
+            ]
+            stack += gone
+            if not gone:
                 stack.pop()
-                built[last] = last._built(built, value if last is self else None, of_variables)
+                built[last] = last._built(built, value if last is self else None, replace)
         return built[self]
 
-    def _gone(self, of_variables: bool) -> list[Provenance]:
-        """The provenances of operands that do not exist any more."""
-        return [
-            x.provenance
-            for x in self.read()
-            if x.provenance is not None and _existing(x, of_variables) is None
-        ]
-
     def _built(
-        self,
-        before: Mapping[Provenance, Node | None],
-        value: Node | None,
-        of_variables: bool,
+        self, before: Mapping[Provenance, Node | None], value: Node | None, replace: Replace
     ) -> Node | None:
         """The expression, given those of the operands that do not exist any more."""
         recipe = self._recipe
@@ -324,14 +376,15 @@ class Provenance:
             return None
         operands = dict(zip(recipe.operands, self._operands, strict=True))
         operands.pop(self._output, None)
+        numbers = dict(zip(recipe.numbers, self._numbers, strict=True))
         built: dict[int, Node | None] = {}
         for i in recipe.reached(self._output):
             step, read = recipe.steps[i], operands.get(i)
             node: Node | None = None
             if isinstance(step, Node):
-                node = step if read is None else _number(step, read)
-            elif isinstance(read, Operand):
-                node = _existing(read, of_variables)
+                node = _number(step, numbers[i]) if i in numbers else step
+            elif read is not None:
+                node = replace(read)
                 if node is None and read.provenance is not None:
                     node = before.get(read.provenance)
             if node is None and isinstance(step, tuple):
@@ -339,20 +392,34 @@ class Provenance:
             built[i] = node
         return built[self._output]
 
+    def why_lost(self) -> str:
+        """Why the expression cannot be built again."""
+        if self._recipe is None and self._is_loop:
+            return "it is the result of a loop on the workers (mm.fori_loop)"
+        if self._recipe is None:
+            return f"more than {LONGEST:,} operations were made of it since"
+        if any(isinstance(x, VersionOperand) and x.find() is None for x in self.operands()):
+            return "a variable that it was computed from was assigned since"
+        return "an array that it was computed from does not exist any more"
+
+    def _forget_operands(self) -> None:
+        """Keep the expression of the value, and of what it was computed from only which arrays
+        that depends on."""
+        for x in self._operands:
+            if x.provenance is not None:
+                x.provenance._forget_expression()
+        self._length = 0 if self._recipe is None else self._recipe.length
+
     def _forget_expression(self) -> None:
         """Keep only which arrays the value depends on, and of these only those that exist."""
         nodes = dict.fromkeys([node.known for node in self.nodes()])
         found = [LeafOperand(node) for node in nodes]
         for leaf in found:
             leaf.forget_provenance()
-        self._operands, self._recipe, self._length = found, None, 0
+        self._operands, self._recipe, self._length, self._kept = found, None, 0, ()
 
 
-def _existing(read: Operand, of_variables: bool) -> Node | None:
-    return read.variable if of_variables and read.variable is not None else read.find()
-
-
-def _number(placeholder: Node, value: Operand | Number) -> Node:
+def _number(placeholder: Node, value: Number) -> Node:
     """The number that a compiled function was given."""
     return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
 

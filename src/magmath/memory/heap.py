@@ -324,9 +324,8 @@ class Heap:
         largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[:_SHOWN]
         held = ", ".join(f"{name} ({_size(block.nbytes)})" for block, name in largest)
         return MemoryLimitError(
-            f"{holder} needs {_size(size)}, but {_size(self.in_use)} are in use "
-            f"({_size(self.reserved)} reserved) under a limit of "
-            f"{_size(self._limit or 0)}; largest holders: {held or 'none'}; free arrays, "
+            f"{holder} needs {_size(size)}; the limit is {_size(self._limit or 0)}, of which "
+            f"{_size(self.in_use)} are in use ({_size(self.reserved)} reserved); largest holders: {held or 'none'}; free arrays, "
             f"divide them over workers on more hosts, or raise memory_limit"
         )
 

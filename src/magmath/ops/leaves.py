@@ -50,13 +50,13 @@ PARAMETER = _leaf("parameter")
 
 VERSION = Operation(
     name="version",
-    infer=lambda variable, value: (value.shape, value.dtype),
+    infer=lambda variable, value, *, number: (value.shape, value.dtype),
     axes=_unreachable,
     reduction=None,
     vjp=lambda node, cotangent: (cotangent, None),
     kernel=_unreachable,
     native=None,
-    reference=lambda variable, value: value,
+    reference=lambda variable, value, *, number: value,
     flops=lambda node: 0.0,
     expand=lambda node: node.inputs[1],
     version=True,
@@ -91,9 +91,11 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, reference: Any) ->
     return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=reference)
 
 
-def version(variable: Node, value: Node, known: Node | None = None) -> Node:
-    """The value of a variable at a line of the user's; `known` is the leaf that holds it."""
-    return Node(VERSION, (variable, value), NO_ATTRIBUTES, value.shape, value.dtype, value=known)
+def version(variable: Node, value: Node, number: int, known: Node | None = None) -> Node:
+    """The value of a variable at a line of the user's, the one with this number of those that it
+    has had; `known` is the leaf that holds it."""
+    attributes = {"number": number}
+    return Node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
 
 
 def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:

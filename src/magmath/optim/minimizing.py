@@ -9,28 +9,32 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 from weakref import WeakSet, ref
 
 from magmath.array import session
 from magmath.array.array import Array
 from magmath.array.creation import variable
-from magmath.array.data import data_of
+from magmath.array.data import Data, data_of
 from magmath.array.engine import Compiled, Engine, provenance_of
+from magmath.array.reuse import held_on_the_way
 from magmath.array.rng_state import RngState, generator_of
-from magmath.array.variable import Variable, own_values, take_values
-from magmath.autodiff import connected, gradients
+from magmath.array.variable import Variable, overwrite
+from magmath.autodiff import gradients
 from magmath.core.dtypes import DType, int64, widened
 from magmath.core.promotion import promote
 from magmath.errors import MagmathError, NonFiniteLoss
-from magmath.graph import Graph, Node, topological
+from magmath.graph import Graph, Node, Operand, Provenance, topological
+from magmath.graph.provenance import VersionOperand
+from magmath.graph.rebuild import with_expressions
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf, parameter
 from magmath.optim.states import Kept
 
 if TYPE_CHECKING:
     from magmath.optim.optimizers import Optimizer
+    from magmath.runtime.pending import Run
 
 KEPT_PROGRAMS = 64
 """Programs that an optimizer keeps, for expressions of so many structures."""
@@ -51,24 +55,25 @@ class Minimizer:
     ) -> list[float]:
         """Take `steps` steps with each of the rates; the values of the expression before them."""
         function = self._function
-        if function is None or function.node() is not expression.node:
+        if function is None or not function.is_of(expression, variables):
             function = self._function = _Function(expression, variables)
         program = self._program(function, variables)
         drawn = bool(function.draws) and expression.node not in self._minimized
         self._minimized.add(expression.node)
         released = _Released(expression) if function.reads_present_values else None
         values: list[float] = []
+        first: list[float] = []
         try:
             for rate in rates:
                 left = steps
                 if drawn:  # the first step takes the random numbers of the expression
-                    values += program.run(function, rate, 1, drawn=True)
+                    values += program.run(function, rate, 1, first, drawn=True)
                     left, drawn = left - 1, False
                 if left:
-                    values += program.run(function, rate, left, drawn=False)
+                    values += program.run(function, rate, left, first, drawn=False)
         finally:
             if released is not None:
-                released.end(values)
+                released.end(first)
                 self._minimized.add(expression.node)
         return values
 
@@ -93,73 +98,147 @@ class Minimizer:
 
 @final
 class _Released:
-    """An expression that is minimized, without its node: it reads the values of variables, which
-    could not be overwritten otherwise. At the end it is the value before the first step."""
+    """An expression that is minimized, which keeps the values of variables no more: these could not
+    be overwritten otherwise. At the end it is the value before the first step."""
 
     def __init__(self, expression: Array) -> None:
         self._expression = expression
-        self._provenance = provenance_of(expression.node)
-        self.end([math.nan])
+        expression.forget_values()
+        self._provenance: Provenance | None = None
+        if not expression.is_known():
+            self._provenance = provenance_of(expression.node)
+            self.end([math.nan])
 
     def end(self, values: Sequence[float]) -> None:
-        """The expression has the first of the values; without one, it is an expression again."""
-        expression = self._expression
+        """The expression has the first of the values. Without one no step was taken, and it is the
+        same expression again, of the values that the variables have still."""
+        provenance, expression = self._provenance, self._expression
+        if provenance is None:
+            return
         number = parameter(values[0] if values else math.nan, expression.dtype)
-        number.provenance = self._provenance
-        again = None if values else self._provenance.expression(number)
+        number.provenance = provenance
+        again = None if values else provenance.expression(number, _of_present_values)
         if again is not None:
             again.value = None
         expression.replace_node(number if again is None else again)
+
+
+def _of_present_values(read: Operand) -> Node | None:
+    if isinstance(read, VersionOperand):
+        variable = read.variable.value()
+        return None if variable is None else variable.node
+    return read.find()
 
 
 @final
 class _Function:
     """An expression as a function of its variables: `output`, which reads their leaves.
 
-    `node` refers to the expression. `draws` are the leaves with the numbers of the streams that it
-    has drawn random numbers from, and their generators. `reads_present_values` tells whether it has
-    read the values that its variables have. Raises MagmathError where it depends on a variable
-    through an array that was computed and cannot be computed again.
+    Of a variable that it has read several times, at different values, the last one counts; former
+    values are constants. So are random arrays that users refer to; others are drawn anew in each
+    step: `draws` are the leaves with the numbers of their streams, in the order of the draws, and
+    their generators. `reads_present_values` tells whether it has read the values that its variables
+    have. Raises MagmathError where it depends on no variable that is given, and where it depends on
+    variables through an array that was computed and cannot be computed again.
     """
 
     def __init__(self, expression: Array, variables: Sequence[Variable]) -> None:
-        self.node = ref(expression.node)
-        leaves = [v.leaf for v in variables]
-        node, _, lost = connected(expression.node, leaves, of_variables=True)
+        self._node = ref(expression.node)
+        self._targets = [id(v) for v in variables]
+        _evaluate_constants(expression.node)
+        self._newest = newest = _newest_values(expression.node)
+        targets = {v.leaf for v in variables}
+        if targets.isdisjoint(newest):
+            raise MagmathError(
+                "minimize: the expression depends on none of the variables; write it with them "
+                "(a copy, mm.asarray(v, copy=True), is a constant)"
+            )
+
+        def varies(read: Operand) -> bool:
+            if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
+                return False
+            return read.variable in targets or not _is_present(read.variable, read.number)
+
+        def replaced(read: Operand) -> Node | None:
+            if isinstance(read, VersionOperand) and newest[read.variable] == read.number:
+                return read.variable
+            return read.find()
+
+        (node,), lost = with_expressions([expression.node], (), varies, replaced)
         if lost:
             raise MagmathError(
-                f"minimize: the expression depends on the variables through an array of shape "
+                f"minimize: the expression depends on variables through an array of shape "
                 f"{next(iter(lost)).shape} that was computed, and what that was computed from does "
                 f"not exist any more; write the expression anew"
             )
-        self.reads_present_values = _reads_present_values(expression.node)
-        self.output = _of_variables(node)
+        self.reads_present_values = all(map(_is_present, newest, newest.values()))
+        self.output = _of_variables(node, newest)
         graph = Graph((self.output,))
         self.leaves = graph.leaves
-        self.draws: dict[Node, RngState] = {}
-        for leaf in self.leaves:
-            state = generator_of(leaf) if leaf.name == "parameter" else None
-            if state is not None:
-                self.draws[leaf] = state
-        read = [id(leaf) if leaf.name == "variable" else leaf in self.draws for leaf in self.leaves]
-        self.key: Hashable = (graph.key, *read)
+        self.draws = _draws(self.leaves)
+        generators = list(dict.fromkeys(map(id, self.draws.values())))
+        read = [
+            id(leaf) if leaf.name == "variable"
+            else generators.index(id(self.draws[leaf])) if leaf in self.draws
+            else None
+            for leaf in self.leaves
+        ]  # fmt: skip
+        order = [self.leaves.index(leaf) for leaf in self.draws]
+        self.key: Hashable = (graph.key, *read, *order)
+
+    def is_of(self, expression: Array, variables: Sequence[Variable]) -> bool:
+        """True if it was made of this expression and these variables, and still holds."""
+        same = self._node() is expression.node and self._targets == [id(v) for v in variables]
+        return same and not self.reads_present_values
 
     def draws_of(self, leaf: Node) -> int:
         """How often the expression draws from the generator that it has drawn a number from."""
         return sum(state is self.draws[leaf] for state in self.draws.values())
 
 
-def _of_variables(output: Node) -> Node:
-    """An expression with variables in place of the values that it has read of them."""
+def _evaluate_constants(node: Node) -> None:
+    """Compute the arrays that an expression reads, that users refer to, and that depend on no
+    variable: a data set that was drawn is not drawn anew."""
+    order = topological((node,), cut=True)
+    named = held_on_the_way(order, (node,))
+    constants = [x for x in order if x in named and not x.reads_version and not x.is_leaf]
+    if constants:
+        for constant, leaf in zip(constants, session.engine().evaluate(constants), strict=True):
+            constant.value = leaf
+
+
+def _newest_values(output: Node) -> dict[Node, int]:
+    """The variables that an expression depends on, by their leaves, with the numbers of the last
+    values that it has read of them."""
+    newest: dict[Node, int] = {}
+    for node in topological([output]):
+        if node.operation.version:
+            variable, number = node.inputs[0], node.attributes["number"]
+            newest[variable] = max(number, newest.get(variable, 0))
+        if node.provenance is None:
+            continue
+        for read in node.provenance.operands():
+            if isinstance(read, VersionOperand):
+                newest[read.variable] = max(read.number, newest.get(read.variable, 0))
+    return newest
+
+
+def _is_present(variable: Node, number: int) -> bool:
+    """True if the value of a variable with this number is the one that it has."""
+    owner = variable.value()
+    return owner is not None and owner.number == number
+
+
+def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
+    """An expression with variables in place of the last values that it has read of them."""
     new: dict[Node, Node] = {}
     varying: set[Node] = set()
     for node in topological([output]):
         inputs = tuple([new[source] for source in node.inputs])
-        if node.operation.version:
-            made = inputs[0]
-        elif node.name == "variable":
-            made = node
-        elif varying.isdisjoint(inputs):
+        former = node.operation.version and newest[node.inputs[0]] != node.attributes["number"]
+        if node.name == "variable" or (node.operation.version and not former):
+            made = node if node.name == "variable" else inputs[0]
+        elif former or varying.isdisjoint(inputs):
             new[node] = node if node.value is None or node.is_leaf else node.value
             continue
         else:
@@ -172,11 +251,14 @@ def _of_variables(output: Node) -> Node:
     return new[output]
 
 
-def _reads_present_values(output: Node) -> bool:
-    """True for an expression that has read variables, and only values that they have."""
-    read = [node for node in topological([output]) if node.operation.version]
-    variables = [(node, reference()) for node in read if (reference := node.inputs[0].value)]
-    return bool(read) and all(v is not None and v.has_value(node.value) for node, v in variables)
+def _draws(leaves: Sequence[Node]) -> dict[Node, RngState]:
+    """The leaves with the numbers of streams, and the generators, in the order of the draws."""
+    found = {
+        leaf: state
+        for leaf in leaves
+        if leaf.name == "parameter" and (state := generator_of(leaf)) is not None
+    }
+    return dict(sorted(found.items(), key=lambda pair: pair[0].value))
 
 
 @final
@@ -217,9 +299,11 @@ class _Program:
         assert self._step is not None
         return e.add(place, e.multiply(self._step.leaf, constant(each, int64)))
 
-    def run(self, function: _Function, rate: float, steps: int, *, drawn: bool) -> list[float]:
-        """Take steps; with `drawn`, with the random numbers that the expression has drawn."""
-        own_values(self.targets)
+    def run(
+        self, function: _Function, rate: float, steps: int, first: list[float], *, drawn: bool
+    ) -> list[float]:
+        """Take steps; with `drawn`, with the random numbers that the expression has drawn. `first`
+        gets the first value that is computed, unless it has one."""
         given: dict[Node, Any] = {self._rate: rate}
         numbers = _streams(function, steps, drawn)
         for place, leaf in zip(self._places, function.leaves, strict=True):
@@ -230,13 +314,20 @@ class _Program:
             elif place is not leaf:
                 given[place] = data_of(leaf)
         leaves, compiled = self.graph.leaves, self.compiled
-        inputs = [given.get(leaves[i]) or data_of(leaves[i]) for i in compiled.inputs]
-        parameters = [given[leaves[i]] for i in compiled.parameters]
-        with self.engine.pool.uninterrupted():
-            made, run = self.engine.start(compiled, inputs, parameters, steps=steps)
-            take_values(self.targets, made)
-            self._steps += steps
-        return run.values()
+
+        def start() -> tuple[list[Data], Run]:
+            inputs = [given.get(leaves[i]) or data_of(leaves[i]) for i in compiled.inputs]
+            parameters = [given[leaves[i]] for i in compiled.parameters]
+            return self.engine.start(compiled, inputs, parameters, steps=steps, progress=note)
+
+        def note(done: int, values: list[float]) -> None:
+            first.extend(values[: 1 - len(first)])
+
+        _, run = overwrite(self.targets, start)
+        self._steps += steps
+        values = run.values()
+        note(steps, values)
+        return values
 
 
 def _streams(function: _Function, steps: int, drawn: bool) -> dict[Node, int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.array import tracing
-from magmath.array.array import Array
+from magmath.array.array import Array, as_array
 from magmath.array.variable import Variable, assign
 from magmath.core.dtypes import widened
 from magmath.core.numbers import whole_number
@@ -54,6 +54,11 @@ class Optimizer(ABC):
         """What is kept of the variables that were updated."""
         self._steps = 0
         self._minimizer = Minimizer(self)
+
+    def __repr__(self) -> str:
+        hidden = ("kept", "_steps", "_minimizer")
+        settings = [f"{k}={v!r}" for k, v in self.__dict__.items() if k not in hidden]
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: the settings. What is kept belongs to the variables, which the copy
@@ -124,6 +129,7 @@ class Optimizer(ABC):
         """
         variables = list(gradients)
         _check_variables("update", variables)
+        gradients = {v: as_array("update", gradient) for v, gradient in gradients.items()}
         for v, gradient in gradients.items():
             if gradient.shape != v.shape:
                 raise ShapeError(

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import final
 from weakref import ref
 
+from magmath.array import tracing
+from magmath.array.captured import note_update
 from magmath.array.creation import variable, zeros
 from magmath.array.variable import Variable
 from magmath.core.dtypes import int64, widened
@@ -79,12 +81,13 @@ class States:
 
     def of(self, variables: Sequence[Variable]) -> list[Kept]:
         """What is kept of variables that are updated together; zeros at first."""
-        for v in variables:
-            if self._find(v) is None:
-                self._kept[id(v)] = Kept(ref(v), self._zeros(v))
-        found = [self._kept[id(v)] for v in variables]
-        if self._counts:
-            self._share_counts(found)
+        with tracing.suspended():  # what is kept exists outside of compiled functions
+            for v in variables:
+                if self._find(v) is None:
+                    self._kept[id(v)] = Kept(ref(v), self._zeros(v))
+            found = [self._kept[id(v)] for v in variables]
+            if self._counts:
+                self._share_counts(found)
         return found
 
     def _find(self, v: Variable) -> Kept | None:
@@ -114,6 +117,8 @@ class States:
                 key = id(count)
                 if key not in apart:
                     apart[key] = variable("count", 0 if count is None else count, dtype=int64)
+                if count is not None:
+                    note_update(count.leaf)  # functions that are compiled go on with the new one
                 kept.count = apart[key]
 
 

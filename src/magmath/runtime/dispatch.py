@@ -83,7 +83,7 @@ class Dispatcher:
         self._report_failed = failed
         self._report_ended = ended
         self.lock = threading.RLock()
-        self._interrupts = Interrupts()
+        self.interrupts = Interrupts()
         self._tickets = count(1)
         self._released: deque[int] = deque()
         self._pending: dict[int, Pending] = {}
@@ -92,7 +92,7 @@ class Dispatcher:
         self._failing_since = 0.0
         self.ended: str | None = None
         """Why the workers cannot be reached any more; None while they can."""
-        transport.is_interrupted = lambda: self._interrupts.is_due
+        transport.is_interrupted = lambda: self.interrupts.is_due
         self.hellos = transport.start(self._deliver)
         self._all = range(transport.size)
         self._owner = os.getpid()
@@ -128,7 +128,7 @@ class Dispatcher:
         if run is not None:
             run.pending = pending
         with self.lock:
-            with self._interrupts:
+            with self.interrupts:
                 self._pending[pending.ticket] = pending
                 self._pending_bytes += nbytes
                 try:
@@ -137,7 +137,7 @@ class Dispatcher:
                     self._settle(pending)
                     raise
             if not self.direct:
-                self._interrupts.deliver()
+                self.interrupts.deliver()
                 while len(self._pending) > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
                     self.wait(next(iter(self._pending.values())))
         return pending
@@ -151,7 +151,7 @@ class Dispatcher:
 
     def tell(self, command: Command) -> None:
         """Send all workers a command that they do not answer."""
-        with self.lock, self._interrupts:
+        with self.lock, self.interrupts:
             self._send(command, self._all)
 
     def release(self, array: int) -> None:
@@ -168,7 +168,7 @@ class Dispatcher:
     ) -> list[float]:
         """One step of a program on the worker of this process; the scalars that it emits."""
         try:
-            with self.lock, self._interrupts:
+            with self.lock, self.interrupts:
                 released = self._take_released() if self._released else ()
                 return self._transport.run(program, inputs, outputs, parameters, released)
         except InterruptedError:
@@ -183,7 +183,7 @@ class Dispatcher:
         outputs: Sequence[int],
     ) -> list[Stored]:
         """Compute nodes on the worker of this process; see `Pool.compute`."""
-        with self.lock, self._interrupts:
+        with self.lock, self.interrupts:
             self.check_open()
             released = self._take_released() if self._released else ()
             return self._transport.compute(order, wanted, given, outputs, released)
@@ -197,7 +197,7 @@ class Dispatcher:
         if self.direct:  # it has been answered, or has raised
             self._deliver_interrupt()
             return
-        with self.lock, self._interrupts:
+        with self.lock, self.interrupts:
             while self._failing or self._waits_for(pending):
                 self._raise_failure()
                 self._deliver_interrupt()
@@ -208,13 +208,13 @@ class Dispatcher:
 
     def interrupt_point(self) -> None:
         """Let Ctrl-C take effect here, if it came while the worker of this process was at work."""
-        if self._interrupts.count:
+        if self.interrupts.count:
             self._deliver_interrupt()
 
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:
         """A context at whose end Ctrl-C takes effect if it came meanwhile."""
-        interrupts = self._interrupts
+        interrupts = self.interrupts
         with interrupts:
             interrupts.close()
             try:
@@ -228,7 +228,7 @@ class Dispatcher:
         """Wait for all that was sent. Raises the first thing that went wrong unheard."""
         if self.ended is not None:
             return
-        with self.lock, self._interrupts:
+        with self.lock, self.interrupts:
             while self.ended is None and (self._failing or self._pending):
                 self._raise_failure()
                 self._deliver_interrupt()
@@ -238,7 +238,7 @@ class Dispatcher:
         """End the workers, in good order if they can be; nothing of them stays behind."""
         if self.ended is not None or os.getpid() != self._owner:  # a fork of the controller
             return
-        with self.lock, self._interrupts:
+        with self.lock, self.interrupts:
             if self.ended is None:
                 if self._pending:
                     with suppress(MagmathError):
@@ -326,7 +326,7 @@ class Dispatcher:
             except BaseException as error:
                 run.error = error
                 self._send(messages.Interrupt(reply.ticket), [0])
-        return run.error is not None or self._interrupts.count > 0
+        return run.error is not None or self.interrupts.count > 0
 
     def _settle(self, pending: Pending) -> None:
         """Nothing more is expected of this command."""
@@ -376,12 +376,12 @@ class Dispatcher:
     def _deliver_interrupt(self) -> None:
         """Raise a held Ctrl-C, once what runs has stopped."""
         try:
-            self._interrupts.deliver()
+            self.interrupts.deliver()
         except BaseException:
             # The interrupt is what the caller hears of, whatever else goes wrong.
-            with self.lock, self._interrupts, suppress(Exception):
+            with self.lock, self.interrupts, suppress(Exception):
                 self._stop_runs()
-            self._interrupts.count = 0
+            self.interrupts.count = 0
             raise
 
     def _stop_runs(self) -> None:
@@ -394,8 +394,8 @@ class Dispatcher:
         start = time.monotonic()
         while self._pending and time.monotonic() < start + INTERRUPT_TIME:
             if time.monotonic() < start + REPEATED_TIME:
-                self._interrupts.count = 0
-            elif self._interrupts.count:
+                self.interrupts.count = 0
+            elif self.interrupts.count:
                 closed = WorkerLost("the pool was closed by a second Ctrl-C; start a new one")
                 self._end(closed, force=True)
                 return

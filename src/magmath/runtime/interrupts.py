@@ -9,11 +9,24 @@ that was installed before (Python's own raises KeyboardInterrupt) where nothing 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` converts to enumerations: 10 × slower
+import os
 import threading
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
 SIGINT = int(_signal.SIGINT)
+
+
+_main = threading.main_thread().ident  # which Python gives the signals
+
+
+def _forked() -> None:
+    global _main
+    _main = threading.main_thread().ident
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Interrupts:
@@ -27,7 +40,7 @@ class Interrupts:
         self._previous: Any = None
 
     def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():
+        if get_ident() == _main:
             if self._depth == 0:
                 handler = _signal.getsignal(SIGINT)
                 if callable(handler):
@@ -37,7 +50,7 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if get_ident() == _main:
             self._depth -= 1
             if self._depth == 0 and _signal.getsignal(SIGINT) == self._hold:
                 _signal.signal(SIGINT, self._previous)
@@ -53,8 +66,7 @@ class Interrupts:
     @property
     def is_due(self) -> bool:
         """True if an interrupt is held back that `deliver` would deliver."""
-        here = threading.current_thread() is threading.main_thread()
-        return self.count > 0 and self._closed == 0 and here
+        return self.count > 0 and self._closed == 0 and get_ident() == _main
 
     def deliver(self) -> None:
         """Hand one held interrupt to the handler that was there before; usually it raises."""

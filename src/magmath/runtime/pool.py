@@ -118,6 +118,7 @@ class Pool:
         self.closed = False
         """Whether the workers have ended, or been lost."""
         self._dispatcher = Dispatcher(transport, failed=self._mark_failed, ended=self._forget_all)
+        self.interrupts = self._dispatcher.interrupts
         self.direct = transport.direct
         """True if the one worker lives in this process, where `compute` reaches it."""
         self.workers = transport.size

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import magmath as mm
@@ -15,12 +16,12 @@ from magmath.array.creation import asarray, variable
 from magmath.array.engine import Compiled, Engine, Progress
 from magmath.array.explain import explain_program
 from magmath.array.handle import evaluate
-from magmath.array.variable import Variable, own_values, take_values
+from magmath.array.variable import Variable, overwrite
 from magmath.autodiff import gradients
 from magmath.core.dtypes import int64
 from magmath.core.numbers import whole_number
 from magmath.errors import DataError, MagmathError, NonFiniteLoss
-from magmath.graph import Graph, Node, apply
+from magmath.graph import Graph, Node, Shape, apply
 from magmath.layout import Layout
 from magmath.nn.layers import Noise
 from magmath.nn.losses import accuracy
@@ -40,11 +41,14 @@ if TYPE_CHECKING:
     from magmath.array.explanation import Explanation
     from magmath.train.network import NeuralNetwork
 
+PROBABILITY_ERROR = 1e-2
+"""How far the probabilities of a sample may be from a sum of 1."""
 ORDER_STREAM = 1 << 41  # streams of epochs and dropout, apart from those that users draw
 NOISE_STREAM = 1 << 42
 
 
-Settings = tuple[int, str, bool, tuple[str, ...]]  # batch size, strategy, shuffle, metrics
+Settings = tuple[int, str, bool, tuple[str, ...] | None]
+"""Batch size, strategy, shuffle, metrics."""
 
 
 class Fit:
@@ -56,7 +60,7 @@ class Fit:
         self.network = network
         self.engine = session.engine()
         self.optimizer = network.optimizer
-        self._given = x, y
+        self._given = _values_of(x, y)
         self._settings = settings
         self._between_epochs = True
         self.samples, self.targets = _data_set(network, x, y, "fit")
@@ -64,9 +68,10 @@ class Fit:
         self.batch_size = min(whole_number("fit: batch_size", batch_size, 1), self.count)
         self.validation: tuple[Any, Any] | None = None
         self.shuffle = shuffle
-        if unknown := {*metrics} - {"accuracy"}:
+        if unknown := {*(metrics or ())} - {"accuracy"}:
             raise MagmathError(f"fit: the only metric is 'accuracy', was given {sorted(unknown)}")
-        self.measures = network.classifies and "accuracy" in metrics
+        asked = None if metrics is None else "accuracy" in metrics
+        self.measures = _measures_accuracy(network, self.targets, asked)
         self.parameters = list(network.parameters.values())
         self._prepare(strategy)
         network._trained = self
@@ -74,18 +79,22 @@ class Fit:
     def serves(self, x: Any, y: Any, settings: Settings) -> bool:
         """True if another call of `fit` can go on with these compiled steps: the same immutable
         arrays, settings, parameters and pool, and nothing was broken off."""
-        arrays = isinstance(x, Array) and isinstance(y, Array)
-        network = self.network
+        network, given = self.network, _values_of(x, y)
         return (
-            arrays
-            and x is self._given[0]
-            and y is self._given[1]
+            given is not None
+            and self._given is not None
+            and all(map(is_, given, self._given))
             and settings == self._settings
             and self._between_epochs
             and self.engine is session.engine()
             and self.optimizer is network.optimizer
             and list(map(id, self.parameters)) == list(map(id, network.parameters.values()))
+            and all(map(is_, self._kept_variables, self._variables()))
         )
+
+    def _variables(self) -> list[Variable]:
+        """The parameters with what the optimizer keeps of them."""
+        return [v for kept in self.optimizer.kept.of(self.parameters) for v in kept.variables()]
 
     # compiling --------------------------------------------------------------------------------
 
@@ -102,6 +111,7 @@ class Fit:
         self.choice, self.prices = self._chosen(strategy)
         for layout, kept in zip(self._layouts(self.choice), self.kept, strict=True):
             kept.move(layout)
+        self._kept_variables = self._variables()
         self.full = self._compiled(self.batch_size)
         rest = self.count % self.batch_size
         self.rest = self._compiled(rest) if rest else None
@@ -242,10 +252,10 @@ class Fit:
         """Run a step so many times; what it emits."""
         graph, compiled = step
         variables = [target.value() for target in graph.targets if target is not None]
-        own_values(variables)
-        with self.engine.pool.uninterrupted():
-            made, run = self.engine.run(compiled, graph.leaves, steps=steps, progress=progress)
-            take_values(variables, made)
+        _, run = overwrite(
+            variables,
+            lambda: self.engine.run(compiled, graph.leaves, steps=steps, progress=progress),
+        )
         return run.values()
 
     def explain(self) -> Explanation:
@@ -260,6 +270,13 @@ class Fit:
 def _planned(layout: Layout, v: Variable) -> Node:
     """A leaf for a variable in another layout; what has another shape lies as it does."""
     return variable_leaf(v.shape, v.dtype, layout if v.shape == layout.shape else v.layout, None)
+
+
+def _values_of(x: Any, y: Any) -> tuple[Node, Node] | None:
+    """The values of arrays, which are others after an update in place; None for what is not on the
+    workers."""
+    arrays = isinstance(x, Array) and isinstance(y, Array)
+    return (x.evaluated(), y.evaluated()) if arrays else None
 
 
 def _continued(network: NeuralNetwork, engine: Engine) -> Fit | None:
@@ -282,7 +299,9 @@ def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) ->
             step = done - len(losses) + i + 1
             raise NonFiniteLoss(
                 f"fit: the loss became {loss} at step {step} of {steps} in epoch {epoch + 1}; "
-                f"lower the learning rate, or look for nan or huge values in the data"
+                f"lower the learning rate, or look for nan or huge values in the data; parameters "
+                f"that have become nan too must be made again: net.load(path) of a file from "
+                f"before, or another network"
             )
 
 
@@ -303,6 +322,8 @@ def _data_set(network: NeuralNetwork, x: Any, y: Any, operation: str) -> tuple[A
     network.build(samples.shape[1:])
     if network.classifies and targets.ndim == 1:
         _check_labels(network, targets, operation)
+    if network.classifies and targets.ndim == 2:
+        _check_probabilities(targets, operation)
     if targets.dtype.is_floating:
         targets = asarray(targets, dtype=network.dtype)
     return samples, _on_workers(targets, engine.environment)
@@ -313,12 +334,47 @@ def _on_workers(array: Array, environment: Environment) -> Array:
     return array.redistribute(environment.whole(array.shape, shared=True))
 
 
-def _check_labels(network: NeuralNetwork, labels: Array, operation: str) -> None:
+def _measures_accuracy(network: NeuralNetwork, targets: Array, asked: bool | None) -> bool:
+    """True if accuracy is measured: where it is asked for, and by default (None) of cross-entropy
+    and of integer labels. DataError where it is asked for and there are no classes."""
+    outputs = _output_shape(network)
+    labels = targets.ndim == 1 and targets.dtype.is_integer
+    classes = len(outputs) == 1 and outputs[0] > 1
+    if asked is None:
+        return classes and (labels or network.classifies)
+    if asked and not (classes and (labels or targets.shape[1:] == outputs)):
+        raise DataError(
+            f"fit: accuracy is of two classes or more and integer labels, or a number for each "
+            f"class; the outputs have shape {outputs}, the targets {targets.shape} "
+            f"{targets.dtype}; leave `metrics` out"
+        )
+    return asked
+
+
+def _output_shape(network: NeuralNetwork) -> Shape:
+    """The shape of the outputs for one sample."""
     shape = network.input_shape
     assert shape is not None
     for layer in network.layers:
         shape = layer.output_shape(shape)
-    classes = shape[0]
+    return shape
+
+
+def _check_probabilities(targets: Array, operation: str) -> None:
+    low, totals = mm.min(targets), mm.sum(targets, axis=1)
+    far = mm.max(mm.abs(totals - 1))
+    evaluate(low, far)
+    if not (float(low) >= 0 and float(far) <= PROBABILITY_ERROR):
+        raise DataError(
+            f"{operation}: cross-entropy takes integer labels, or probabilities: numbers that are "
+            f"not negative and have sum 1 for each sample; the least target is {float(low):.4g}, "
+            f"and a sum differs from 1 by {float(far):.4g}; for other targets take "
+            f'loss="mean_squared_error"'
+        )
+
+
+def _check_labels(network: NeuralNetwork, labels: Array, operation: str) -> None:
+    classes = _output_shape(network)[0]
     if not labels.dtype.is_integer:
         raise DataError(
             f"{operation}: labels must be integers, or (N, {classes}) probabilities, was given "
@@ -340,12 +396,13 @@ def score(network: NeuralNetwork, x: Any, y: Any) -> dict[str, float]:
     samples, targets = _data_set(network, x, y, "evaluate")
     count = samples.shape[0]
     totals = {"loss": 0.0, "accuracy": 0.0}
+    measures = _measures_accuracy(network, targets, None)
     for start in range(0, count, SCORING_ROWS):
         stop = min(start + SCORING_ROWS, count)
         outputs = network.forward(samples[start:stop])
         part = targets[start:stop]
         figures = {"loss": network.loss(outputs, part)}
-        if network.classifies:
+        if measures:
             figures["accuracy"] = accuracy(outputs, part)
         evaluate(*figures.values())
         for name, value in figures.items():

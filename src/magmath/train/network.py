@@ -57,8 +57,7 @@ class NeuralNetwork:
         optimizer: Optimizer | str = "adam",
         seed: int | None = None,
     ) -> None:
-        if not layers:
-            raise MagmathError("NeuralNetwork: needs at least one layer")
+        _check_layers(layers)
         self.layers = tuple(layers)
         self.loss = loss_function(loss)
         self.classifies = self.loss is cross_entropy
@@ -69,6 +68,11 @@ class NeuralNetwork:
         self._trained: Fit | None = None
         self.history: History | None = None
         """The figures of the last `fit`, also of one that was interrupted."""
+
+    def __repr__(self) -> str:
+        inside = "\n".join([f"  {i}: {layer}" for i, layer in enumerate(self.layers)])
+        built = "" if self.input_shape is None else f", built for samples of {self.input_shape}"
+        return f"<NeuralNetwork of {len(self.layers)} layers{built}:\n{inside}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything but the training step, which belongs to a pool."""
@@ -138,7 +142,7 @@ class NeuralNetwork:
         strategy: str = "auto",
         validation: tuple[Any, Any] | None = None,
         shuffle: bool = True,
-        metrics: Sequence[str] = ("accuracy",),
+        metrics: Sequence[str] | None = None,
         reporter: Reporter | None = None,
         verbose: bool = False,
     ) -> History:
@@ -146,7 +150,8 @@ class NeuralNetwork:
 
         strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
         validation  (x, y), scored after every epoch
-        metrics     "accuracy" (of classifiers) or nothing
+        metrics     ["accuracy"] or []; by default accuracy of classifiers, that is with the loss
+                    "cross_entropy" or with integer labels
         reporter    an object told of progress (`begin`, `step`, `epoch`, `end`); `verbose` prints
 
         Raises DataError for labels out of range or lengths that differ, NonFiniteLoss with the step
@@ -161,7 +166,7 @@ class NeuralNetwork:
                 f"fit: validation must be a pair (samples, targets), was given "
                 f"{type(validation).__name__}"
             )
-        settings = (batch_size, strategy, shuffle, tuple(metrics))
+        settings = batch_size, strategy, shuffle, None if metrics is None else tuple(metrics)
         run = self._trained
         if run is None or not run.serves(x, y, settings):
             run = Fit(self, x, y, settings)
@@ -210,8 +215,26 @@ class NeuralNetwork:
         load(self, path)
 
 
-def _named(name: str) -> Optimizer:
-    if name not in OPTIMIZERS:
+def _check_layers(layers: Sequence[object]) -> None:
+    """MagmathError for what is no list of layers."""
+    if not isinstance(layers, (list, tuple)) or not layers:
+        raise MagmathError(f"NeuralNetwork: needs a list of layers, was given {layers!r}")
+    for i, layer in enumerate(layers):
+        if isinstance(layer, Layer):
+            continue
+        remedy = "a layer is an object such as mm.nn.Dense(10)"
+        if isinstance(layer, type) and issubclass(layer, Layer):
+            remedy = f"write mm.nn.{layer.__name__}(…), with parentheses"
+        elif isinstance(layer, str) or callable(layer):
+            name = layer if isinstance(layer, str) else getattr(layer, "__name__", "relu")
+            remedy = f'for an activation write mm.nn.Activation("{name}")'
+        raise MagmathError(f"NeuralNetwork: layer {i} is {layer!r}, which is no layer; {remedy}")
+
+
+def _named(name: object) -> Optimizer:
+    if isinstance(name, type) and issubclass(name, Optimizer):
+        raise MagmathError(f"optimizer: needs an object; write mm.optim.{name.__name__}(…)")
+    if not isinstance(name, str) or name not in OPTIMIZERS:
         raise MagmathError(f"optimizer {name!r} is not known; there are {', '.join(OPTIMIZERS)}")
     return OPTIMIZERS[name]()
 

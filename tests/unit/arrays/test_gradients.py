@@ -139,7 +139,9 @@ def test_gradients_through_arrays_that_are_gone(every_pool: Pool) -> None:
     print(z)
     check(mm.grad(z, w), x.numpy())
     w -= mm.grad(z, w)
-    with pytest.raises(MagmathError, match=r"grad: .*test_gradients\.py.*a variable was assigned"):
+    check(mm.grad(z, w), x.numpy())
+    w += 1.0
+    with pytest.raises(MagmathError, match=r"grad: .*test_gradients\.py.*a variable .* assigned"):
         mm.grad(z, w)
     factor = mm.asarray(np.array([1.0, 5.0]))
     z = mm.sum(x * factor)
@@ -171,7 +173,7 @@ def test_gradients_through_loops_are_refused() -> None:
     x, w = mm.asarray([1.0, 2.0, 3.0]), mm.variable("w", [2.0, 0.5, 1.0])
     y = mm.fori_loop(0, 3, lambda i, z: z * w, x)
     for source in (x, w):
-        with pytest.raises(MagmathError, match=r"grad: .*result of mm\.fori_loop.*mm\.compile"):
+        with pytest.raises(MagmathError, match=r"grad: .*result of a loop.*mm\.fori_loop"):
             mm.grad(mm.sum(y * y), source)
     check(mm.grad(mm.sum(y * x), y), x.numpy())
 

@@ -1,0 +1,60 @@
+"""Expressions of evaluated arrays, put in the place of their leaves.
+
+An array that was evaluated is a leaf. Gradients with respect to what it was computed from, and
+functions of variables, need its expression, which its provenance builds again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from magmath.graph.node import Node
+from magmath.graph.provenance import Operand, Provenance, Replace, Wanted
+
+
+def existing(read: Operand) -> Node | None:
+    """The operand as it was read."""
+    return read.find()
+
+
+def with_expressions(
+    roots: Sequence[Node], kept: Collection[Node], wanted: Wanted, replace: Replace = existing
+) -> tuple[list[Node], set[Node]]:
+    """The roots with expressions in place of the leaves that depend on operands which are wanted,
+    but for those that are kept as they are; and the leaves for which there is none any more.
+
+    `replace` gives the nodes for operands of expressions that are built again.
+    """
+    expressions: dict[Node, Node] = {}
+    lost: set[Node] = set()
+    depends: dict[Provenance, bool] = {}
+    new: dict[Node, Node] = {}
+    seen: set[Node] = set()
+    stack: list[Node | None] = list(roots)
+    while stack:
+        node = stack.pop()
+        if node is None:  # everything that the node below needs is there
+            node = stack.pop()
+            assert node is not None
+            new[node] = _mapped(node, expressions, new)
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        provenance = node.provenance
+        if provenance is not None and node not in kept and provenance.depends_on(wanted, depends):
+            expression = provenance.expression(node, replace)
+            if expression is None:
+                lost.add(node)
+            else:
+                expressions[node] = expression
+        below = (expressions[node],) if node in expressions else node.inputs
+        stack += (node, None, *below)
+    return [new[node] for node in roots], lost
+
+
+def _mapped(node: Node, expressions: dict[Node, Node], new: dict[Node, Node]) -> Node:
+    if node in expressions:
+        return new[expressions[node]]
+    inputs = tuple([new[source] for source in node.inputs])
+    return node if inputs == node.inputs else node.replace(inputs)
