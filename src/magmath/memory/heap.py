@@ -325,8 +325,9 @@ class Heap:
         held = ", ".join(f"{name} ({_size(block.nbytes)})" for block, name in largest)
         return MemoryLimitError(
             f"{holder} needs {_size(size)}; the limit is {_size(self._limit or 0)}, of which "
-            f"{_size(self.in_use)} are in use ({_size(self.reserved)} reserved); largest holders: {held or 'none'}; free arrays, "
-            f"divide them over workers on more hosts, or raise memory_limit"
+            f"{_size(self.in_use)} are in use ({_size(self.reserved)} reserved); largest holders: "
+            f"{held or 'none'}; free arrays, divide them over workers on more hosts, or raise "
+            f"memory_limit"
         )
 
     def _add_hole(self, chunk: int, begin: int, length: int) -> None:

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, final
-from weakref import WeakSet, ref
+from weakref import WeakSet
 
 from magmath.array import session
 from magmath.array.array import Array
 from magmath.array.creation import variable
 from magmath.array.data import Data, data_of
 from magmath.array.engine import Compiled, Engine, provenance_of
-from magmath.array.reuse import held_on_the_way
-from magmath.array.rng_state import RngState, generator_of
 from magmath.array.variable import Variable, overwrite
 from magmath.autodiff import gradients
 from magmath.core.dtypes import DType, int64, widened
 from magmath.core.promotion import promote
-from magmath.errors import MagmathError, NonFiniteLoss
-from magmath.graph import Graph, Node, Operand, Provenance, topological
+from magmath.errors import NonFiniteLoss
+from magmath.graph import Graph, Node, Operand, Provenance
 from magmath.graph.provenance import VersionOperand
-from magmath.graph.rebuild import with_expressions
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.states import Kept
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ class Minimizer:
         self._optimizer = optimizer
         self._programs: OrderedDict[Hashable, _Program] = OrderedDict()
         self._minimized: WeakSet[Node] = WeakSet()
-        self._function: _Function | None = None
+        self._function: FunctionOfVariables | None = None
 
     def run(
         self, expression: Array, variables: Sequence[Variable], rates: Sequence[float], steps: int
@@ -56,7 +54,7 @@ class Minimizer:
         """Take `steps` steps with each of the rates; the values of the expression before them."""
         function = self._function
         if function is None or not function.is_of(expression, variables):
-            function = self._function = _Function(expression, variables)
+            function = self._function = FunctionOfVariables(expression, variables)
         program = self._program(function, variables)
         drawn = bool(function.draws) and expression.node not in self._minimized
         self._minimized.add(expression.node)
@@ -77,7 +75,7 @@ class Minimizer:
                 self._minimized.add(expression.node)
         return values
 
-    def _program(self, function: _Function, variables: Sequence[Variable]) -> _Program:
+    def _program(self, function: FunctionOfVariables, variables: Sequence[Variable]) -> _Program:
         engine = session.engine()
         kept = self._optimizer.kept.of(variables)
         owned = [id(v) for one in kept for v in one.variables()]
@@ -131,142 +129,15 @@ def _of_present_values(read: Operand) -> Node | None:
 
 
 @final
-class _Function:
-    """An expression as a function of its variables: `output`, which reads their leaves.
-
-    Of a variable that it has read several times, at different values, the last one counts; former
-    values are constants. So are random arrays that users refer to; others are drawn anew in each
-    step: `draws` are the leaves with the numbers of their streams, in the order of the draws, and
-    their generators. `reads_present_values` tells whether it has read the values that its variables
-    have. Raises MagmathError where it depends on no variable that is given, and where it depends on
-    variables through an array that was computed and cannot be computed again.
-    """
-
-    def __init__(self, expression: Array, variables: Sequence[Variable]) -> None:
-        self._node = ref(expression.node)
-        self._targets = [id(v) for v in variables]
-        _evaluate_constants(expression.node)
-        self._newest = newest = _newest_values(expression.node)
-        targets = {v.leaf for v in variables}
-        if targets.isdisjoint(newest):
-            raise MagmathError(
-                "minimize: the expression depends on none of the variables; write it with them "
-                "(a copy, mm.asarray(v, copy=True), is a constant)"
-            )
-
-        def varies(read: Operand) -> bool:
-            if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
-                return False
-            return read.variable in targets or not _is_present(read.variable, read.number)
-
-        def replaced(read: Operand) -> Node | None:
-            if isinstance(read, VersionOperand) and newest[read.variable] == read.number:
-                return read.variable
-            return read.find()
-
-        (node,), lost = with_expressions([expression.node], (), varies, replaced)
-        if lost:
-            raise MagmathError(
-                f"minimize: the expression depends on variables through an array of shape "
-                f"{next(iter(lost)).shape} that was computed, and what that was computed from does "
-                f"not exist any more; write the expression anew"
-            )
-        self.reads_present_values = all(map(_is_present, newest, newest.values()))
-        self.output = _of_variables(node, newest)
-        graph = Graph((self.output,))
-        self.leaves = graph.leaves
-        self.draws = _draws(self.leaves)
-        generators = list(dict.fromkeys(map(id, self.draws.values())))
-        read = [
-            id(leaf) if leaf.name == "variable"
-            else generators.index(id(self.draws[leaf])) if leaf in self.draws
-            else None
-            for leaf in self.leaves
-        ]  # fmt: skip
-        order = [self.leaves.index(leaf) for leaf in self.draws]
-        self.key: Hashable = (graph.key, *read, *order)
-
-    def is_of(self, expression: Array, variables: Sequence[Variable]) -> bool:
-        """True if it was made of this expression and these variables, and still holds."""
-        same = self._node() is expression.node and self._targets == [id(v) for v in variables]
-        return same and not self.reads_present_values
-
-    def draws_of(self, leaf: Node) -> int:
-        """How often the expression draws from the generator that it has drawn a number from."""
-        return sum(state is self.draws[leaf] for state in self.draws.values())
-
-
-def _evaluate_constants(node: Node) -> None:
-    """Compute the arrays that an expression reads, that users refer to, and that depend on no
-    variable: a data set that was drawn is not drawn anew."""
-    order = topological((node,), cut=True)
-    named = held_on_the_way(order, (node,))
-    constants = [x for x in order if x in named and not x.reads_version and not x.is_leaf]
-    if constants:
-        for constant, leaf in zip(constants, session.engine().evaluate(constants), strict=True):
-            constant.value = leaf
-
-
-def _newest_values(output: Node) -> dict[Node, int]:
-    """The variables that an expression depends on, by their leaves, with the numbers of the last
-    values that it has read of them."""
-    newest: dict[Node, int] = {}
-    for node in topological([output]):
-        if node.operation.version:
-            variable, number = node.inputs[0], node.attributes["number"]
-            newest[variable] = max(number, newest.get(variable, 0))
-        if node.provenance is None:
-            continue
-        for read in node.provenance.operands():
-            if isinstance(read, VersionOperand):
-                newest[read.variable] = max(read.number, newest.get(read.variable, 0))
-    return newest
-
-
-def _is_present(variable: Node, number: int) -> bool:
-    """True if the value of a variable with this number is the one that it has."""
-    owner = variable.value()
-    return owner is not None and owner.number == number
-
-
-def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
-    """An expression with variables in place of the last values that it has read of them."""
-    new: dict[Node, Node] = {}
-    varying: set[Node] = set()
-    for node in topological([output]):
-        inputs = tuple([new[source] for source in node.inputs])
-        former = node.operation.version and newest[node.inputs[0]] != node.attributes["number"]
-        if node.name == "variable" or (node.operation.version and not former):
-            made = node if node.name == "variable" else inputs[0]
-        elif former or varying.isdisjoint(inputs):
-            new[node] = node if node.value is None or node.is_leaf else node.value
-            continue
-        else:
-            made = Node(
-                node.operation, inputs, node.attributes, node.shape, node.dtype, node.layout,
-                node.line, form=node.form,
-            )  # fmt: skip
-        new[node] = made
-        varying.add(made)
-    return new[output]
-
-
-def _draws(leaves: Sequence[Node]) -> dict[Node, RngState]:
-    """The leaves with the numbers of streams, and the generators, in the order of the draws."""
-    found = {
-        leaf: state
-        for leaf in leaves
-        if leaf.name == "parameter" and (state := generator_of(leaf)) is not None
-    }
-    return dict(sorted(found.items(), key=lambda pair: pair[0].value))
-
-
-@final
 class _Program:
     """The update of certain variables that lowers expressions of one structure."""
 
     def __init__(
-        self, engine: Engine, optimizer: Optimizer, function: _Function, kept: Sequence[Kept]
+        self,
+        engine: Engine,
+        optimizer: Optimizer,
+        function: FunctionOfVariables,
+        kept: Sequence[Kept],
     ) -> None:
         self.engine = engine
         self._kept = [v for one in kept for v in one.variables()]
@@ -300,7 +171,13 @@ class _Program:
         return e.add(place, e.multiply(self._step.leaf, constant(each, int64)))
 
     def run(
-        self, function: _Function, rate: float, steps: int, first: list[float], *, drawn: bool
+        self,
+        function: FunctionOfVariables,
+        rate: float,
+        steps: int,
+        first: list[float],
+        *,
+        drawn: bool,
     ) -> list[float]:
         """Take steps; with `drawn`, with the random numbers that the expression has drawn. `first`
         gets the first value that is computed, unless it has one."""
@@ -330,7 +207,7 @@ class _Program:
         return values
 
 
-def _streams(function: _Function, steps: int, drawn: bool) -> dict[Node, int]:
+def _streams(function: FunctionOfVariables, steps: int, drawn: bool) -> dict[Node, int]:
     """The numbers of the streams of the first of some steps, by the leaves that stand for them."""
     if drawn:
         return {leaf: leaf.value for leaf in function.draws}
