@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,10 @@ class Trigger:
         self._thread.join()
 
 
+def ignore(unraisable: object) -> None:
+    """A hook for exceptions that Python drops."""
+
+
 @contextmanager
 def trigger() -> Iterator[Trigger]:
     """A trigger; a signal that arrives when it is not armed any more has no effect."""
@@ -50,12 +55,14 @@ def trigger() -> Iterator[Trigger]:
         if shooting.armed:
             raise KeyboardInterrupt
 
-    former = signal.signal(signal.SIGINT, handler)
+    former, report = signal.signal(signal.SIGINT, handler), sys.unraisablehook
+    sys.unraisablehook = ignore  # a signal may strike in a callback, where Python drops exceptions
     try:
         yield shooting
     finally:
         shooting.stop()
         signal.signal(signal.SIGINT, former)
+        sys.unraisablehook = report
 
 
 class Work:

@@ -40,7 +40,7 @@ def test_refused_at_the_user_s_line_and_nothing_is_lost(pool: Pool) -> None:
     mm.evaluate(kept)
     for wrong in (lambda: mm.ones((N, N)) + 1, lambda: mm.random.uniform(shape=(N, N))):
         line = wrong.__code__.co_firstlineno
-        with pytest.raises(MemoryLimitError, match="under a limit of .*memory_limit") as caught:
+        with pytest.raises(MemoryLimitError, match="the limit is .*memory_limit") as caught:
             _computed(wrong)
         said = str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
         assert f"test_memory_bounds.py:{line}" in said

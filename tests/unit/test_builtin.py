@@ -57,7 +57,7 @@ def test_numbers_of_several_types(a: int, b: float, c: float, d: int, e: int) ->
     assert CODE.function("mixed")(a, b, c, d, memory.ctypes.data) == pytest.approx(
         a + b + c + d + e
     )
-    assert CODE.function("half")(b) == b / 2
+    assert CODE.function("half")(b) == np.float32(b) / 2
 
 
 @pytest.mark.parametrize("given", [("1",), (1.5,), (None,), (), (1, 2)])

@@ -54,7 +54,7 @@ def run(script: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def readme_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (example,) = BLOCK.findall((ROOT / "README.md").read_text())
+    example, *_ = BLOCK.findall((ROOT / "README.md").read_text())
     script = tmp_path_factory.mktemp("readme") / "first.py"
     script.write_text(example)
     return script

@@ -394,9 +394,11 @@ class Provenance:
 
     def why_lost(self) -> str:
         """Why the expression cannot be built again."""
-        if self._recipe is None and self._is_loop:
+        before = [x.provenance for x in self.operands() if x.provenance is not None]
+        unknown = [one for one in (self, *before) if one._recipe is None]
+        if any(one._is_loop for one in unknown):
             return "it is the result of a loop on the workers (mm.fori_loop)"
-        if self._recipe is None:
+        if unknown:
             return f"more than {LONGEST:,} operations were made of it since"
         if any(isinstance(x, VersionOperand) and x.find() is None for x in self.operands()):
             return "a variable that it was computed from was assigned since"

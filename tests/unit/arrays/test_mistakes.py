@@ -133,7 +133,7 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.zeros(3.5), TypeError, "a shape is an integer or a sequence.*3.5"),
         (lambda x: mm.zeros((10**7, 10**7)).numpy(), MemoryLimitError, "needs 400 TB"),
         (lambda x: mm.linspace(0, 1, -2), ShapeError, "linspace: extents must be at least 0"),
-        (lambda x: mm.grad(mm.sum(x), "a"), TypeError, "grad: needs arrays, was given str"),
+        (lambda x: mm.grad(mm.sum(x), "a"), TypeError, "grad: needs magmath arrays, was given str"),
         (lambda x: mm.clip(x, "a", 3), TypeError, "clip: the minimum must be a number.*str"),
         (lambda x: mm.clip(x, 0, {1}), TypeError, "clip: the maximum must be a number.*set"),
         (lambda x: mm.reshape(x, "ab"), TypeError, "reshape: a shape must be .* was given 'ab'"),
