@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from layouts import layouts, meshes, shapes
 from magmath.array import session
-from magmath.array.creation import put
+from magmath.array.conversion import put
 from magmath.core.dtypes import DTYPES
 from magmath.errors import WorkerLost
 from magmath.memory.tensors import to_torch

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,29 +15,33 @@ from numpy.typing import DTypeLike
 
 from magmath.array import printing, session, tracing
 from magmath.array.captured import note_update
-from magmath.array.data import data_of
+from magmath.array.conversion import as_node, bind_layout
+from magmath.array.devices import check_device
+from magmath.array.dlpack import CPU, to_dlpack
+from magmath.array.explain import explain_array
 from magmath.array.handle import Handle, evaluate
 from magmath.array.lines import user_line
-from magmath.array.number_list import NumberList, number_list
+from magmath.array.namespace import array_namespace
+from magmath.array.operands import OPERANDS, operands, written_operand
 from magmath.array.operators import Operators
+from magmath.array.pickling import restored_leaf, values_of
 from magmath.array.reuse import UNNAMED, UNNAMED_TARGET
-from magmath.core.dtypes import NUMBERS, DType, bool_, float64
+from magmath.array.subscripts import getitem, setitem
+from magmath.core.dtypes import DType, as_dtype, bool_
 from magmath.core.numpy_names import hint
-from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
-from magmath.errors import DTypeError, LayoutError, MagmathError, ShapeError, WorkerLost
-from magmath.graph import Node, Shape, applied, apply
+from magmath.core.promotion import floating_dtype
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import Node, applied, apply
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
+from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e
-from magmath.ops import leaves
 from magmath.ops.creation import full
+from magmath.ops.matrices import matrix_transpose
 from magmath.ops.movement import REDISTRIBUTE, redistribute
-from magmath.ops.repairs import negative_power
 from magmath.ops.rules import check_kind
 
 if TYPE_CHECKING:
-    import torch
-
     from magmath.array.explanation import Explanation
 
 Number = bool | int | float | complex
@@ -61,16 +64,10 @@ class Array(Handle, Operators):
 
         def __getattr__(self, name: str) -> Any:
             """Functions are functions here, as in the standard: say so who looks for a method."""
-            import magmath
-
-            known = name in dir(magmath) and callable(getattr(magmath, name))
+            namespace = array_namespace()
+            known = name in dir(namespace) and callable(getattr(namespace, name))
             where = f"; write mm.{name}(x)" if known else hint(name)
             raise AttributeError(f"'Array' object has no attribute {name!r}{where}")
-
-    @property
-    def layout(self) -> Layout:
-        """How the array is divided over the workers; evaluates it first."""
-        return data_of(self.evaluated()).layout
 
     @property
     def device(self) -> str:
@@ -78,29 +75,6 @@ class Array(Handle, Operators):
         return session.engine().pool.topology.device
 
     # values ---------------------------------------------------------------------------------
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """A NumPy copy of the whole array (bfloat16 becomes float32)."""
-        tensor = self.fetched()
-        return (tensor.float() if self.dtype.name == "bfloat16" else tensor).numpy()
-
-    def fetched(self) -> torch.Tensor:
-        """The whole array as a new CPU tensor of torch."""
-        asked = self._node
-        leaf = self.evaluated()
-        data = data_of(leaf)
-        if data.pool.any_failed:
-            session.engine().restore([data])
-        try:
-            return data.pool.get(data.handle)
-        except WorkerLost:
-            raise
-        except Exception:
-            if asked is not leaf and self._formers:  # an update until now
-                asked.value = None
-                self._node = asked
-                self.undo()
-            raise
 
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
@@ -140,8 +114,6 @@ class Array(Handle, Operators):
         return format(self.item(), specification) if specification else str(self)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        from magmath.array.namespace import array_namespace
-
         return array_namespace(api_version)
 
     def __dlpack__(
@@ -152,19 +124,13 @@ class Array(Handle, Operators):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        from magmath.array.interchange import to_dlpack
-
         return to_dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        from magmath.array.interchange import CPU
-
         return CPU
 
     def to_device(self, device: object, /, *, stream: Any = None) -> Array:
         """This array, which lies on the pool's device already; DeviceError for another one."""
-        from magmath.array.devices import check_device
-
         check_device("to_device", device)
         if stream is not None:
             raise ValueError(f"to_device: takes no stream, was given {stream!r}")
@@ -189,18 +155,14 @@ class Array(Handle, Operators):
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """For pickle: values, element type and the rule of the layout."""
-        from magmath.array.pickling import reduced
-
-        return reduced(self)
+        return _restored, values_of(self)
 
     def __copy__(self) -> Array:
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: dict[int, object]) -> Array:
         """A copy with memory of its own, made by the workers."""
-        from magmath.array.pickling import copied
-
-        return copied(self)
+        return Array(copy_of(self, self.layout).evaluated())
 
     def __repr__(self) -> str:
         return printing.representation(self)
@@ -219,20 +181,17 @@ class Array(Handle, Operators):
 
         Raises LayoutError for a layout of another shape or another pool's mesh.
         """
-        from magmath.array.types import astype
-
         bound = bind_layout("redistribute", layout, self.shape)
-        source = self if dtype is None else astype(self, dtype)
-        node = Node(
-            REDISTRIBUTE,
-            (source.node,),
-            NO_ATTRIBUTES,
-            self.shape,
-            source.dtype,
-            layout=bound,
-            line=user_line(),
-        )
-        return Array(node)
+        line = user_line()
+        source = self.node
+        if dtype is not None:
+            source = apply(e.ASTYPE, source, dtype=as_dtype(dtype), line=line)
+        return Array(
+            Node(
+                REDISTRIBUTE, (source,), NO_ATTRIBUTES, self.shape, source.dtype, layout=bound,
+                line=line,
+            )
+        )  # fmt: skip
 
     def replicate(self, wait: bool = True) -> Array:
         """A copy on every worker (one per host where workers share memory).
@@ -253,8 +212,6 @@ class Array(Handle, Operators):
     def explain(self) -> Explanation:
         """How this array is, was or would be computed: instructions, seconds, bytes, messages and
         memory, by operation and by line. Prints as a listing; its fields are the figures."""
-        from magmath.array.explain import explain_array
-
         return explain_array(self)
 
     # operators ------------------------------------------------------------------------------
@@ -269,25 +226,19 @@ class Array(Handle, Operators):
     @property
     def mT(self) -> Array:
         """The last two axes exchanged."""
-        from magmath.array.products import matrix_transpose
-
-        return matrix_transpose(self)
+        return Array(matrix_transpose(self.node))
 
     def __getitem__(self, key: Any) -> Array:
-        from magmath.array.indexing import getitem
-
-        return getitem(self, key)
+        return Array(getitem(self.node, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from magmath.array.indexing import setitem
-
         if sys.getrefcount(self) <= UNNAMED_TARGET:
             raise MagmathError(
                 "x[i][j] = v: x[i] is another array, not a part of x, so nothing would be written; "
                 "write x[i, j] = v"
             )
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= UNNAMED
-        written = self._updated(setitem(self, key, value))
+        written = self._updated(Array(setitem(self.node, key, written_operand(self.dtype, value))))
         self._formers = None  # what is written may take its memory
         if session.engine().settles([written.node, *([value.node] if unnamed else [])]):
             try:
@@ -303,18 +254,10 @@ class Array(Handle, Operators):
         return Array(self._node)
 
     def __matmul__(self, other: Any) -> Array:
-        from magmath.array.products import matmul
-
-        return matmul(self, other) if isinstance(other, _MATRICES) else NotImplemented
+        return _product(self, other) if isinstance(other, _MATRICES) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Array:
-        from magmath.array.products import matmul
-
-        return matmul(other, self) if isinstance(other, _MATRICES) else NotImplemented
-
-    def _kind(self) -> DType | type:
-        """What counts for the type of a result: an element type, or a class of Python's numbers."""
-        return self.dtype
+        return _product(other, self) if isinstance(other, _MATRICES) else NotImplemented
 
     def _unary(self, operation: str) -> Array:
         return unary(operation, self)
@@ -371,13 +314,8 @@ def laid(array: Array, layout: Layout | None) -> Array:
     return Array(redistribute(array.node, layout))
 
 
-OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
-_MATRICES = (Array, np.ndarray, list, tuple)
+_MATRICES = (Handle, np.ndarray, list, tuple)
 _OF_STRANGERS = ("equal", "not_equal")
-_NUMBER_CLASSES = frozenset(NUMBERS)
-_COMPARING = frozenset(
-    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
-)  # the operations that only compare their operands
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:
@@ -401,137 +339,15 @@ def floating(operation: str, x: Any) -> Array:
     return array if node is array.node else Array(node)
 
 
-def operands(operation: str, *values: Any) -> tuple[Node, ...]:
-    """Nodes of one element type for arrays, Python numbers and nested lists of these: numbers take
-    the arrays' type (`promotion.common_dtype`).
-
-    Raises TypeError for numbers alone, DTypeError where there is no common type, RangeError for
-    integers that it does not hold.
-    """
-    if len(values) == 2:  # nearly always two arrays of floats, or one and a number
-        x, y = values
-        first, second = type(x), type(y)
-        if first is Array:
-            node = x._node
-            if node.dtype.kind == "float":
-                if second is Array and y._node.dtype is node.dtype:
-                    return node, y._node
-                if second is float or second is int:
-                    return node, leaves.parameter(y, node.dtype)
-        elif second is Array and (first is float or first is int):
-            node = y._node
-            if node.dtype.kind == "float":
-                return leaves.parameter(x, node.dtype), node
-    given, kinds = [], []
-    for value in values:
-        kind: DType | type = type(value)
-        if kind is Array:
-            kind = value._node.dtype
-        elif kind not in _NUMBER_CLASSES:
-            value, kind = operand(operation, value)
-        given.append(value)
-        kinds.append(kind)
-    if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, given)):
-        numbers = ", ".join(map(repr, values))
-        raise TypeError(f"{operation}: needs an array, was given {numbers}")
-    dtype = _operand_type(DEFAULT.floating, operation, *kinds)
-    if operation == "power" and dtype.is_integer and is_number(given[1]) and given[1] < 0:
-        raise negative_power(given[1])
-    if operation in _COMPARING and dtype.is_integer:
-        from magmath.array.comparable import comparable
-
-        dtype, given = comparable(operation, dtype, given)
-    return tuple(
-        [
-            value._node
-            if type(value) is Array and value._node.dtype is dtype
-            else node_of(operation, value, dtype)
-            for value in given
-        ]
-    )
-
-
-def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
-    """An operand as a number, a list of numbers or an array, and what counts for the type of a
-    result: an element type, or a class of Python's numbers."""
-    if is_number(value):
-        return value, type(value)
-    if isinstance(value, (list, tuple)):
-        numbers = number_list(value)
-        if numbers is not None:
-            return numbers, numbers.kind
-    array = as_array(operation, value)
-    return array, array._kind()
-
-
-def node_of(operation: str, value: Any, dtype: DType) -> Node:
-    """The node of what `operand` returned, in a type that holds it."""
-    if isinstance(value, Array):
-        return e.astype(value._node, dtype)
-    if isinstance(value, NumberList):
-        from magmath.array.creation import asarray
-
-        return asarray(value.values, dtype=dtype)._node
-    return leaves.parameter(value, dtype, operation)
-
-
-@lru_cache(maxsize=4096)
-def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType:
-    """The common type of operands of these kinds. It depends on the default floating point type,
-    which is only here to be part of the cache's key."""
-    arrays = [kind for kind in kinds if isinstance(kind, DType)]
-    inexact = any(kind.kind in ("float", "complex") for kind in arrays)
-    if operation in e.FLOATING and not inexact:
-        kinds = tuple([floating_dtype(k) if isinstance(k, DType) else k for k in kinds])
-    try:
-        dtype = common_dtype(*kinds)
-    except DTypeError as error:
-        raise DTypeError(f"{operation}: {error}") from None
-    if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
-        return floating_dtype(dtype)  # of numbers alone
-    if operation in _COMPARING and dtype.is_floating and not inexact:
-        return float64  # integers and a Python float: the result has another type anyway
-    return dtype
-
-
-def is_number(value: Any) -> bool:
-    """True for a Python number, which takes the type of the arrays it meets; NumPy's do not."""
-    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
-
-
 def as_array(operation: str, value: Any) -> Array:
     """`value` itself if it is an Array; NumPy's arrays and scalars, and nested lists and tuples,
     are converted."""
-    if isinstance(value, Array):
-        return value
-    if isinstance(value, (np.ndarray, np.generic, list, tuple)):
-        from magmath.array.creation import asarray
-
-        return asarray(value)
-    raise TypeError(
-        f"{operation}: needs magmath or NumPy arrays, or lists, was given "
-        f"{type(value).__name__}; convert it with mm.asarray(x)"
-    )
+    return value if isinstance(value, Array) else Array(as_node(operation, value))
 
 
-def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
-    """A layout for this shape on the current pool; LayoutError naming what does not fit."""
-    pool = session.engine().pool
-    if isinstance(layout, Rule):
-        layout = layout.bind(shape, pool.mesh)
-    if not isinstance(layout, Layout):
-        raise LayoutError(
-            f"{operation}: needs a layout such as mm.Layout.split(0), was given {layout!r}"
-        )
-    if layout.shape != shape:
-        raise LayoutError(
-            f"{operation}: the layout is for shape {layout.shape}, the array has shape {shape}"
-        )
-    strangers = sorted(set(layout.mesh.workers) - set(pool.mesh.workers))
-    if strangers:
-        raise LayoutError(
-            f"{operation}: the layout is for another mesh: the pool has workers "
-            f"0 to {pool.workers - 1}, the layout names {strangers}; bind the rule anew, or start "
-            f"more workers with mm.init(workers={max(strangers) + 1})"
-        )
-    return layout
+def _product(x: Any, y: Any) -> Array:
+    return Array(contraction.matmul(*operands("matmul", x, y), line=user_line()))
+
+
+def _restored(*values: Any) -> Array:
+    return Array(restored_leaf(*values))

@@ -16,10 +16,10 @@ from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.engine import Engine
 from magmath.array.lines import user_line
 from magmath.array.pending_readers import note_reader
+from magmath.array.traced_scalar import TracedScalar
 from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
 from magmath.array.variable import Variable, overwrite
-from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import WIDEST, DType, fitting, int64
 from magmath.core.promotion import DEFAULT
 from magmath.errors import MagmathError
@@ -342,7 +342,7 @@ def _argument(place: Node | None, value: Any) -> Any:
     """What the function is called with while it is traced."""
     if place is None:
         return value
-    return Array(place) if isinstance(value, Data) else WeakNumber(place, value)
+    return Array(place) if isinstance(value, Data) else TracedScalar(place, value)
 
 
 def _value(argument: Any) -> Any:

@@ -8,54 +8,37 @@ from operator import index
 from typing import Any
 
 import numpy as np
-import torch
 
-from magmath.array import session
-from magmath.array.array import Array, Number, as_array, bind_layout, copy_of, is_number
-from magmath.array.data import Data, data_of
+from magmath.array.array import Array, Number, as_array, copy_of
+from magmath.array.conversion import LayoutLike, bind_layout, leaf_of_values
+from magmath.array.data import data_of
 from magmath.array.devices import check_device
 from magmath.array.lines import user_line
-from magmath.array.number_list import number_list
+from magmath.array.number_list import is_number
+from magmath.array.traced_scalar import TracedScalar
 from magmath.array.variable import Variable
-from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import (
     DType,
     as_dtype,
     complex128,
-    fitting,
     float64,
     int64,
     uint64,
 )
 from magmath.core.promotion import (
     common_dtype,
-    default_complex_dtype,
     floating_dtype,
     get_default_dtype,
 )
-from magmath.errors import DTypeError, ShapeError, TracingError
+from magmath.errors import ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
-from magmath.layout import Layout, Rule, Split
-from magmath.memory.tensors import as_tensor, from_torch, to_torch
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant as constant_leaf
-from magmath.ops.leaves import input_leaf, parameter
+from magmath.ops.leaves import parameter
 from magmath.ops.movement import redistribute
 
-LayoutLike = Layout | Rule | None
 DTypeLike = DType | str | type | None
-SMALL_BYTES = 1 << 16  # smaller arrays are replicated by default, larger ones split
-
-
-def default_layout(shape: Shape, nbytes: int) -> Layout:
-    """Small arrays on every worker, larger ones split along the first dimension long enough."""
-    mesh = session.engine().pool.mesh
-    if nbytes > SMALL_BYTES and mesh.size > 1:
-        for d, extent in enumerate(shape):
-            if extent >= mesh.size:
-                return Layout.whole(shape, mesh).replace_split(d, Split.even(0, extent, mesh.size))
-    return Layout.whole(shape, mesh)
 
 
 def asarray(
@@ -86,19 +69,7 @@ def asarray(
             f"asarray: copy=False, but the values of a {type(obj).__name__} must be copied to the "
             f"workers; leave `copy` out"
         )
-    return put(_tensor(obj, None if dtype is None else as_dtype(dtype)), layout)
-
-
-def put(tensor: torch.Tensor, layout: LayoutLike = None) -> Array:
-    """The array on the workers with the values of a contiguous CPU tensor."""
-    shape, element = tuple(tensor.shape), from_torch(tensor.dtype)
-    if layout is None:
-        bound = default_layout(shape, tensor.numel() * element.itemsize)
-    else:
-        bound = bind_layout("asarray", layout, shape)
-    pool = session.engine().pool
-    data = Data(pool, pool.put(tensor, bound), shape, element, bound)
-    return Array(input_leaf(shape, element, bound, data))
+    return Array(leaf_of_values(obj, None if dtype is None else as_dtype(dtype), layout))
 
 
 def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | None) -> Array:
@@ -112,62 +83,6 @@ def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | 
     if copy is False and result is not array:
         raise ValueError(f"asarray: copy=False, but to make {array.dtype} {dtype} is a copy")
     return copy_of(array) if copy and result is array else result
-
-
-def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
-    """A contiguous CPU tensor with the values of `obj`."""
-    if isinstance(obj, torch.Tensor):
-        tensor = obj.detach().cpu()
-    else:
-        values = _numpy(obj, dtype)
-        values = np.ascontiguousarray(values).reshape(values.shape)
-        if min(values.strides, default=0) < 0:  # of an extent of 1, or 0
-            values = values.copy()
-        tensor = as_tensor(values)
-    if dtype is not None:
-        e.check_parts("asarray", from_torch(tensor.dtype), dtype)
-        tensor = tensor.to(to_torch(dtype))
-    return tensor.contiguous()
-
-
-def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
-    """The values as NumPy holds them; those of Python numbers in their default type, or `dtype`."""
-    listed = number_list(obj) if isinstance(obj, (list, tuple)) else None
-    plain = is_number(obj) or listed is not None
-    try:
-        values = np.asarray(obj)
-    except ValueError as error:
-        raise ShapeError(
-            "asarray: nested sequences must have equal lengths in each dimension; make them so"
-        ) from error
-    if listed is not None and listed.kind is int and values.dtype.kind == "f":
-        values = np.asarray(obj, dtype=object)  # integers that no type of NumPy's holds together
-    if dtype is None and plain and values.dtype.kind in "fc":
-        default = get_default_dtype() if values.dtype.kind == "f" else default_complex_dtype()
-        values = values.astype(default.name)
-    if not hasattr(obj, "dtype"):
-        values = _within(values, dtype)
-    if values.dtype.kind not in "biufc" or values.dtype.name in ("float128", "complex256"):
-        raise DTypeError(
-            f"asarray: NumPy type {values.dtype} has no counterpart; convert it to one of the "
-            f"array API's types first"
-        )
-    return np.asarray(values, dtype=values.dtype.name)  # in native byte order
-
-
-def _within(values: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
-    """Python numbers, which must be of integers' range where these are asked for; NumPy keeps
-    integers of more than 64 bits as objects."""
-    if values.dtype.kind == "O" and all(map(is_number, values.flat)):
-        unsigned = all(0 <= value < 2**64 for value in values.flat) if dtype is None else False
-        element = dtype or (uint64 if unsigned else int64)
-        fit = [fitting(value, element, "asarray") for value in values.flat]
-        stored = element.name if element.is_integer else None
-        return np.asarray(fit, dtype=stored).reshape(values.shape)
-    if dtype is not None and dtype.is_integer and values.size and values.dtype.kind in "iuf":
-        for extreme in (values.min(), values.max()):
-            fitting(extreme.item(), dtype, "asarray")
-    return values
 
 
 def variable(
@@ -379,7 +294,7 @@ def _python_number(value: Any) -> Any:
 
 def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
     """TracingError for a number that a compiled function will only be given when it runs."""
-    if any(isinstance(number, WeakNumber) for number in numbers):
+    if any(isinstance(number, TracedScalar) for number in numbers):
         raise TracingError(
             f"{operation}: needs numbers that are known while the function is traced, was given an "
             f"argument of it; write {remedy} with a fixed n"

@@ -15,8 +15,8 @@ from string import ascii_letters
 import numpy as np
 
 from magmath.array.array import Array
-from magmath.array.array import operands as common_operands
 from magmath.array.lines import user_line
+from magmath.array.operands import operands as common_operands
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from magmath.array.array import OPERANDS, Array, as_array, binary, unary
+from magmath.array.array import Array, as_array, binary, unary
+from magmath.array.operands import OPERANDS
 from magmath.core.dtypes import is_beyond
 
 

@@ -13,8 +13,9 @@ from typing import Any, Final, overload
 import numpy as np
 
 from magmath.array import session
-from magmath.array.array import Array, Operand, as_array, bind_layout
-from magmath.array.creation import DTypeLike, LayoutLike, default_layout
+from magmath.array.array import Array, Operand, as_array
+from magmath.array.conversion import LayoutLike, bind_layout, default_layout
+from magmath.array.creation import DTypeLike
 from magmath.array.data import Data, data_of
 from magmath.array.progress import transfer_progress
 from magmath.array.types import astype

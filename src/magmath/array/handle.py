@@ -7,16 +7,24 @@ the expression is dropped; how it was computed remains known as the provenance o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import ref
+
+import numpy as np
 
 from magmath.array import session, tracing
 from magmath.array.captured import follow
+from magmath.array.data import data_of
 from magmath.array.pending_readers import note_reader
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.errors import TracingError, WorkerLost
 from magmath.graph import Node, Shape
+from magmath.layout import Layout
 from magmath.ops import leaves
+
+if TYPE_CHECKING:
+    import torch
 
 MOST_PENDING = 1000
 """Operations in a row that may wait to be computed."""
@@ -26,6 +34,8 @@ class Handle:
     """A node and what is known of its value; `Array` is the class that users meet."""
 
     __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values")
+    is_weak = False
+    """True for a number whose type gives way to that of arrays."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -61,6 +71,12 @@ class Handle:
         return self._node.dtype
 
     @property
+    def operand_kind(self) -> DType | type:
+        """What determines the element type of a result: an element type, or a class of Python
+        numbers."""
+        return self._node.dtype
+
+    @property
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self._node.shape)
@@ -76,6 +92,34 @@ class Handle:
             evaluate(self)
         assert self._leaf is not None
         return self._leaf
+
+    @property
+    def layout(self) -> Layout:
+        """How the array is divided over the workers; evaluates it first."""
+        return data_of(self.evaluated()).layout
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A NumPy copy of the whole array (bfloat16 becomes float32)."""
+        tensor = self.fetched()
+        return (tensor.float() if self.dtype.name == "bfloat16" else tensor).numpy()
+
+    def fetched(self) -> torch.Tensor:
+        """The whole array as a new CPU tensor of torch."""
+        asked = self._node
+        leaf = self.evaluated()
+        data = data_of(leaf)
+        if data.pool.any_failed:
+            session.engine().restore([data])
+        try:
+            return data.pool.get(data.handle)
+        except WorkerLost:
+            raise
+        except Exception:
+            if asked is not leaf and self._formers:  # an update until now
+                asked.value = None
+                self._node = asked
+                self.undo()
+            raise
 
     def is_known(self) -> bool:
         """True if the value has been computed."""

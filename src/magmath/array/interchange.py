@@ -1,43 +1,16 @@
-"""Exchange of arrays with other libraries by DLPack: through the memory of the controller.
-
-An array lies on workers, so what is handed out is a copy that nobody else refers to, and what is
-taken in is copied to the workers.
-"""
+"""Import of other libraries' arrays by DLPack: their values are copied to the workers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.dlpack import from_dlpack as tensor_from_dlpack
 
 from magmath.array.array import Array
-from magmath.array.creation import asarray, put
-from magmath.array.data import data_of
+from magmath.array.conversion import leaf_of_tensor, leaf_of_values
+from magmath.array.creation import asarray
 from magmath.array.devices import check_device
-
-CPU = (1, 0)  # kDLCPU, its only device
-
-
-def to_dlpack(
-    x: Array,
-    stream: Any,
-    max_version: tuple[int, int] | None,
-    dl_device: tuple[int, int] | None,
-    copy: bool | None,
-) -> Any:
-    """A DLPack capsule with a copy of the array's values in the controller's memory."""
-    if dl_device is not None and tuple(map(int, dl_device)) != CPU:
-        raise BufferError(f"__dlpack__: exports to the CPU, not to device {tuple(dl_device)}")
-    if stream is not None:
-        raise BufferError("__dlpack__: there are no streams on the CPU; leave `stream` out")
-    if copy is False:
-        raise BufferError("__dlpack__: copy=False, but an array's values must be copied from the "
-                          "workers")  # fmt: skip
-    data = data_of(x.evaluated())
-    tensor: torch.Tensor = data.pool.get(data.handle)
-    return tensor.__dlpack__(max_version=max_version)
 
 
 def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -> Array:
@@ -62,5 +35,5 @@ def _taken(x: Any) -> Array:
     try:
         values = np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError):
-        return put(tensor_from_dlpack(x).detach().cpu().contiguous())
-    return asarray(values)
+        return Array(leaf_of_tensor(tensor_from_dlpack(x).detach().cpu().contiguous()))
+    return Array(leaf_of_values(values))

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.array import Array
-from magmath.array.creation import asarray, zeros
+from magmath.array.conversion import leaf_of_values
+from magmath.array.handle import Handle
 from magmath.array.masks import Mask
-from magmath.core.dtypes import int64
+from magmath.core.dtypes import bool_, int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
-from magmath.ops.leaves import parameter
+from magmath.ops.creation import full
+from magmath.ops.leaves import constant, parameter
 from magmath.ops.places import out_of_range
 
 NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
@@ -71,7 +72,7 @@ class Key:
             extents[cut.axis] = cut.extent
         picked = set(self.indices)
         if self.mask is not None:
-            picked = set(range(self.mask.axis, self.mask.axis + self.mask.array.ndim))
+            picked = set(range(self.mask.axis, self.mask.axis + self.mask.node.ndim))
         return tuple(n for d, n in enumerate(extents) if n is not None and d not in picked)
 
     def result(self) -> list[tuple[str, int]]:
@@ -89,7 +90,7 @@ def parse(x: Node, key: Any) -> Key:
     """The key for an array. Raises IndexError for indices that do not fit."""
     items = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
     items = _expanded(items, x.ndim)
-    arrays = [item for item in items if isinstance(item, (Array, np.ndarray))]
+    arrays = [item for item in items if isinstance(item, (Handle, np.ndarray))]
     masks = [item for item in arrays if _is_mask(item)]
     alone = len(masks) == len(arrays) == 1 and not any(isinstance(item, int) for item in items)
     picking = bool(masks) or any(item.ndim for item in arrays)
@@ -104,7 +105,7 @@ def _item(item: Any) -> Any:
     """None, `...`, a slice, a Python integer, or an array, of magmath or of NumPy."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
-    if isinstance(item, (Array, np.ndarray)):
+    if isinstance(item, (Handle, np.ndarray)):
         found = item
     elif isinstance(item, list):
         found = np.asarray(item, dtype=None if item else np.int64)
@@ -127,8 +128,12 @@ def _unfit(given: str) -> IndexError:
     )
 
 
+def _node(item: Handle | np.ndarray[Any, Any]) -> Node:
+    return item.node if isinstance(item, Handle) else leaf_of_values(item)
+
+
 def _is_mask(item: Any) -> bool:
-    return isinstance(item, (Array, np.ndarray)) and item.dtype.kind in ("bool", "b")
+    return isinstance(item, (Handle, np.ndarray)) and item.dtype.kind in ("bool", "b")
 
 
 def _dimensions(item: Any) -> int:
@@ -207,11 +212,11 @@ class _Parser:
         self.key.order.append(KEPT)
         self.axis += 1
 
-    def _mask(self, item: Array | np.ndarray[Any, Any]) -> None:
-        mask = asarray(item)
+    def _mask(self, item: Handle | np.ndarray[Any, Any]) -> None:
+        mask = _node(item)
         own = self.key.shape[self.axis : self.axis + mask.ndim]
         if mask.size == 0 and _fits_or_empty(mask.shape, own):
-            mask = zeros(own, dtype=mask.dtype)  # it picks nothing
+            mask = full(own, constant(False, bool_))  # it picks nothing
         if mask.ndim == 0 or mask.shape != own:
             raise IndexError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
@@ -233,16 +238,16 @@ class _Parser:
         self.key.order.append(PICKED)
         self.axis += 1
 
-    def _position(self, item: int | Array | np.ndarray[Any, Any]) -> Node:
+    def _position(self, item: int | Handle | np.ndarray[Any, Any]) -> Node:
         """An index array, or an integer, as a node."""
         if isinstance(item, int):
             return parameter(self._checked(item), int64)
         if isinstance(item, np.ndarray):
             self._check_all(item)
-        return asarray(item).node
+        return _node(item)
 
-    def _start(self, item: int | Array | np.ndarray[Any, Any]) -> int | Node:
-        if isinstance(item, Array):
+    def _start(self, item: int | Handle | np.ndarray[Any, Any]) -> int | Node:
+        if isinstance(item, Handle):
             return item.node
         return self._checked(int(item))
 

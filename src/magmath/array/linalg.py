@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from magmath.array.array import Array, as_array, floating, operands
+from magmath.array.array import Array, as_array, floating
 from magmath.array.lines import user_line
 from magmath.array.norms import matrix_norm, vector_norm
+from magmath.array.operands import operands
 from magmath.array.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.core.dtypes import DType, as_dtype, int64, real_dtype
 from magmath.core.numbers import whole_number

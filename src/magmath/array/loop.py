@@ -11,10 +11,10 @@ from magmath.array.array import Array, as_array, copy_of
 from magmath.array.creation import asarray
 from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.lines import user_line
+from magmath.array.traced_scalar import TracedScalar
 from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
 from magmath.array.variable import overwrite
-from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import int64
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Graph, Node, Provenance
@@ -75,7 +75,9 @@ class _Loop:
         *values, index = self.places
         with tracing.tracing(Trace(step=index)) as self.trace:
             start = unflatten(tree, [Array(place) for place in values])
-            nodes = [x.node for x in _checked(body(WeakNumber(index, 0), start), tree, states[:-1])]
+            nodes = [
+                x.node for x in _checked(body(TracedScalar(index, 0), start), tree, states[:-1])
+            ]
         del start
         self.trace.check_updates("fori_loop")
         following = e.add(index, constant(1, int64))

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
-from magmath.array.array import Array, as_array, operands
+from magmath.array.array import Array, as_array
 from magmath.array.creation import normal_shape
 from magmath.array.handle import evaluate
 from magmath.array.lines import user_line
+from magmath.array.operands import operands
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast, normal_axes, normal_axis
 from magmath.errors import ShapeError

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from magmath.array import session
-from magmath.array.array import Array
 from magmath.array.data import data_of
+from magmath.array.handle import Handle
 from magmath.array.lines import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply
@@ -56,23 +56,23 @@ class Counted:
 class Mask:
     """A mask, counted when that is needed; `axis` of an array in layout `beside` is its first."""
 
-    array: Array
+    node: Node
     beside: Layout | None
     axis: int
 
     @cached_property
     def counted(self) -> Counted:
         """The mask, computed and counted; raises as `count`."""
-        return count(self.array, self.beside, self.axis)
+        return count(self.node, self.beside, self.axis)
 
 
-def count(mask: Array, beside: Layout | None = None, axis: int = 0) -> Counted:
+def count(mask: Node, beside: Layout | None = None, axis: int = 0) -> Counted:
     """Compute and count a mask for an array of which `axis`, in layout `beside`, is its first.
 
     Raises TracingError while a function is traced: then there are no values.
     """
     try:
-        leaf = mask.evaluated()
+        leaf = Handle(mask).evaluated()
         engine = session.engine()
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
         cuts |= cuts_of(leaf.layout, 0) | cuts_of(beside, axis)

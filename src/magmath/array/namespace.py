@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from magmath.array.devices import check_device, current_device
-from magmath.array.types import KINDS
-from magmath.core.dtypes import DTYPES, DType, int64
+from magmath.core.dtypes import DTYPES, KINDS, DType, int64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -65,7 +64,7 @@ def __array_namespace_info__() -> NamespaceInfo:
     return NamespaceInfo()
 
 
-def array_namespace(api_version: str | None) -> Any:
+def array_namespace(api_version: str | None = None) -> Any:
     """The module of the functions that go with an `Array`; ValueError for an unknown version."""
     if api_version not in (None, *VERSIONS):
         raise ValueError(

@@ -57,3 +57,8 @@ def _classes_in(values: Sequence[Any]) -> set[type]:
             *[_classes_in(value) for value in values if isinstance(value, (list, tuple))]
         )
     return classes
+
+
+def is_number(value: Any) -> bool:
+    """True for a Python number, which takes the type of the arrays it meets; NumPy's do not."""
+    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)

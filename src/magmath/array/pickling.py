@@ -8,18 +8,18 @@ is pickled: this module serves users only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 
 from magmath.array import session
-from magmath.array.array import Array, bind_layout, copy_of
-from magmath.array.creation import put
+from magmath.array.conversion import bind_layout, leaf_of_tensor
 from magmath.array.data import data_of
-from magmath.array.variable import Variable
+from magmath.array.handle import Handle
 from magmath.errors import LayoutError
+from magmath.graph import Node
 from magmath.layout import Layout, Mesh, Rule
 from magmath.layout.split import Blocks, Cyclic
 from magmath.memory.tensors import as_tensor, from_torch
@@ -31,20 +31,8 @@ _BITS = {"bfloat16": torch.int16}
 """Element types that NumPy lacks, and those that carry their bits."""
 
 
-def reduced(array: Array) -> tuple[Callable[..., Array], tuple[Any, ...]]:
-    """What `__reduce__` returns: a function, and the arguments from which it restores the array."""
-    if isinstance(array, Variable):
-        return _restored_variable, (array.name, *_values(array))
-    return _restored, _values(array)
-
-
-def copied(array: Array) -> Array:
-    """A copy with memory of its own, made by the workers; of a variable another variable."""
-    leaf = copy_of(array, array.layout).evaluated()
-    return Variable(array.name, data_of(leaf)) if isinstance(array, Variable) else Array(leaf)
-
-
-def _values(array: Array) -> Values:
+def values_of(array: Handle) -> Values:
+    """What is pickled of an array: the arguments from which `restored_leaf` makes it again."""
     tensor, layout = array.fetched(), array.layout
     name = from_torch(tensor.dtype).name
     values = tensor.view(_BITS[name]) if name in _BITS else tensor
@@ -52,17 +40,14 @@ def _values(array: Array) -> Values:
     return name, values.numpy(), _rule_of(layout, mesh), mesh.size
 
 
-def _restored(
+def restored_leaf(
     name: str, values: np.ndarray[Any, Any], rule: Rule | Layout | None, workers: int
-) -> Array:
+) -> Node:
+    """The leaf of an array that was pickled, on the workers of the current pool."""
     tensor = as_tensor(values)
     if name in _BITS:
         tensor = tensor.view(getattr(torch, name))
-    return put(tensor.contiguous(), _fitting(rule, workers, tuple(tensor.shape)))
-
-
-def _restored_variable(variable: str, *values: Any) -> Variable:
-    return Variable(variable, data_of(_restored(*values).evaluated()))
+    return leaf_of_tensor(tensor.contiguous(), _fitting(rule, workers, tuple(tensor.shape)))
 
 
 def _rule_of(layout: Layout, mesh: Mesh) -> Rule | Layout | None:

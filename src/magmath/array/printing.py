@@ -6,36 +6,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from magmath.array.data import data_of
+from magmath.array.handle import Handle
 from magmath.errors import WorkerLost
-from magmath.graph import topological
+from magmath.graph import apply, topological
 from magmath.layout.picture import picture
+from magmath.ops.manipulation import CONCAT
+from magmath.ops.slicing import slice_along
 
-if TYPE_CHECKING:
-    from magmath.array.array import Array
 
-
-def text(array: Array) -> str:
+def text(array: Handle) -> str:
     """The values alone, as `print` shows them."""
     return _shown(array, _text)
 
 
-def representation(array: Array) -> str:
+def representation(array: Handle) -> str:
     """What the prompt shows: the values, shape, element type and layout."""
     return _shown(array, _representation)
 
 
-def html(array: Array) -> str:
+def html(array: Handle) -> str:
     """What a notebook shows: the layout, and the values."""
     return _shown(array, _html)
 
 
-def _shown(array: Array, show: Callable[[Array], str]) -> str:
+def _shown(array: Handle, show: Callable[[Handle], str]) -> str:
     """What `show` makes of an array; a line that says so where its pool has ended."""
     lost = why_lost(array)
     if not lost:
@@ -49,7 +48,7 @@ def _shown(array: Array, show: Callable[[Array], str]) -> str:
     return escape(line) if show is _html else line
 
 
-def why_lost(array: Array) -> str:
+def why_lost(array: Handle) -> str:
     """What has become of a pool that held values of which an array is made: "has ended", or "is
     another process's" in a fork of the process that started it. Empty while all of them exist."""
     known = array.is_known()
@@ -65,26 +64,26 @@ def why_lost(array: Array) -> str:
     return ""
 
 
-def _text(array: Array) -> str:
+def _text(array: Handle) -> str:
     with _as_numpy_would(array) as values:
         return str(values)
 
 
-def _representation(array: Array) -> str:
+def _representation(array: Handle) -> str:
     prefix = "magmath.Array("
     with _as_numpy_would(array) as values:
         shown = np.array2string(values, separator=", ", prefix=prefix)
     return f"{prefix}{shown}, shape={array.shape}, dtype={array.dtype}, layout={array.layout})"
 
 
-def _html(array: Array) -> str:
+def _html(array: Handle) -> str:
     drawn = picture(array.layout, array.dtype.itemsize, "Array", array.dtype.name)
     style = "font-size: 11px; margin: 4px 6px"
     return f'<div>{drawn}<pre style="{style}">{escape(_text(array))}</pre></div>'
 
 
 @contextmanager
-def _as_numpy_would(array: Array) -> Iterator[np.ndarray[Any, Any]]:
+def _as_numpy_would(array: Handle) -> Iterator[np.ndarray[Any, Any]]:
     """The values, or the edges of many, while NumPy's options are such that it prints them so."""
     options: Any = np.get_printoptions()
     if array.size <= options["threshold"]:
@@ -96,15 +95,13 @@ def _as_numpy_would(array: Array) -> Iterator[np.ndarray[Any, Any]]:
         yield _edges(array, edge).numpy()
 
 
-def _edges(array: Array, edge: int) -> Array:
+def _edges(array: Handle, edge: int) -> Handle:
     """The first and last indices of each dimension: one more than are shown, so that NumPy leaves
     out the middle."""
-    from magmath.array.manipulation import concat
-
+    node = array.node
     for dim, extent in enumerate(array.shape):
         if extent > 2 * edge + 1:
-            whole = tuple(repeat(slice(None), dim))
-            first = array[(*whole, slice(0, edge + 1))]
-            last = array[(*whole, slice(extent - edge, extent))]
-            array = concat([first, last], axis=dim)
-    return array
+            first = slice_along(node, dim, 0, edge + 1)
+            last = slice_along(node, dim, extent - edge, extent)
+            node = apply(CONCAT, first, last, axis=dim)
+    return Handle(node)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array, Operand, as_array, operands
+from magmath.array.array import Array, Operand, as_array
 from magmath.array.lines import user_line
-from magmath.array.manipulation import permute_dims
+from magmath.array.operands import operands
 from magmath.core.shapes import broadcast, normal_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node
-from magmath.ops import contraction
+from magmath.ops import contraction, matrices
 from magmath.ops import elementwise as e
 from magmath.ops.rules import LETTERS
 
@@ -22,24 +22,12 @@ def matmul(x1: Operand, x2: Operand, /) -> Array:
     float16 and bfloat16 are added up in float32. Raises ShapeError where the shapes do not fit,
     DTypeError for bool.
     """
-    a, b = operands("matmul", x1, x2)
-    if not a.ndim or not b.ndim:
-        raise ShapeError(f"matmul: needs arrays of 1 or more dimensions, got {a.shape} @ {b.shape}")
-    k = b.shape[-2] if b.ndim > 1 else b.shape[0]
-    if a.shape[-1] != k:
-        raise ShapeError(
-            f"matmul: needs (…, m, k) @ (…, k, n), was given {a.shape} @ {b.shape}: "
-            f"{a.shape[-1]} is not {k}"
-        )
-    return Array(contraction.matmul(a, b, user_line()))
+    return Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
 
 
 def matrix_transpose(x: Array, /) -> Array:
     """The last two axes exchanged."""
-    x = as_array("matrix_transpose", x)
-    if x.ndim < 2:
-        raise ShapeError(f"matrix_transpose: needs 2 or more dimensions, was given {x.shape}")
-    return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return Array(matrices.matrix_transpose(as_array("matrix_transpose", x).node))
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:

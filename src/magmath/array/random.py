@@ -14,8 +14,9 @@ from typing import Any, final
 import numpy as np
 
 from magmath.array import session
-from magmath.array.array import Array, Operand, bind_layout
-from magmath.array.creation import DTypeLike, LayoutLike, asarray, normal_shape
+from magmath.array.array import Array, Operand
+from magmath.array.conversion import LayoutLike, bind_layout
+from magmath.array.creation import DTypeLike, asarray, normal_shape
 from magmath.array.indexing import take
 from magmath.array.lines import user_line
 from magmath.array.rng_state import RngState

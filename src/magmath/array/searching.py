@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from magmath.array.array import Array, Number, as_array, is_number, operands
+from magmath.array.array import Array, Number, as_array
 from magmath.array.creation import asarray
 from magmath.array.elementwise import not_equal
 from magmath.array.lines import user_line
 from magmath.array.masks import count
+from magmath.array.number_list import is_number
+from magmath.array.operands import operands
 from magmath.core.shapes import normal_axis
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
@@ -55,7 +57,8 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     x = as_array("nonzero", x)
     if not x.ndim:
         raise ShapeError("nonzero: needs 1 or more dimensions, was given a 0-d array")
-    counted = count(x if x.dtype.kind == "bool" else not_equal(x, 0), x.node.layout)
+    found = x if x.dtype.kind == "bool" else not_equal(x, 0)
+    counted = count(found.node, x.node.layout)
     return tuple(Array(node) for node in counted.positions())
 
 

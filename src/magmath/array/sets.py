@@ -10,9 +10,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from magmath.array.array import Array, Number, as_array, operands
+from magmath.array.array import Array, Number, as_array
 from magmath.array.lines import user_line
 from magmath.array.masks import Counted, count
+from magmath.array.operands import operands
 from magmath.core.dtypes import bool_, int64
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
@@ -68,7 +69,7 @@ class _Groups:
     @cached_property
     def begins(self) -> Counted:
         """Which elements begin a group, counted."""
-        counted = count(Array(self.beginning))
+        counted = count(self.beginning)
         self.beginning = counted.node
         return counted
 

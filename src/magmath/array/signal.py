@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array, operands
+from magmath.array.array import Array
 from magmath.array.lines import user_line
+from magmath.array.operands import operands
 from magmath.core.promotion import floating_dtype
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply

@@ -8,26 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from magmath.array.array import Array, as_array, is_number
+from magmath.array.array import Array, as_array
 from magmath.array.devices import check_device
 from magmath.array.lines import user_line
-from magmath.array.weak import WeakNumber
-from magmath.core.dtypes import DType, as_dtype, real_dtype
+from magmath.array.number_list import is_number
+from magmath.array.traced_scalar import TracedScalar
+from magmath.core.dtypes import KINDS, DType, as_dtype, real_dtype
 from magmath.core.promotion import common_dtype, promote
 from magmath.errors import DTypeError
 from magmath.graph import apply
 from magmath.memory.tensors import to_torch
 from magmath.ops import elementwise as e
-
-KINDS: dict[str, frozenset[str]] = {  # the standard's names for sets of types
-    "bool": frozenset({"bool"}),
-    "signed integer": frozenset({"int"}),
-    "unsigned integer": frozenset({"uint"}),
-    "integral": frozenset({"int", "uint"}),
-    "real floating": frozenset({"float"}),
-    "complex floating": frozenset({"complex"}),
-    "numeric": frozenset({"int", "uint", "float", "complex"}),
-}
 
 
 @dataclass(frozen=True)
@@ -106,7 +97,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     """The element type of a result of these arrays, types and Python numbers."""
     if not arrays_and_dtypes:
         raise TypeError("result_type: needs at least one array, type or number")
-    given = [v.sample if isinstance(v, WeakNumber) else v for v in arrays_and_dtypes]
+    given = [v.sample if isinstance(v, TracedScalar) else v for v in arrays_and_dtypes]
     kinds: list[DType | type] = [type(v) if is_number(v) else _dtype_of(v) for v in given]
     return common_dtype(*kinds)
 

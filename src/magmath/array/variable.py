@@ -15,13 +15,17 @@ from weakref import ref
 import numpy as np
 
 from magmath.array import session, tracing
-from magmath.array.array import Array, laid
+from magmath.array.array import Array, copy_of, laid
 from magmath.array.captured import note_update
+from magmath.array.conversion import leaf_of_values
 from magmath.array.data import Data, data_of, leaf_of, untold
 from magmath.array.engine import can_fail
-from magmath.array.handle import evaluate
+from magmath.array.handle import Handle, evaluate
+from magmath.array.operands import written_operand
 from magmath.array.pending_readers import readers_of_former_values
+from magmath.array.pickling import restored_leaf, values_of
 from magmath.array.reuse import is_referred_to
+from magmath.array.subscripts import setitem
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
 from magmath.layout import Layout
@@ -94,12 +98,10 @@ class Variable(Array):
 
         Expressions that were written before keep the value that they read.
         """
-        from magmath.array.creation import asarray
-
         shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
         if shape != self.shape:
             raise ShapeError(f"assign: variable {self.name} has shape {self.shape}, not {shape}")
-        assign([(self, (value if isinstance(value, Array) else asarray(value)).node)])
+        assign([(self, value.node if isinstance(value, Handle) else leaf_of_values(value))])
 
     def snapshot(self) -> Array:
         """The value, which stays when the variable is assigned, and counts as a constant."""
@@ -121,9 +123,7 @@ class Variable(Array):
         self._hold(data)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from magmath.array.indexing import setitem
-
-        assign([(self, setitem(self, key, value).node)])
+        assign([(self, setitem(self.node, key, written_operand(self.dtype, value)))])
 
     def _updated(self, result: Array) -> Array:
         node = result.node
@@ -134,6 +134,13 @@ class Variable(Array):
             )
         assign([(self, node)])
         return self
+
+    def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+        return _restored, (self.name, *values_of(self))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Variable:
+        """Another variable with the same name and value."""
+        return Variable(self.name, data_of(copy_of(self, self.layout).evaluated()))
 
     def release(self) -> list[Node]:
         """A list that is the only reference to the leaf with the value, but for the variable's own
@@ -218,3 +225,7 @@ def overwrite(
 
 def _copied(node: Node) -> Node:
     return apply(e.ASTYPE, node, dtype=node.dtype)
+
+
+def _restored(name: str, *values: Any) -> Variable:
+    return Variable(name, data_of(restored_leaf(*values)))

@@ -229,3 +229,15 @@ def complex_dtype(dtype: DType) -> DType:
     if dtype.kind == "complex":
         return dtype
     return complex128 if dtype is float64 else complex64
+
+
+KINDS: dict[str, frozenset[str]] = {
+    "bool": frozenset({"bool"}),
+    "signed integer": frozenset({"int"}),
+    "unsigned integer": frozenset({"uint"}),
+    "integral": frozenset({"int", "uint"}),
+    "real floating": frozenset({"float"}),
+    "complex floating": frozenset({"complex"}),
+    "numeric": frozenset({"int", "uint", "float", "complex"}),
+}
+"""The array API's names for sets of element types, and the kinds in each."""

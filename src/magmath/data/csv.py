@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from magmath.array.array import Array
-from magmath.array.creation import LayoutLike
+from magmath.array.conversion import LayoutLike
 from magmath.array.files import absolute, missing, read_table
 from magmath.core.dtypes import DType
 from magmath.files.csv import Header

@@ -287,15 +287,26 @@ def _aligned(x: Node, own: str, out: str) -> Node:
     return reshape(permute(x, tuple(order)), tuple([extents.get(c, 1) for c in out]))
 
 
-def matmul(a: Node, b: Node, line: Line = None) -> Node:
+def matmul(a: Node, b: Node, *, line: Line = None) -> Node:
     """The product of (…, m, k) and (…, k, n), batches broadcast; a 1-D operand is a row on the
-    left and a column on the right, and has no place in the result."""
+    left and a column on the right, and has no place in the result.
+
+    Raises ShapeError where the shapes do not fit.
+    """
+    if not a.ndim or not b.ndim:
+        raise ShapeError(f"matmul: needs arrays of 1 or more dimensions, got {a.shape} @ {b.shape}")
+    k = b.shape[-2] if b.ndim > 1 else b.shape[0]
+    if a.shape[-1] != k:
+        raise ShapeError(
+            f"matmul: needs (…, m, k) @ (…, k, n), was given {a.shape} @ {b.shape}: "
+            f"{a.shape[-1]} is not {k}"
+        )
     batch = len(broadcast("matmul", a.shape[:-2], b.shape[:-2]))
-    stack, k = LETTERS[:batch], LETTERS[batch + 2]
+    stack, inner = LETTERS[:batch], LETTERS[batch + 2]
     rows = LETTERS[batch] if a.ndim > 1 else ""
     columns = LETTERS[batch + 1] if b.ndim > 1 else ""
-    in_a = stack[batch - len(a.shape[:-2]) :] + rows + k
-    in_b = stack[batch - len(b.shape[:-2]) :] + k + columns
+    in_a = stack[batch - len(a.shape[:-2]) :] + rows + inner
+    in_b = stack[batch - len(b.shape[:-2]) :] + inner + columns
     return contraction(a, in_a, b, in_b, stack + rows + columns, line)
 
 

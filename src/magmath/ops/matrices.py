@@ -29,6 +29,13 @@ def adjoint(x: Node) -> Node:
     return conj(transpose(x))
 
 
+def matrix_transpose(x: Node) -> Node:
+    """The last two axes exchanged. Raises ShapeError for fewer than 2 dimensions."""
+    if x.ndim < 2:
+        raise ShapeError(f"matrix_transpose: needs 2 or more dimensions, was given {x.shape}")
+    return transpose(x)
+
+
 def rows(x: Node, start: int, stop: int) -> Node:
     """Rows start … stop."""
     return slice_along(x, x.ndim - 2, start, stop)

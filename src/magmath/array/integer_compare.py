@@ -7,54 +7,57 @@ numbers are compared in a wider integer type.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from magmath.array.array import Array, is_number
-from magmath.array.creation import asarray
-from magmath.array.number_list import NumberList
-from magmath.array.weak import WeakNumber
+from magmath.array.conversion import leaf_of_values
+from magmath.array.number_list import NumberList, is_number
 from magmath.core.dtypes import DType, int64, integer_bounds, is_beyond, uint64
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
-def comparable(operation: str, dtype: DType, given: list[Any]) -> tuple[DType, list[Any]]:
+def comparable(
+    operation: str, dtype: DType, given: list[Any], kinds: Sequence[DType | type]
+) -> tuple[DType, list[Any]]:
     """Two operands that compare as the given ones do, whose common type is `dtype`, an integer
-    type, and the type in which to compare them."""
-    are_numbers = [
-        is_number(value) or isinstance(value, (WeakNumber, NumberList)) for value in given
-    ]
-    if sum(are_numbers) != 1:
+    type, and the type in which to compare them.
+
+    `kinds` has what determines the type of a result for each operand: an operand that is no array
+    of a type of its own has a class of Python numbers.
+    """
+    weak = [isinstance(kind, type) for kind in kinds]
+    if sum(weak) != 1:
         return dtype, given
-    at = are_numbers.index(True)
+    at = weak.index(True)
     number, array = given[at], given[1 - at]
     if isinstance(number, NumberList):
         aligned = operation not in ("isin", "searchsorted")
-        dtype, array, number = _beside_list(dtype, array, number, aligned)
-    elif not isinstance(number, WeakNumber):
-        array, number = _beside(dtype, array, number)
+        dtype, array, number = _with_list(dtype, array, number, aligned)
+    elif is_number(number):
+        array, number = _with_number(dtype, array, number)
     elif dtype is uint64:
-        array, number = _beside_unknown(array.node, number.node)
+        array, number = _with_unknown(array, number)
     else:
         dtype = int64  # which holds all that the others do
     return dtype, [array, number] if at else [number, array]
 
 
-def _beside(dtype: DType, x: Array, number: int) -> tuple[Array, int]:
+def _with_number(dtype: DType, x: Node, number: int) -> tuple[Node, int]:
     """The number is brought into the range of the type."""
     (least, last), beyond = integer_bounds(dtype), is_beyond(number, dtype)
-    node = e.astype(x.node, dtype)
+    node = e.astype(x, dtype)
     if beyond > 0:
-        return Array(e.call("minimum", node, constant(last - 1, dtype))), last
+        return e.call("minimum", node, constant(last - 1, dtype)), last
     if beyond < 0:
-        return Array(e.call("maximum", node, constant(least + 1, dtype))), least
+        return e.call("maximum", node, constant(least + 1, dtype)), least
     return x, number
 
 
-def _beside_list(
-    dtype: DType, x: Array, numbers: NumberList, aligned: bool
-) -> tuple[DType, Array, Any]:
+def _with_list(
+    dtype: DType, x: Node, numbers: NumberList, aligned: bool
+) -> tuple[DType, Node, Any]:
     """The array and the list in an integer type that holds the numbers of both, where there is one.
     With uint64, negative numbers need operands that are `aligned` with each other."""
     wider = (uint64, int64) if dtype.kind == "uint" else (int64,)
@@ -62,13 +65,12 @@ def _beside_list(
         if numbers.fits(candidate) and not (dtype is uint64 and candidate is int64):
             return candidate, x, numbers
     if dtype is uint64 and aligned and numbers.fits(int64):
-        listed = asarray(numbers.values, dtype=int64)
-        return dtype, *_beside_unknown(x.node, listed.node)
+        return dtype, *_with_unknown(x, leaf_of_values(numbers.values, int64))
     return dtype, x, numbers
 
 
-def _beside_unknown(x: Node, number: Node) -> tuple[Array, Array]:
+def _with_unknown(x: Node, number: Node) -> tuple[Node, Node]:
     """Numbers of int64 compared with uint64: negative ones become 0, and x there at least 1."""
     negative = e.call("less", number, constant(0, int64))
     above = e.where(negative, e.call("maximum", x, constant(1, uint64)), x)
-    return Array(above), Array(e.astype(e.call("maximum", number, constant(0, int64)), uint64))
+    return above, e.astype(e.call("maximum", number, constant(0, int64)), uint64)

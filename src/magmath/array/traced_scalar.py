@@ -6,10 +6,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from magmath.array.array import Array, is_number
+from magmath.array.array import Array
 from magmath.array.data import untold
 from magmath.array.lines import user_line
-from magmath.core.dtypes import NUMBERS, WIDEST, DType
+from magmath.array.number_list import is_number
+from magmath.core.dtypes import NUMBERS, WIDEST
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
@@ -39,31 +40,33 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }
 
 
-class WeakNumber(Array):
+class TracedScalar(Array):
     """A Python number that a compiled function will be given: it takes the type of the arrays it
     meets, as the number itself does, and what Python's operators make of such numbers is one again.
     `sample` is any number of its class."""
 
     __slots__ = ("sample",)
+    is_weak = True
 
     def __init__(self, node: Node, sample: bool | int | float | complex) -> None:
         self.sample = sample
         super().__init__(node)
 
-    def _kind(self) -> DType | type:
+    @property
+    def operand_kind(self) -> type:
         return type(self.sample)
 
     def __len__(self) -> int:
         raise untold()  # asked for where a shape or axes are wanted
 
     def __pos__(self) -> Array:
-        return WeakNumber(self.node, +self.sample)
+        return TracedScalar(self.node, +self.sample)
 
     def _unary(self, operation: str) -> Array:
         return _of_numbers(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
-        alone = isinstance(other, WeakNumber) or is_number(other)
+        alone = isinstance(other, TracedScalar) or is_number(other)
         return _of_numbers(operation, self, other) if alone else super()._binary(operation, other)
 
     def _reflected(self, operation: str, other: Any) -> Array:
@@ -75,20 +78,20 @@ class WeakNumber(Array):
         return result  # as with the number itself, the name gets another value
 
 
-def _of_numbers(operation: str, *values: Any) -> WeakNumber:
+def _of_numbers(operation: str, *values: Any) -> TracedScalar:
     """What one of Python's operators makes of numbers some of which are not known yet.
 
     Its class is what Python makes of numbers of their classes, which ones stand for; it is computed
     in the widest type of that class.
     """
-    samples = [_class_of(v.sample)(1) if isinstance(v, WeakNumber) else v for v in values]
+    samples = [_class_of(v.sample)(1) if isinstance(v, TracedScalar) else v for v in values]
     sample = _OPERATORS[operation](*samples)
     dtype = WIDEST[max(map(_class_of, [*samples, sample]), key=NUMBERS.index)]
     nodes = [
-        e.astype(v.node, dtype) if isinstance(v, WeakNumber) else leaves.parameter(v, dtype)
+        e.astype(v.node, dtype) if isinstance(v, TracedScalar) else leaves.parameter(v, dtype)
         for v in values
     ]
-    return WeakNumber(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)
+    return TracedScalar(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)
 
 
 def _class_of(number: Any) -> type:

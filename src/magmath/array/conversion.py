@@ -1,0 +1,148 @@
+"""Conversion of values in the controller (nested sequences, Python numbers, NumPy arrays, torch
+tensors) to leaves whose data the workers hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from magmath.array import session
+from magmath.array.data import Data
+from magmath.array.handle import Handle
+from magmath.array.number_list import is_number, number_list
+from magmath.core.dtypes import DType, fitting, int64, uint64
+from magmath.core.promotion import default_complex_dtype, get_default_dtype
+from magmath.errors import DTypeError, LayoutError, ShapeError
+from magmath.graph import Node, Shape
+from magmath.layout import Layout, Rule, Split
+from magmath.memory.tensors import as_tensor, from_torch, to_torch
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import input_leaf
+
+LayoutLike = Layout | Rule | None
+SMALL_BYTES = 1 << 16  # smaller arrays are replicated by default, larger ones split
+
+
+def leaf_of_values(obj: Any, dtype: DType | None = None, layout: LayoutLike = None) -> Node:
+    """The leaf of an array with the values of `obj`, copied to the workers.
+
+    Raises as `mm.asarray`.
+    """
+    return leaf_of_tensor(_tensor(obj, dtype), layout)
+
+
+def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
+    """The leaf of an array with the values of a contiguous CPU tensor, copied to the workers."""
+    shape, element = tuple(tensor.shape), from_torch(tensor.dtype)
+    if layout is None:
+        bound = default_layout(shape, tensor.numel() * element.itemsize)
+    else:
+        bound = bind_layout("asarray", layout, shape)
+    pool = session.engine().pool
+    data = Data(pool, pool.put(tensor, bound), shape, element, bound)
+    return input_leaf(shape, element, bound, data)
+
+
+def as_node(operation: str, value: Any) -> Node:
+    """The node of an array, or the leaf for NumPy's arrays and scalars and for nested lists and
+    tuples; TypeError for anything else."""
+    if isinstance(value, Handle):
+        return value.node
+    if isinstance(value, (np.ndarray, np.generic, list, tuple)):
+        return leaf_of_values(value)
+    raise TypeError(
+        f"{operation}: needs magmath or NumPy arrays, or lists, was given "
+        f"{type(value).__name__}; convert it with mm.asarray(x)"
+    )
+
+
+def default_layout(shape: Shape, nbytes: int) -> Layout:
+    """Small arrays on every worker, larger ones split along the first dimension long enough."""
+    mesh = session.engine().pool.mesh
+    if nbytes > SMALL_BYTES and mesh.size > 1:
+        for d, extent in enumerate(shape):
+            if extent >= mesh.size:
+                return Layout.whole(shape, mesh).replace_split(d, Split.even(0, extent, mesh.size))
+    return Layout.whole(shape, mesh)
+
+
+def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
+    """A layout for this shape on the current pool; LayoutError naming what does not fit."""
+    pool = session.engine().pool
+    if isinstance(layout, Rule):
+        layout = layout.bind(shape, pool.mesh)
+    if not isinstance(layout, Layout):
+        raise LayoutError(
+            f"{operation}: needs a layout such as mm.Layout.split(0), was given {layout!r}"
+        )
+    if layout.shape != shape:
+        raise LayoutError(
+            f"{operation}: the layout is for shape {layout.shape}, the array has shape {shape}"
+        )
+    strangers = sorted(set(layout.mesh.workers) - set(pool.mesh.workers))
+    if strangers:
+        raise LayoutError(
+            f"{operation}: the layout is for another mesh: the pool has workers "
+            f"0 to {pool.workers - 1}, the layout names {strangers}; bind the rule anew, or start "
+            f"more workers with mm.init(workers={max(strangers) + 1})"
+        )
+    return layout
+
+
+def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
+    """A contiguous CPU tensor with the values of `obj`."""
+    if isinstance(obj, torch.Tensor):
+        tensor = obj.detach().cpu()
+    else:
+        values = _numpy(obj, dtype)
+        values = np.ascontiguousarray(values).reshape(values.shape)
+        if min(values.strides, default=0) < 0:  # of an extent of 1, or 0
+            values = values.copy()
+        tensor = as_tensor(values)
+    if dtype is not None:
+        e.check_parts("asarray", from_torch(tensor.dtype), dtype)
+        tensor = tensor.to(to_torch(dtype))
+    return tensor.contiguous()
+
+
+def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+    """The values as NumPy holds them; those of Python numbers in their default type, or `dtype`."""
+    listed = number_list(obj) if isinstance(obj, (list, tuple)) else None
+    plain = is_number(obj) or listed is not None
+    try:
+        values = np.asarray(obj)
+    except ValueError as error:
+        raise ShapeError(
+            "asarray: nested sequences must have equal lengths in each dimension; make them so"
+        ) from error
+    if listed is not None and listed.kind is int and values.dtype.kind == "f":
+        values = np.asarray(obj, dtype=object)  # integers that no type of NumPy's holds together
+    if dtype is None and plain and values.dtype.kind in "fc":
+        default = get_default_dtype() if values.dtype.kind == "f" else default_complex_dtype()
+        values = values.astype(default.name)
+    if not hasattr(obj, "dtype"):
+        values = _within(values, dtype)
+    if values.dtype.kind not in "biufc" or values.dtype.name in ("float128", "complex256"):
+        raise DTypeError(
+            f"asarray: NumPy type {values.dtype} has no counterpart; convert it to one of the "
+            f"array API's types first"
+        )
+    return np.asarray(values, dtype=values.dtype.name)  # in native byte order
+
+
+def _within(values: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
+    """Python numbers, which must be of integers' range where these are asked for; NumPy keeps
+    integers of more than 64 bits as objects."""
+    if values.dtype.kind == "O" and all(map(is_number, values.flat)):
+        unsigned = all(0 <= value < 2**64 for value in values.flat) if dtype is None else False
+        element = dtype or (uint64 if unsigned else int64)
+        fit = [fitting(value, element, "asarray") for value in values.flat]
+        stored = element.name if element.is_integer else None
+        return np.asarray(fit, dtype=stored).reshape(values.shape)
+    if dtype is not None and dtype.is_integer and values.size and values.dtype.kind in "iuf":
+        for extreme in (values.min(), values.max()):
+            fitting(extreme.item(), dtype, "asarray")
+    return values

@@ -1,0 +1,32 @@
+"""Export of arrays to other libraries by DLPack: a copy in the memory of the controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from magmath.array.data import data_of
+from magmath.array.handle import Handle
+
+CPU = (1, 0)  # kDLCPU, its only device
+
+
+def to_dlpack(
+    x: Handle,
+    stream: Any,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[int, int] | None,
+    copy: bool | None,
+) -> Any:
+    """A DLPack capsule with a copy of the array's values in the controller's memory."""
+    if dl_device is not None and tuple(map(int, dl_device)) != CPU:
+        raise BufferError(f"__dlpack__: exports to the CPU, not to device {tuple(dl_device)}")
+    if stream is not None:
+        raise BufferError("__dlpack__: there are no streams on the CPU; leave `stream` out")
+    if copy is False:
+        raise BufferError("__dlpack__: copy=False, but an array's values must be copied from the "
+                          "workers")  # fmt: skip
+    data = data_of(x.evaluated())
+    tensor: torch.Tensor = data.pool.get(data.handle)
+    return tensor.__dlpack__(max_version=max_version)

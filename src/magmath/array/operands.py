@@ -1,0 +1,122 @@
+"""Operands: what users combine with arrays, as nodes of one element type."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from magmath.array.conversion import as_node, leaf_of_values
+from magmath.array.handle import Handle
+from magmath.array.integer_compare import comparable
+from magmath.array.number_list import NumberList, is_number, number_list
+from magmath.core.dtypes import NUMBERS, DType, float64
+from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
+from magmath.errors import DTypeError
+from magmath.graph import Node
+from magmath.ops import elementwise as e
+from magmath.ops import leaves
+from magmath.ops.repairs import negative_power
+
+OPERANDS = (Handle, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
+_NUMBER_CLASSES = frozenset(NUMBERS)
+_COMPARING = frozenset(
+    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
+)  # the operations that only compare their operands
+
+
+def operands(operation: str, *values: Any) -> tuple[Node, ...]:
+    """Nodes of one element type for arrays, Python numbers and nested lists of these: numbers take
+    the arrays' type (`promotion.common_dtype`).
+
+    Raises TypeError for numbers alone, DTypeError where there is no common type, RangeError for
+    integers that it does not hold.
+    """
+    if len(values) == 2:  # nearly always two arrays of floats, or one and a number
+        x, y = values
+        first, second = type(x), type(y)
+        if isinstance(x, Handle):
+            node = x.node
+            if node.dtype.kind == "float" and not x.is_weak:
+                if second is float or second is int:
+                    return node, leaves.parameter(y, node.dtype)
+                if isinstance(y, Handle) and y.dtype is node.dtype and not y.is_weak:
+                    return node, y.node
+        elif (first is float or first is int) and isinstance(y, Handle) and not y.is_weak:
+            node = y.node
+            if node.dtype.kind == "float":
+                return leaves.parameter(x, node.dtype), node
+    found: list[Any] = []
+    kinds: list[DType | type] = []
+    for value in values:
+        kind: DType | type = type(value)
+        if kind not in _NUMBER_CLASSES:
+            value, kind = operand(operation, value)
+        found.append(value)
+        kinds.append(kind)
+    if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, found)):
+        numbers = ", ".join(map(repr, values))
+        raise TypeError(f"{operation}: needs an array, was given {numbers}")
+    dtype = _operand_type(DEFAULT.floating, operation, *kinds)
+    if operation == "power" and dtype.is_integer and is_number(found[1]) and found[1] < 0:
+        raise negative_power(found[1])
+    if operation in _COMPARING and dtype.is_integer:
+        dtype, found = comparable(operation, dtype, found, kinds)
+    return tuple([node_of(operation, value, dtype) for value in found])
+
+
+def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
+    """An operand as a number, a list of numbers or a node, and what determines the element type of
+    a result: an element type, or a class of Python numbers."""
+    if is_number(value):
+        return value, type(value)
+    if isinstance(value, (list, tuple)):
+        numbers = number_list(value)
+        if numbers is not None:
+            return numbers, numbers.kind
+    if isinstance(value, Handle):
+        return value.node, value.operand_kind
+    node = value if isinstance(value, Node) else as_node(operation, value)
+    return node, node.dtype
+
+
+def node_of(operation: str, value: Any, dtype: DType) -> Node:
+    """The node of what `operand` returned, in a type that holds it."""
+    if isinstance(value, Node):
+        return value if value.dtype is dtype else e.astype(value, dtype)
+    if isinstance(value, NumberList):
+        return leaf_of_values(value.values, dtype)
+    return leaves.parameter(value, dtype, operation)
+
+
+def written_operand(dtype: DType, value: Any) -> Node:
+    """A value that is to be written into an array of this type, which must not change by it."""
+    given = value if isinstance(value, OPERANDS) else leaf_of_values(value)
+    value, kind = operand("indexing", given)
+    if (common := common_dtype(dtype, kind)) is not dtype:
+        offered = kind if isinstance(kind, DType) else common
+        raise DTypeError(
+            f"indexing: cannot put {offered} into an array of {dtype}, whose type must not change; "
+            f"convert the value with mm.astype(value, …)"
+        )
+    return node_of("indexing", value, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType:
+    """The common type of operands of these kinds. It depends on the default floating point type,
+    which is only here to be part of the cache's key."""
+    arrays = [kind for kind in kinds if isinstance(kind, DType)]
+    inexact = any(kind.kind in ("float", "complex") for kind in arrays)
+    if operation in e.FLOATING and not inexact:
+        kinds = tuple([floating_dtype(k) if isinstance(k, DType) else k for k in kinds])
+    try:
+        dtype = common_dtype(*kinds)
+    except DTypeError as error:
+        raise DTypeError(f"{operation}: {error}") from None
+    if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
+        return floating_dtype(dtype)  # of numbers alone
+    if operation in _COMPARING and dtype.is_floating and not inexact:
+        return float64  # integers and a Python float: the result has another type anyway
+    return dtype

@@ -1,0 +1,169 @@
+"""Subscripts: reading and writing parts of arrays, by all that NumPy takes in brackets.
+
+Positions are operands of the program that reads or writes there: a loop over them runs the same
+program again. Only a slice that is more than a worker's share of a dimension is part of it: its
+result then lies where those elements of the array lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.array import session
+from magmath.array.conversion import SMALL_BYTES, leaf_of_values
+from magmath.array.handle import Handle
+from magmath.array.keys import NEW, Cut, Key, parse
+from magmath.array.lines import user_line
+from magmath.core.dtypes import int64
+from magmath.core.shapes import stretches
+from magmath.errors import ShapeError
+from magmath.graph import Node, Shape, apply
+from magmath.ops import elementwise as e
+from magmath.ops.gathering import PUT, TAKE
+from magmath.ops.leaves import parameter
+from magmath.ops.manipulation import reshape
+from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
+from magmath.ops.windows import SET_WINDOW, WINDOW
+
+
+def getitem(x: Node, key: Any) -> Node:
+    """x[key]. Raises IndexError for indices that do not fit or are out of range."""
+    if _is_truth(key):
+        return getitem(reshape(x, (1, *x.shape)), _listed(key))
+    parsed = parse(x, key)
+    part = _read(x, parsed.cuts)
+    if parsed.mask is not None:
+        part = parsed.mask.counted.compress(part, parsed.mask.axis)
+    elif parsed.indices:
+        part = apply(TAKE, part, *parsed.indices.values(), **_places(parsed), line=user_line())
+    return reshape(part, tuple(n for _, n in parsed.result()))
+
+
+def setitem(x: Node, key: Any, values: Node) -> Node:
+    """x with x[key] replaced by values of its type, which are broadcast.
+
+    Raises IndexError as `getitem` does, ShapeError where the values do not fit.
+    """
+    if _is_truth(key):
+        return reshape(setitem(reshape(x, (1, *x.shape)), _listed(key), values), x.shape)
+    parsed = parse(x, key)
+    if values.ndim:
+        values = _fitted(values, parsed.result())
+    if parsed.mask is not None:
+        part = _masked(_read(x, parsed.cuts), parsed, values)
+    elif parsed.indices:
+        place, indices = _places(parsed), parsed.indices.values()
+        part = apply(PUT, _read(x, parsed.cuts), values, *indices, **place, line=user_line())
+    else:
+        part = values
+    if parsed.cuts or part is values:
+        part = _written(x, part, parsed.cuts)
+    return part
+
+
+def _is_truth(key: Any) -> bool:
+    """True for a single truth value: it picks all or nothing, in a new dimension."""
+    if isinstance(key, (Handle, np.ndarray)):
+        return key.ndim == 0 and key.dtype.kind in ("bool", "b")
+    return isinstance(key, (bool, np.bool_))
+
+
+def _listed(truth: Any) -> Handle:
+    """A single truth value as a mask of one element."""
+    node = truth.node if isinstance(truth, Handle) else leaf_of_values(truth)
+    return Handle(reshape(node, (1,)))
+
+
+def _places(key: Key) -> dict[str, Any]:
+    return {"axes": tuple(key.indices), "at": key.at}
+
+
+# cutting --------------------------------------------------------------------------------------
+
+
+def _read(x: Node, cuts: Sequence[Cut]) -> Node:
+    """The part that the cuts leave."""
+    large, small = _sorted(x, cuts)
+    if large:
+        x = apply(SLICE, x, bounds=_bounds(x.shape, large), line=user_line())
+    return apply(WINDOW, x, *_starts(small), **_window(small), line=user_line()) if small else x
+
+
+def _written(x: Node, values: Node, cuts: Sequence[Cut]) -> Node:
+    """x with what the cuts leave replaced."""
+    large, small = _sorted(x, cuts)
+    if not large:
+        return apply(SET_WINDOW, x, values, *_starts(small), **_window(small), line=user_line())
+    if small:
+        part = apply(SLICE, x, bounds=_bounds(x.shape, large), line=user_line())
+        values = apply(SET_WINDOW, part, values, *_starts(small), **_window(small))
+    return apply(SET_SLICE, x, values, bounds=_bounds(x.shape, large), line=user_line())
+
+
+def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
+    """The cuts that leave more than a worker's share of a dimension, of a large array; the rest."""
+    if x.size * x.dtype.itemsize <= SMALL_BYTES:
+        return [], list(cuts)
+    workers = session.engine().environment.workers
+    large = [c for c in cuts if (c.extent or 0) * workers > x.shape[c.axis]]
+    return large, [c for c in cuts if c not in large]
+
+
+def _bounds(shape: Shape, cuts: Sequence[Cut]) -> Bounds:
+    bounds = [(0, extent, 1) for extent in shape]
+    for c in cuts:
+        assert isinstance(c.start, int)
+        assert c.extent is not None
+        bounds[c.axis] = (c.start, c.start + c.step * c.extent, c.step)
+    return tuple(bounds)
+
+
+def _window(cuts: Sequence[Cut]) -> dict[str, Any]:
+    return {
+        "axes": tuple(c.axis for c in cuts),
+        "extents": tuple(c.extent for c in cuts),
+        "steps": tuple(c.step for c in cuts),
+    }
+
+
+def _starts(cuts: Sequence[Cut]) -> list[Node]:
+    return [parameter(c.start, int64) if isinstance(c.start, int) else c.start for c in cuts]
+
+
+# values ---------------------------------------------------------------------------------------
+
+
+def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
+    """Values for a result of these dimensions, without the new ones and superfluous ones."""
+    shape = values.shape
+    while len(shape) > len(result) and shape[0] == 1:
+        shape = shape[1:]
+    extents = tuple(extent for _, extent in result)
+    if not stretches(shape, extents):
+        raise ShapeError(
+            f"indexing: values of shape {values.shape} do not broadcast to the part of shape "
+            f"{extents} that they are to replace"
+        )
+    own = result[len(result) - len(shape) :]
+    return reshape(
+        values, tuple(n for n, (part, _) in zip(shape, own, strict=True) if part is not NEW)
+    )
+
+
+def _masked(x: Node, key: Key, values: Node) -> Node:
+    """x with the elements that the key's mask picks replaced."""
+    assert key.mask is not None
+    mask, ndim = key.mask.node, key.mask.node.ndim
+    behind = x.ndim - key.mask.axis - ndim
+    picked = values.ndim - behind - 1  # the dimension that the mask picks, if the values have it
+    if picked >= 0 and values.shape[picked] == 1:
+        before, after = values.shape[:picked], values.shape[picked + 1 :]
+        values = reshape(values, (*before, *(1,) * ndim, *after))
+    elif picked >= 0:
+        counted = key.mask.counted
+        mask, values = counted.node, counted.expand(values, picked)
+    condition = reshape(mask, (*mask.shape, *(1,) * behind))
+    return apply(e.WHERE, condition, values, x, line=user_line())
