@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Se
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 from weakref import ref
 
 import msgspec
@@ -46,7 +46,6 @@ from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
 if TYPE_CHECKING:
-    from magmath.array.variable import Variable
     from magmath.runtime.messages import Number
     from magmath.runtime.pending import Run
     from magmath.runtime.pool import Pool
@@ -59,6 +58,17 @@ AT_ONCE_BYTES = 32 << 10  # of the largest array, where fusing begins to win ove
 Progress = Callable[[int, list[float]], None]
 NOTHING: Mapping[Node, list[Node]] = {}
 OPEN = nullcontext()
+
+
+class Target(Protocol):
+    """A variable, as the engine sees it."""
+
+    def release(self) -> list[Node]:
+        """A list that is the only reference to the leaf with the value, but for the variable's own
+        and those of other users."""
+
+    def take(self, data: Data) -> None:
+        """Have another value from now on."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +280,7 @@ class Engine:
         _note_results(known)
         return [known[node] for node in nodes]
 
-    def assign(self, pairs: Sequence[tuple[Variable, Node]]) -> None:
+    def assign(self, pairs: Sequence[tuple[Target, Node]]) -> None:
         """Compute new values for variables.
 
         A new value takes the memory of the former one, unless something else refers to that. What

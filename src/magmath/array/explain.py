@@ -22,7 +22,7 @@ from magmath.program.arena import arrange
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
 if TYPE_CHECKING:
-    from magmath.array.array import Array
+    from magmath.array.handle import Handle
     from magmath.runtime.pending import Run
 
 
@@ -38,7 +38,7 @@ def explain(x: Any) -> Explanation:
     return explanation
 
 
-def explain_array(array: Array) -> Explanation:
+def explain_array(array: Handle) -> Explanation:
     """The program that computes an array; for one that is there the program that has computed it,
     with what was measured if that was profiled."""
     engine = session.engine()

@@ -9,17 +9,32 @@ losses does not keep a copy of the weights for each of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, final
+from typing import Any, Protocol, final
 from weakref import ref
 
 from magmath.graph import Node, topological
 from magmath.graph.provenance import VersionOperand
 
-if TYPE_CHECKING:
-    from magmath.array.handle import Handle
-
 FEWEST = 1024
 """References that are kept before those to arrays that are gone, or keep no values, are dropped."""
+
+
+class Reader(Protocol):
+    """An array, as this module sees it."""
+
+    @property
+    def node(self) -> Node:
+        """The expression, or the leaf with its value."""
+
+    @property
+    def keeps_values(self) -> bool:
+        """True if values of variables stay because of this array."""
+
+    def is_known(self) -> bool:
+        """True if the value has been computed."""
+
+    def forget_values(self) -> None:
+        """Keep values of variables no more that an evaluated expression has read."""
 
 
 @final
@@ -28,11 +43,11 @@ class _Reader:
 
     __slots__ = ("_handle", "_values")
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Reader) -> None:
         self._handle = ref(handle)
         self._values: list[tuple[Node, ref[Node]]] | None = None
 
-    def handle(self) -> Handle | None:
+    def handle(self) -> Reader | None:
         """The handle, if it exists and keeps values of variables."""
         handle = self._handle()
         return handle if handle is not None and handle.keeps_values else None
@@ -45,7 +60,7 @@ class _Reader:
         return any(read is variable and former() is not value for read, former in self._values)
 
 
-def _values_read(handle: Handle) -> list[tuple[Node, ref[Node]]]:
+def _values_read(handle: Reader) -> list[tuple[Node, ref[Node]]]:
     """The variables that an expression reads, and the leaves with their values."""
     node = handle.node
     if node.provenance is not None:  # it was evaluated
@@ -59,7 +74,7 @@ _readers: list[_Reader] = []
 _most = FEWEST
 
 
-def note_reader(handle: Handle) -> None:
+def note_reader(handle: Reader) -> None:
     """Note an expression that reads the value of a variable."""
     global _most
     _readers.append(_Reader(handle))
@@ -68,7 +83,7 @@ def note_reader(handle: Handle) -> None:
         _most = max(FEWEST, 2 * len(_readers))
 
 
-def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Handle]:
+def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
     """The expressions that keep other values of variables than the present ones; each
     variable is given by its leaf and the leaf with its value."""
     _drop_others()

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from magmath.graph import Node
-
-if TYPE_CHECKING:
-    from magmath.array.array import Array
 
 
 def _references(items: Sequence[Any]) -> list[int]:
@@ -68,12 +65,6 @@ def are_let_go(leaves: Sequence[Node], data: Sequence[Any]) -> bool:
         if getrefcount(value) > _LISTED + 1:
             return False
     return True
-
-
-def is_own(array: Array) -> bool:
-    """True if a handle is on an expression that nobody else holds."""
-    (count,) = _references([array._node])
-    return count == _OWN + 1 and array._node.value is None and not array._node.is_leaf
 
 
 def _owns_value(node: Node) -> bool:

@@ -10,17 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from sys import getrefcount
-from typing import TYPE_CHECKING, Protocol, final
+from typing import Any, Protocol, final
 
 from magmath.core.dtypes import DType, int64
 from magmath.errors import MagmathError
-from magmath.graph import Node
+from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, parameter, version
 
-if TYPE_CHECKING:
-    from magmath.array.handle import Handle
-    from magmath.array.variable import Variable
+
+class VariableState(Protocol):
+    """A variable, as a trace sees it: the leaf that stands for it, and the number of its value
+    among those that it has had."""
+
+    leaf: Node
+    number: int
+
+
+class UpdatedArray(Protocol):
+    """An array that is updated in place, as a trace sees it."""
+
+    @property
+    def shape(self) -> Shape:
+        """The extent of each dimension."""
+
+    def replace_node(self, node: Node) -> None:
+        """Refer to another node with the same value."""
 
 
 class Streams(Protocol):
@@ -72,7 +87,7 @@ class Trace:
     """
 
     def __init__(self, step: Node | None = None) -> None:
-        self.read: dict[Node, Variable] = {}
+        self.read: dict[Node, Any] = {}
         """By their leaves, in the order of first use; those that are assigned too."""
         self.assigned: dict[Node, Node] = {}
         """Of assigned variables, by their leaves, the last value."""
@@ -80,15 +95,15 @@ class Trace:
         """Leaves for numbers that are asked for at each run."""
         self._step = step
         self._draws: dict[int, Draws] = {}
-        self._updated: list[tuple[Handle, Node]] = []
+        self._updated: list[tuple[UpdatedArray, Node]] = []
 
-    def value_of(self, variable: Variable) -> Node:
+    def value_of(self, variable: VariableState) -> Node:
         """What reading a variable means at this line."""
         leaf = variable.leaf
         self.read[leaf] = variable
         return self.assigned.get(leaf, leaf)
 
-    def assign(self, variable: Variable, value: Node) -> None:
+    def assign(self, variable: VariableState, value: Node) -> None:
         """A variable's next value."""
         leaf = variable.leaf
         self.read[leaf] = variable
@@ -124,7 +139,7 @@ class Trace:
             found |= draws.numbers(steps, origin)
         return found
 
-    def note_update(self, array: Handle, former: Node) -> None:
+    def note_update(self, array: UpdatedArray, former: Node) -> None:
         """An array is updated in place; `former` is what it was."""
         self._updated.append((array, former))
 
