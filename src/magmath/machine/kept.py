@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from magmath.machine.compiler import Signatures
     from magmath.machine.loading import Loaded
 
+LOOK_SECONDS = 1.0
 _LOADING = RLock()  # threads share what the first of them loads, and code may need other code
 
 
@@ -50,6 +52,8 @@ class Code:
         self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
         self._constants, self._outside, self._inside = constants, outside, inside
         self._needs = needs
+        self._on_disk = False
+        self._next_look = 0.0
 
     def function(self, name: str) -> Callable[..., Any]:
         """An exported function as a builtin of Python (`machine/builtin.py`), called without its
@@ -61,8 +65,12 @@ class Code:
         return self._code().place(name)
 
     def is_ready(self) -> bool:
-        """True if it is on disk, so that loading it does not wait for the compiler."""
-        return OBJECTS.has(self._name)
+        """True if it was found on disk, so that loading it does not wait for the compiler. The disk
+        is asked at most once a second."""
+        if not self._on_disk and monotonic() >= self._next_look:
+            self._on_disk = OBJECTS.has(self._name)
+            self._next_look = monotonic() + LOOK_SECONDS
+        return self._on_disk
 
     def _code(self) -> Loaded:
         with _LOADING:
