@@ -22,7 +22,7 @@ from magmath.layout import Split
 from magmath.ops.creation import full
 from magmath.ops.leaves import constant
 from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_copy
-from magmath.ops.rules import LETTERS, as_signed
+from magmath.ops.rules import LETTERS, as_signed, same_bits_always
 
 if TYPE_CHECKING:
     import torch
@@ -214,6 +214,7 @@ SLICE = Operation(
     native=Reading(_slice_places),
     reference=lambda x, *, bounds: x[_grid_of(bounds)],
     flops=_no_flops,
+    same_bits=same_bits_always,
     follow=_slice_follow,
     selects=True,
 )
@@ -297,6 +298,7 @@ SET_SLICE = Operation(
     native=_emit_set_slice,
     reference=_set_slice_reference,
     flops=_no_flops,
+    same_bits=same_bits_always,
     follow=_slice_follow,
     updates=True,
 )
