@@ -244,6 +244,8 @@ def test_a_loop_of_the_users_own_becomes_native_and_is_compiled_once(
             assert "set_slice" in kinds
             assert not {"slice", "window"} & kinds, "slices are views, or parts of loops"
     workers = 1 if pool[0] == "planned" else pool[1]
+    if workers == 1:  # the copy, and the stencil with the write into it
+        assert all(source.count("def part") == 2 for source in Counted.sources)
     assert bound or workers == 4, "four workers have too little between two meetings"
     # one form of each of the two programs on each worker
     assert len(Counted.sources) <= 2 * workers

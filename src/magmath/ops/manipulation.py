@@ -147,7 +147,7 @@ PERMUTE = Operation(
     reduction=None,
     vjp=_permute_vjp,
     kernel=_permute_kernel,
-    native=Reading(_permuted_places),
+    native=Reading(_permuted_places, lambda call, x: x.permute(call.attributes["axes"])),
     reference=lambda x, *, axes: np.transpose(x, axes),
     flops=_no_flops,
     same_bits=same_bits_always,
@@ -191,7 +191,9 @@ BROADCAST = Operation(
     reduction=None,
     vjp=_broadcast_vjp,
     kernel=_broadcast_kernel,
-    native=Reading(lambda w, call: lambda indices: indices),
+    native=Reading(
+        lambda w, call: lambda indices: indices, lambda call, x: x.expand(call.out.shape)
+    ),
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
     flops=_no_flops,
     same_bits=same_bits_always,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,19 @@ from magmath.layout import plan
 from magmath.layout.moves import Move as Part
 from magmath.memory.tensors import from_torch
 from magmath.ops import OPERATIONS
-from magmath.ops.native_emit import NativeCall, Operand, Places, Reading, Writer, combine, literal
+from magmath.ops.native_emit import (
+    NativeCall,
+    Operand,
+    Places,
+    Reading,
+    View,
+    Writer,
+    Writing,
+    combine,
+    literal,
+)
 from magmath.program.bind import blame
-from magmath.program.dependence import Access, undisturbed
+from magmath.program.dependence import Access, insert, next_loop
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
 if TYPE_CHECKING:
@@ -155,12 +165,24 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
     return found
 
 
-@dataclass
-class _Group:
-    """Element-wise instructions over one shape, to be written as one loop."""
+@dataclass(frozen=True)
+class _Member:
+    """An instruction that joins a loop over `shape`: it computes or reads one element in a step, or
+    writes one. `view` is what it reads or writes, if that is not a slot.
 
-    shape: tuple[int, ...] = ()
-    calls: list[tuple[int, Call]] = field(default_factory=list)
+    An update of a part has two members: one that `copies` its first operand, and one that writes.
+    """
+
+    position: int
+    call: Call
+    shape: tuple[int, ...]
+    accesses: list[Access]
+    view: Operand | None = None
+    copies: bool = False
+
+
+MOST_MEMBERS = 128
+"""Members among which it is looked for those that share a loop."""
 
 
 class _Lowering:
@@ -186,7 +208,7 @@ class _Lowering:
         self.emits = 0
         self.faults: list[Fault] = []
         self.readers = _readers(program)
-        self.group = _Group()
+        self.group: list[_Member] = []
 
     def loop(self) -> NativeSource:
         """The source of the loop over all instructions behind the prologue."""
@@ -211,7 +233,7 @@ class _Lowering:
 
     def length(self, position: int) -> int | None:
         """The lines of the native form of one instruction, None if it has none."""
-        self.lines, self.group = [], _Group()
+        self.lines, self.group = [], []
         try:
             self._range(range(position, position + 1))
         except Unwritable:
@@ -260,8 +282,8 @@ class _Lowering:
             operation = OPERATIONS[instruction.operation]
             if self.exact and not self._gives_same_bits(instruction):
                 raise Unwritable(f"{instruction.operation} in other bits")
-            if operation.elementwise or isinstance(operation.native, Reading):
-                self._elementwise(position, instruction)
+            if operation.elementwise or isinstance(operation.native, (Reading, Writing)):
+                self._join(position, instruction)
                 return
         self._flush()
         if not self.whole and isinstance(instruction, (Barrier, Emit)):
@@ -290,7 +312,8 @@ class _Lowering:
         return bool(layout.tiles(self.tensors.rank)) and layout.local_size(self.tensors.rank) > 0
 
     def _call(self, call: Call) -> None:
-        emitter = OPERATIONS[call.operation].native
+        native = OPERATIONS[call.operation].native
+        emitter = native.emit if isinstance(native, Writing) else native
         if emitter is None or isinstance(emitter, (str, Mapping, Reading)):
             raise Unwritable(call.operation)
         writer = Writer()
@@ -365,74 +388,120 @@ class _Lowering:
             writer.line(f"{out.at(indices)} = {value}")
         self._part(writer)
 
-    # element-wise groups ------------------------------------------------------------------------
+    # instructions that join loops -----------------------------------------------------------------
 
-    def _elementwise(self, position: int, call: Call) -> None:
-        if not isinstance(OPERATIONS[call.operation].native, (str, Mapping, Reading)):
+    def _join(self, position: int, call: Call) -> None:
+        """Add an instruction to those that are written as few loops."""
+        native = OPERATIONS[call.operation].native
+        if isinstance(native, Writing):
+            self._join_update(position, call, native)
+        elif isinstance(native, Reading):
+            self._join_reading(position, call, native)
+        elif isinstance(native, (str, Mapping)):
+            read = [self._access(slot) for slot in call.inputs if not self._is_literal(slot)]
+            self._add(position, call, call.out, read)
+        else:
             raise Unwritable(call.operation)
-        shape = tuple(self.tensors.own(call.out).shape)
-        if shape != self.group.shape:
+
+    def _join_reading(self, position: int, call: Call, native: Reading) -> None:
+        source = call.inputs[0]
+        if native.view is not None and not self._is_literal(source):
+            native_call = self._native_call(call)
+            view = native.view(native_call, self.tensors.own(source))
+            if view is not None:
+                part = self._array(view, _finder(native.view, native_call, source))
+                self._add(position, call, call.out, [Access.of(view)], part)
+                return
+        read = [Access.of(self.tensors.own(slot), elsewhere=True) for slot in call.inputs]
+        self._add(position, call, call.out, read)
+
+    def _join_update(self, position: int, call: Call, native: Writing) -> None:
+        x, values, *_ = call.inputs
+        native_call = self._native_call(call)
+        view = native.view(native_call, self.tensors.own(call.out))
+        if view is None:
             self._flush()
-        self.group.shape = shape
-        self.group.calls.append((position, call))
+            self._call(call)
+            return
+        if self.tensors.own(x).data_ptr() != self.tensors.own(call.out).data_ptr():
+            self._add(position, call, call.out, [self._access(x)], copies=True)
+        read = [] if self._is_literal(values) else [self._access(values)]
+        written = Access.of(view, written=True)
+        part = self._array(view, _finder(native.view, native_call, call.out))
+        insert(self.group, _Member(position, call, tuple(view.shape), [*read, written], part))
+
+    def _add(
+        self,
+        position: int,
+        call: Call,
+        out: int,
+        read: list[Access],
+        view: Operand | None = None,
+        copies: bool = False,
+    ) -> None:
+        """Add a member that computes all elements of a slot."""
+        if len(self.group) >= MOST_MEMBERS:
+            self._flush()
+        target = self.tensors.own(out)
+        accesses = [*read, Access.of(target, written=True)]
+        insert(self.group, _Member(position, call, tuple(target.shape), accesses, view, copies))
+
+    def _access(self, slot: int) -> Access:
+        return Access.of(self.tensors.own(slot))
+
+    def _is_literal(self, slot: int) -> bool:
+        return self.program.slots[slot].kind == "constant"
 
     def _flush(self) -> None:
-        """Write the group as one loop, or as few as it takes."""
-        group, self.group = self.group, _Group()
-        calls = group.calls
-        while calls:
-            count = self._together(calls)
-            self._loop(group.shape, calls[:count])
-            calls = calls[count:]
+        """Write the group as few loops."""
+        members, self.group = self.group, []
+        while members:
+            loop, members = next_loop(members)
+            self._loop(loop)
 
-    def _together(self, calls: Sequence[tuple[int, Call]]) -> int:
-        """How many calls can share a loop, counted from the first."""
-        count = len(calls)
-        while (fit := undisturbed(self._accesses(calls[:count]))) < count:
-            count = fit  # of fewer calls, more results are read by others and must be stored
-        return count
-
-    def _accesses(self, calls: Sequence[tuple[int, Call]]) -> list[list[Access]]:
-        """What each call of a loop reads and writes in memory."""
-        members = {position for position, call in calls if not _reads_elsewhere(call)}
-        computed: set[int] = set()
-        accesses = []
-        for position, call in calls:
-            elsewhere = _reads_elsewhere(call)
-            read = [i for i in call.inputs if self.program.slots[i].kind != "constant"]
-            if not elsewhere:
-                read = [i for i in read if i not in computed]
-            own = [Access.of(self.tensors.own(i), elsewhere=elsewhere) for i in read]
-            if self._is_read_elsewhere(call.out, position, members):
-                own.append(Access.of(self.tensors.own(call.out), written=True))
-            computed.add(call.out)
-            accesses.append(own)
-        return accesses
-
-    def _loop(self, shape: tuple[int, ...], calls: Sequence[tuple[int, Call]]) -> None:
-        """Write calls as one loop; results that only these read stay in registers."""
-        members = {position for position, _ in calls}
+    def _loop(self, members: list[_Member]) -> None:
+        """Write members as one loop; results that only these read stay in registers."""
+        positions = {member.position for member in members}
         values: dict[int, str] = {}
         writer = Writer()
-        places = {call.out: self._places(writer, call) for _, call in calls}
-        with writer.loops(shape) as indices:
-            for position, call in calls:
-                name = writer.name("v")
-                own = places[call.out](indices)
-                writer.line(f"{name} = {self._expression(call, own, values)}")
-                values[call.out] = name
-                if self._is_read_elsewhere(call.out, position, members):
-                    writer.line(f"{self._operand(call.out).at(indices)} = {name}")
+        places = [self._places(writer, member) for member in members]
+        with writer.loops(members[0].shape) as indices:
+            for member, place in zip(members, places, strict=True):
+                self._member(writer, member, indices, place(indices), values, positions)
         self._part(writer)
 
-    def _places(self, writer: Writer, call: Call) -> Places:
-        """Where a member of a group reads its operands; what that takes comes before the loop."""
-        native = OPERATIONS[call.operation].native
-        if not isinstance(native, Reading):
+    def _member(
+        self,
+        writer: Writer,
+        member: _Member,
+        indices: Sequence[str],
+        own: Sequence[str],
+        values: dict[int, str],
+        positions: set[int],
+    ) -> None:
+        """Write the step of a member at some indices, of which its operands have their `own`."""
+        call, out = member.call, member.call.out
+        if isinstance(OPERATIONS[call.operation].native, Writing):
+            source = call.inputs[0 if member.copies else 1]
+            target = self._operand(out) if member.copies or member.view is None else member.view
+            value = values.get(source) or self._operand(source).at(indices)
+            writer.line(f"{target.at(indices)} = {value}")
+            return
+        name = writer.name("v")
+        text = member.view.at(indices) if member.view else self._expression(call, own, values)
+        writer.line(f"{name} = {text}")
+        values[out] = name
+        if self._is_read_elsewhere(out, member.position, positions):
+            writer.line(f"{self._operand(out).at(indices)} = {name}")
+
+    def _places(self, writer: Writer, member: _Member) -> Places:
+        """Where a member reads its operands; what that takes comes before the loop."""
+        native = OPERATIONS[member.call.operation].native
+        if not isinstance(native, Reading) or member.view is not None:
             return lambda indices: indices
-        places = native.prepare(writer, self._native_call(call))
+        places = native.prepare(writer, self._native_call(member.call))
         if places is None:
-            raise Unwritable(call.operation)
+            raise Unwritable(member.call.operation)
         return places
 
     def _expression(self, call: Call, indices: Sequence[str], values: dict[int, str]) -> str:
@@ -489,8 +558,23 @@ class _Lowering:
         return Operand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
 
 
-def _reads_elsewhere(call: Call) -> bool:
-    return isinstance(OPERATIONS[call.operation].native, Reading)
+def _finder(view: View, call: NativeCall, slot: int) -> Find:
+    """Finds a view of a slot that there is in every binding."""
+
+    def find(tensors: Tensors) -> torch.Tensor:
+        found = view(call, tensors.own(slot))
+        assert found is not None
+        return found
+
+    return find
+
+
+def _read_in_memory(call: Call) -> Sequence[int]:
+    """The operands that the native form of a call reads in memory, never in a register."""
+    native = OPERATIONS[call.operation].native
+    if isinstance(native, Reading):
+        return call.inputs
+    return call.inputs[:1] if isinstance(native, Writing) else ()
 
 
 def _imports(text: str) -> str:
@@ -505,12 +589,15 @@ def _parameters(types: Sequence[str]) -> str:
 
 
 def _readers(program: Program) -> list[list[int]]:
-    """The positions at which each slot is read; -1 where it is read through a view of it."""
+    """The positions at which each slot is read; -1 where that is in memory, or through a view."""
     readers: list[list[int]] = [[] for _ in program.slots]
     written = set[int]()
     for position, instruction in enumerate(program.instructions):
         for read in _read(instruction):
             readers[read].append(position)
+        if isinstance(instruction, Call):
+            for read in _read_in_memory(instruction):
+                readers[read].append(-1)
         if isinstance(instruction, (Call, Move)):
             written.add(instruction.out if isinstance(instruction, Call) else instruction.target)
     for i, slot in enumerate(program.slots):
