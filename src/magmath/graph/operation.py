@@ -124,6 +124,9 @@ class Operation:
     same_bits  (the result's type, its operands') → True if the native form, with each operation
                rounded by itself, gives the bits that the kernel gives (nan counts as one value)
     reference  the same on NumPy arrays: (*arrays, **attributes)
+    epilogues  what its kernel may do with the result before it is stored, each an attribute of the
+               record's nodes: "convert" (to another type), "bias" (add a row), "accumulate" (c +
+               alpha·result), or an activation by name; the fuse pass folds such nodes into it
     flops      node → arithmetic operations, for the cost model
     efficiency (node, shape of a local result) → share of the full speed that such a piece reaches
     ways       (node, its operands' layouts) → graphs of other operations on the same inputs that
@@ -153,6 +156,7 @@ class Operation:
     reference: Callable[..., Any]
     flops: Callable[[Node], float]
     same_bits: SameBits = no_same_bits
+    epilogues: frozenset[str] = frozenset()
     efficiency: Callable[[Node, Shape], float] = full_speed
     ways: Ways = one_way
     follow: Follow | None = None

@@ -176,7 +176,8 @@ class Choice(Generic[Kind]):
 
     `others` makes the alternatives that need a compiler; it is asked once the first one has taken
     `patience` seconds, so that short runs compile nothing. What a `former` choice has learned of
-    the same program on other arrays is believed until the new figures are in.
+    the same program on other arrays is believed until the new figures are in. The least of the
+    last figures of an alternative counts, `history` of them.
     """
 
     def __init__(
@@ -186,9 +187,11 @@ class Choice(Generic[Kind]):
         others: Callable[[], list[Kind]],
         patience: float = WORTH_SECONDS,
         former: Choice[Kind] | None = None,
+        history: int = TRIALS,
     ) -> None:
         self._comm = workers
         self._patience = patience
+        self._history = history
         self._others: Callable[[], list[Kind]] | None = others
         self._executors = [first]
         self._known = {} if former is None else former._judged()
@@ -233,7 +236,7 @@ class Choice(Generic[Kind]):
             self._executors += self._others()
             self._others = None
             known = [self._known.get(e.name, ()) for e in self._executors]
-            self._paces = [deque(paces, maxlen=TRIALS) for paces in known]
+            self._paces = [deque(paces, maxlen=self._history) for paces in known]
             self._trials = [TRIALS + 1 if paces else 0 for paces in known]
             self._paces[0].append(self._spent / self._steps)
         else:

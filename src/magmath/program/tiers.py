@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LEAST_RUNS = 8
 SAMPLE_SECONDS = 2e-3
 """Runs are timed together until they have taken this long."""
+HISTORY = 64
+"""Samples of a tier that count: other processes only add to some of them."""
 MOST_FORMS = 4
 """Compiled forms of a program: they differ in which of its arrays are the same."""
 
@@ -94,7 +96,9 @@ class Tiers:
     def __init__(self, *, enabled: bool) -> None:
         self._native = _Native()
         self._binding: Binding | None = None
-        self._choice: Choice[Alternative] = Choice(_Alone(), _Replay(), self._compiled, 0.0)
+        self._choice: Choice[Alternative] = Choice(
+            _Alone(), _Replay(), self._compiled, 0.0, history=HISTORY
+        )
         self._uses_native = False
         self._seconds, self._runs = 0.0, 0
         self._due = WORTH_SECONDS if enabled else float("inf")
