@@ -53,12 +53,12 @@ class Compiled:
 
     _compiling = threading.Lock()
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, arithmetic: str = "fast") -> None:
         with self._compiling:
             for name in imported(source):
                 library.use(name)
             outside = library.signatures(imported(source))
-            self._loaded = Loaded(compile_source(source, outside))
+            self._loaded = Loaded(compile_source(source, outside, arithmetic=arithmetic))
 
     def function(self) -> Callable[[int], int]:
         return self._loaded.enter

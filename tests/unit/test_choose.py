@@ -31,9 +31,8 @@ class Fake(Executor):
 
 
 def chooser_of(ways: list[Executor], former: Chooser | None = None) -> Chooser:
-    alone = SimpleNamespace(rank=0, agree=lambda value: value)
-    context: Any = SimpleNamespace(comm=alone)
-    return Chooser(context, ways[0], lambda: ways[1:], 0.0, former)
+    alone: Any = SimpleNamespace(rank=0, agree=lambda value: value)
+    return Chooser(alone, ways[0], lambda: ways[1:], 0.0, former)
 
 
 def run(chooser: Chooser, ways: list[Executor], chunks: int) -> list[str]:

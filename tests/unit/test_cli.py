@@ -17,7 +17,7 @@ from rich.console import Console
 import magmath
 from magmath.cli.main import main
 from magmath.cli.progress import ProgressReporter
-from magmath.kernels.tuner import DECISIONS, Timing, _encoded, _name, machine
+from magmath.kernels.dispatch.tuner import DECISIONS, Timing, _encoded, _name, machine
 from magmath.train import EpochRecord
 
 Here = Callable[..., subprocess.CompletedProcess[str]]

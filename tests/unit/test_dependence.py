@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
-from magmath.program.dependence import Access, undisturbed
+from magmath.program.dependence import Access, next_loop
 
 MEMORY = torch.arange(64, dtype=torch.float64)
 
@@ -16,6 +18,14 @@ def read(tensor: torch.Tensor, *, elsewhere: bool = False) -> Access:
 
 def write(tensor: torch.Tensor) -> Access:
     return Access.of(tensor, written=True)
+
+
+@dataclass
+class Some:
+    """A member of a loop."""
+
+    accesses: list[Access]
+    shape: tuple[int, ...] = (4, 8)
 
 
 MATRIX = MEMORY[:32].view(4, 8)
@@ -37,12 +47,31 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_calls_share_a_loop_unless_they_disturb_each_other(case: str) -> None:
     former, later, together = CASES[case]
-    assert undisturbed([former, later]) == (2 if together else 1)
-    assert undisturbed([later, former]) == (2 if together else 1)
+    for first, second in ((former, later), (later, former)):
+        loop, rest = next_loop([Some(first), Some(second)])
+        assert len(loop) == (2 if together else 1)
+        assert len(loop) + len(rest) == 2
 
 
-def test_the_first_call_that_disturbs_begins_another_loop() -> None:
+def test_what_disturbs_begins_another_loop() -> None:
     free, column = MEMORY[32:].view(4, 8), MEMORY[:4].view(4, 1)
     calls = [[read(column), write(free)], [read(free)], [write(MATRIX)], [read(free)]]
-    assert undisturbed(calls) == 2
-    assert undisturbed([]) == 0
+    members = [Some(accesses) for accesses in calls]
+    loop, rest = next_loop(members)
+    assert loop == [members[0], members[1], members[3]]  # what only reads moves before
+    assert rest == [members[2]]
+
+
+def test_calls_move_only_before_those_that_do_not_touch_what_they_write() -> None:
+    first, second = MEMORY[:8], MEMORY[8:16]
+    members = [
+        Some([write(first)], (8,)),
+        Some([read(first), write(second)], (2, 4)),
+        Some([write(first)], (8,)),  # must stay behind the second one
+        Some([write(MEMORY[32:40])], (8,)),
+        Some([read(second), write(MEMORY[40:48])], (8,)),
+    ]
+    loop, rest = next_loop(members)
+    assert loop == [members[0], members[3]]
+    assert rest == [members[1], members[2], members[4]]
+    assert next_loop(rest) == ([members[1]], [members[2], members[4]])

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from magmath.errors import DTypeError, ShapeError
 from magmath.kernels import blas, gemm_candidates, library
+from magmath.kernels.dispatch.registry import ROWS, Candidate
+from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
-from magmath.kernels.gemm_candidates import CANDIDATES, Candidate, candidates_for
+from magmath.kernels.gemm_candidates import CANDIDATES, candidates_for
 from magmath.kernels.product import Product, key, reduced, stand_in
 from magmath.kernels.threads import set_threads
-from magmath.kernels.tuner import Call, Tuner
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 COMPLEX = [torch.complex64, torch.complex128]
@@ -164,8 +165,8 @@ def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
     if before.numel() == 0:
         return
     parts = reduced(whole)
-    for candidate in CANDIDATES:
-        if all(candidate.takes(part) for part in parts):
+    for candidate in CANDIDATES.values():
+        if all(candidate in candidates_for(part, 2**60) for part in parts):
             problem["out"].copy_(before)
             for part in parts:
                 candidate.bind(part, default)()
@@ -178,7 +179,8 @@ def default(product: Product) -> Call:
 
 def test_each_candidate_takes_something() -> None:
     taken = {c.name for dtype in TYPES for c in candidates_for(full_product(dtype), 2**30)}
-    assert taken == {candidate.name for candidate in CANDIDATES}
+    assert taken == set(CANDIDATES)
+    assert taken == {row.candidate for row in ROWS if row.operation == "gemm"}
 
 
 def full_product(dtype: torch.dtype, size: int = 8) -> Product:
@@ -221,7 +223,7 @@ def test_a_known_form_is_not_measured_again(tuner: Tuner, monkeypatch: pytest.Mo
     out, a, b = (torch.rand(20, 20) for _ in range(3))
     bind_gemm(out, a, b, tuner=tuner)
     known = len(tuner.table())
-    monkeypatch.setattr("magmath.kernels.tuner._rounds", None)
+    monkeypatch.setattr("magmath.kernels.dispatch.tuner._rounds", None)
     bind_gemm(out, a + 1, b, tuner=tuner)()
     np.testing.assert_allclose(out, (a + 1) @ b, rtol=1e-5)
     assert len(tuner.table()) == known
@@ -276,12 +278,12 @@ def test_alpha_is_asked_before_every_call(tuner: Tuner) -> None:
             assert torch.equal(out, torch.full((4, 4), total, dtype=dtype))
 
 
-@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda c: c.name)
+@pytest.mark.parametrize("candidate", CANDIDATES.values(), ids=lambda c: c.name)
 def test_not_a_number_and_infinity_pass_through(candidate: Candidate) -> None:
     out, a, b = torch.zeros(3, 3), torch.eye(3), torch.eye(3)
     a[0, 0], a[1, 1] = torch.nan, torch.inf
     product = Product(out, a, b, 1.0, 0.0, torch.zeros(3), True)
-    if candidate.takes(product):
+    if candidate in candidates_for(product, 2**60):
         candidate.bind(product, default)()
         assert out[0, 0].isnan()
         assert out[1, 1] == torch.inf or out[1, 1].isnan()
@@ -305,14 +307,14 @@ def test_integers_are_exact_over_more_summands_than_a_float_holds(
     for dtype in SIGNED:
         out, a, b = (values(dtype, shape, rng) for shape in ((3, 4), (3, 13), (13, 4)))
         product = Product(out, a, b, 1.0, 0.0, None, False)
-        (limbs,) = [c for c in CANDIDATES if c.name == "limbs"]
+        limbs = CANDIDATES["limbs"]
         truth = expected(out, a, b, 1, 0, None, False)
         limbs.bind(product, default)()
         agree(out, truth, 13)
 
 
 def test_memory_of_a_bound_call_lives_with_it() -> None:
-    (pointer,) = [c for c in CANDIDATES if c.name == "blas"]
+    pointer = CANDIDATES["blas"]
 
     def bound() -> tuple[Call, torch.Tensor]:
         out = torch.empty(50, 50)

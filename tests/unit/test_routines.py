@@ -17,6 +17,7 @@ from magmath.core.index import IndexSet
 from magmath.errors import LinAlgError
 from magmath.graph import LocalCall
 from magmath.kernels import fortran, lapack, routines
+from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.routines import (
     ADD_PRODUCT,
     CHOLESKY,
@@ -30,7 +31,6 @@ from magmath.kernels.routines import (
     Routine,
     add_product,
 )
-from magmath.kernels.tuner import Tuner
 from magmath.ops import OPERATIONS
 from matrices import TYPES, Matrix, adjoint, bound, check_orthonormal, check_zero, normal
 
@@ -255,12 +255,12 @@ def test_the_choice_is_the_tuner_s_and_by_class_of_size() -> None:
     def compute(a: torch.Tensor, *, library: str) -> None:
         called.append((library, tuple(a.shape)))
 
-    routine = Routine("some", compute, ("potrf",), lambda shapes: float(shapes[0][0]) ** 3)
+    routine = Routine("cholesky", compute, ("potrf",), lambda shapes: float(shapes[0][0]) ** 3)
     tuner, last = Fixed("torch"), list(fortran.LIBRARIES)[-1]
     for n in (900, 1000, 5000, 9000):
         routine(tuner, torch.empty(n, n))
     assert [library for library, _ in called] == [last] * 4
-    assert tuner.asked == ["some in company 992×992, float32"] * 4
+    assert tuner.asked == ["cholesky in company 992×992, float32"] * 4
     routine(tuner, torch.empty(20, 20))
     assert len(tuner.asked) == 4
     assert called[-1] == ("scipy", (20, 20))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from magmath.kernels import tuner as module
-from magmath.kernels.tuner import DECISIONS, Tuner, tuner_for
+from magmath.kernels.dispatch import tuner as module
+from magmath.kernels.dispatch.tuner import DECISIONS, Tuner, tuner_for
 
 
 @pytest.fixture(autouse=True)

@@ -263,6 +263,8 @@ class Array(Handle, Operators):
         return unary(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
+        if operation == "power" and type(other) is int and other == 2:
+            return self._unary("square")  # rounded exactly, and quicker than a power of any kind
         if not isinstance(other, OPERANDS):
             if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):
                 return self._compared_to_stranger(operation == "not_equal")

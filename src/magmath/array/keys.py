@@ -37,6 +37,14 @@ class Cut:
     extent: int | None
     step: int = 1
 
+    @property
+    def span(self) -> int:
+        """The elements from the first to the last one of a slice that the program can know; 0 for
+        a single element, or where the first one is computed."""
+        if not self.extent or not isinstance(self.start, int):
+            return 0
+        return (self.extent - 1) * abs(self.step) + 1
+
 
 @dataclass
 class Key:

@@ -104,11 +104,14 @@ def _written(x: Node, values: Node, cuts: Sequence[Cut]) -> Node:
 
 
 def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
-    """The cuts that leave more than a worker's share of a dimension, of a large array; the rest."""
-    if x.size * x.dtype.itemsize <= SMALL_BYTES:
-        return [], list(cuts)
+    """The cuts that span more than half of a dimension and a worker's share of it; the rest.
+
+    Of a small array, which no workers divide, all are the rest where there are several workers.
+    """
     workers = session.engine().environment.workers
-    large = [c for c in cuts if (c.extent or 0) * workers > x.shape[c.axis]]
+    if workers > 1 and x.size * x.dtype.itemsize <= SMALL_BYTES:
+        return [], list(cuts)
+    large = [c for c in cuts if c.span * max(workers, 2) > x.shape[c.axis]]
     return large, [c for c in cuts if c not in large]
 
 

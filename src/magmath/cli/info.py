@@ -90,7 +90,7 @@ def collect() -> dict[str, Section]:
 def measured() -> list[Section]:
     """The tuner's decisions on this machine: of each operation, shape and number of threads the
     seconds that every candidate took, the default one first, and the one that was chosen."""
-    from magmath.kernels.tuner import tuner_for
+    from magmath.kernels.dispatch.tuner import tuner_for
 
     return [
         {

@@ -92,6 +92,15 @@ Native = Any
 other places, an emitter (`ops/native_emit.py`), or None."""
 
 
+SameBits = Callable[[DType, Sequence[DType]], bool]
+"""(the result's type, the operands' types) → whether two ways to compute give the same bits."""
+
+
+def no_same_bits(result: DType, operands: Sequence[DType]) -> bool:
+    """Of operations whose native form rounds in its own way."""
+    return False
+
+
 def one_way(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Of operations that are computed as they stand."""
     return ()
@@ -111,8 +120,13 @@ class Operation:
     reduction  how letters that the result lacks are combined over workers, or None
     vjp        (node, cotangent) → a cotangent for each input, or None where there is none
     kernel     LocalCall → ready call, on torch tensors of any device
-    native     how it is written in a native function; None: programs with it are replayed
+    native     how it is written in a native function; None: it stays a call between such functions
+    same_bits  (the result's type, its operands') → True if the native form, with each operation
+               rounded by itself, gives the bits that the kernel gives (nan counts as one value)
     reference  the same on NumPy arrays: (*arrays, **attributes)
+    epilogues  what its kernel may do with the result before it is stored, each an attribute of the
+               record's nodes: "convert" (to another type), "bias" (add a row), "accumulate" (c +
+               alpha·result), or an activation by name; the fuse pass folds such nodes into it
     flops      node → arithmetic operations, for the cost model
     efficiency (node, shape of a local result) → share of the full speed that such a piece reaches
     ways       (node, its operands' layouts) → graphs of other operations on the same inputs that
@@ -141,6 +155,8 @@ class Operation:
     native: Native
     reference: Callable[..., Any]
     flops: Callable[[Node], float]
+    same_bits: SameBits = no_same_bits
+    epilogues: frozenset[str] = frozenset()
     efficiency: Callable[[Node, Shape], float] = full_speed
     ways: Ways = one_way
     follow: Follow | None = None

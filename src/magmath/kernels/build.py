@@ -26,14 +26,14 @@ NICENESS = 10  # of the compiler: what computes goes first
 COMPILE = """\
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-name, source, code, niceness, *lacking = sys.argv[1:]
+name, source, code, niceness, arithmetic, *lacking = sys.argv[1:]
 os.nice(int(niceness))
 from magmath.machine.build import OBJECTS
 with OBJECTS.exclusive("compiler"):  # one compiler at a time, on the whole machine
     compiled = OBJECTS.read(name)  # another process may have asked for the same
     if compiled is None:
         from magmath.kernels.build import compile_file
-        compiled = compile_file(int(source), lacking)
+        compiled = compile_file(int(source), arithmetic, lacking)
         OBJECTS.write(name, compiled)
 with open(int(code), "wb") as file:
     file.write(compiled)
@@ -44,18 +44,21 @@ Function = Callable[[int], int]
 
 
 class Build:
-    """A native program while it is compiled: `function()` is None until it is ready."""
+    """A native program while it is compiled: `function()` is None until it is ready.
 
-    def __init__(self, source: str) -> None:
+    `arithmetic`: how floating-point operations may be changed (`machine/values.py`).
+    """
+
+    def __init__(self, source: str, arithmetic: str = "fast") -> None:
         self._source = source
         self._loaded: Loaded | None = None
         self._compiler: _Compiler | None = None
         self._error = ""
-        name = name_of(source, library.signatures(imported(source)))
+        name = name_of(source, arithmetic, library.signatures(imported(source)))
         self._code = OBJECTS.read(name)
         if self._code is None:
             try:
-                self._compiler = _Compiler(source, name)
+                self._compiler = _Compiler(source, name, arithmetic)
             except OSError as error:
                 self._fail(f"it could not be started: {error}")
 
@@ -91,7 +94,7 @@ class Build:
 class _Compiler:
     """The helper process that compiles a source. Raises OSError where it cannot be started."""
 
-    def __init__(self, source: str, name: str) -> None:
+    def __init__(self, source: str, name: str, arithmetic: str) -> None:
         lacking = [needed for needed in imported(source) if not library.is_ready(needed)]
         self._files: list[int] = []
         try:
@@ -99,7 +102,16 @@ class _Compiler:
             os.write(text, source.encode())
             files = [str(text), str(self._code)]
             self._process = subprocess.Popen(
-                [sys.executable, "-c", COMPILE, name, *files, str(NICENESS), *lacking],
+                [
+                    sys.executable,
+                    "-c",
+                    COMPILE,
+                    name,
+                    *files,
+                    str(NICENESS),
+                    arithmetic,
+                    *lacking,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
@@ -139,13 +151,14 @@ class _Compiler:
             os.close(self._files.pop())
 
 
-def compile_file(file: int, lacking: Sequence[str]) -> bytes:
+def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:
     """Compile a source to object code, and before that the functions that it calls and that are
     `lacking` on disk."""
     source = _content(file).decode()
     for name in lacking:
         library.use(name)
-    return compile_source(source, library.signatures(imported(source)))
+    outside = library.signatures(imported(source))
+    return compile_source(source, outside, arithmetic=arithmetic)
 
 
 def _content(file: int) -> bytes:

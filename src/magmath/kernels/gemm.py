@@ -12,9 +12,10 @@ from functools import cache, partial
 
 import torch
 
-from magmath.kernels.gemm_candidates import Candidate, candidates_for, sequence
+from magmath.kernels.dispatch.registry import Candidate
+from magmath.kernels.dispatch.tuner import Call, Tuner, company, tuner_for
+from magmath.kernels.gemm_candidates import candidates_for, sequence
 from magmath.kernels.product import Number, Product, check, key, reduced, stand_in
-from magmath.kernels.tuner import Call, Tuner, company, tuner_for
 
 __all__ = ["bind_gemm", "tuner_for"]
 

@@ -1,47 +1,32 @@
-"""The table of ways to compute a matrix product on one device, in order of preference.
+"""The candidates for a matrix product on one device.
 
-Each candidate says which products it takes, how much memory it needs beside the operands, and how
-to make a ready call that checks nothing any more. `magmath.kernels.gemm` chooses among them.
+`kernels/dispatch/registry.py` says for which devices and types each is, and in which order they are
+preferred; `kernels/gemm.py` chooses among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 
+from magmath.kernels.dispatch.registry import Candidate, candidates
+from magmath.kernels.dispatch.tuner import Call
 from magmath.kernels.product import Number, Product, leading
-from magmath.kernels.tuner import Call
 
-_BLAS_TYPES = (torch.float32, torch.float64)
-_NUMPY_TYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
-_HALF_TYPES = (torch.float16, torch.bfloat16)
 _BLAS_MOST = 2**31 - 1
 LIMB_BITS = 16
 EXACT_SUMMANDS = 2 ** (53 - 2 * LIMB_BITS)
 """How many products of two limbs a float64 adds up exactly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to compute a product.
-
-    `bind` is given the product, and a function that binds another product on the way (the best
-    way); it returns a ready call. `workspace` is in bytes.
-    """
-
-    name: str
-    takes: Callable[[Product], bool]
-    bind: Callable[[Product, Callable[[Product], Call]], Call]
-    workspace: Callable[[Product], int] = lambda product: 0
-
-
 def candidates_for(product: Product, workspace_limit: int) -> list[Candidate]:
     """The candidates that take a product, the default first; never none."""
-    able = [candidate for candidate in CANDIDATES if candidate.takes(product)]
+    offered = candidates("gemm", product.out.device.type, product.a.dtype)
+    able: list[Candidate] = [candidate for candidate in offered if candidate.takes(product)]
     small = [candidate for candidate in able if candidate.workspace(product) <= workspace_limit]
     return small or able[:1]
 
@@ -88,11 +73,7 @@ def _epilogue(product: Product, bias: bool = True) -> list[Call]:
 
 
 def _torch_takes(product: Product) -> bool:
-    if product.dtype == torch.bool:
-        return False
-    if product.widens:
-        return product.out.is_cuda and product.is_plain
-    return _on_cpu(product) or not _is_whole(product.dtype)
+    return not product.widens or (product.out.is_cuda and product.is_plain)
 
 
 def _bind_torch(product: Product, inner: object) -> Call:
@@ -133,7 +114,7 @@ def _unchanged(value: Number) -> Number:
 
 def _fused_takes(product: Product) -> bool:
     fits = product.is_plain and product.bias is not None and product.relu and not product.widens
-    return fits and product.out.ndim == 2 and product.dtype.is_floating_point
+    return fits and product.out.ndim == 2
 
 
 def _bind_fused(product: Product, inner: object) -> Call:
@@ -148,8 +129,6 @@ def _bind_fused(product: Product, inner: object) -> Call:
 
 
 def _numpy_takes(product: Product) -> bool:
-    if not _on_cpu(product) or product.dtype not in _NUMPY_TYPES or product.widens:
-        return False
     if not product.is_plain:
         return False
     operands = (product.out, product.a, product.b)
@@ -170,8 +149,6 @@ def _bind_numpy(product: Product, inner: object) -> Call:
 
 
 def _blas_takes(product: Product) -> bool:
-    if not _on_cpu(product) or product.dtype not in _BLAS_TYPES or product.widens:
-        return False
     forms = [leading(x) for x in (product.out, product.a, product.b)]
     if None in forms or max(*product.extents, *(form[1] for form in forms if form)) > _BLAS_MOST:
         return False
@@ -258,8 +235,7 @@ def _bind_tiled(product: Product, inner: object) -> Call:
 
 
 def _widened_takes(product: Product) -> bool:
-    half_on_cpu = product.dtype in _HALF_TYPES and _on_cpu(product)
-    return half_on_cpu or product.dtype == torch.bool or product.widens
+    return _on_cpu(product) or product.dtype == torch.bool or product.widens
 
 
 def _bind_widened(product: Product, inner: Callable[[Product], Call]) -> Call:
@@ -295,7 +271,7 @@ def _widened_workspace(product: Product) -> int:
 
 
 def _limbs_take(product: Product) -> bool:
-    return _is_whole(product.dtype) and product.dtype != torch.bool
+    return True
 
 
 def _limb_count(product: Product) -> int:
@@ -359,12 +335,15 @@ def _limbs_workspace(product: Product) -> int:
     return width * operands + 24 * product.out.numel()
 
 
-CANDIDATES = (
-    Candidate("torch", _torch_takes, _bind_torch),
-    Candidate("fused", _fused_takes, _bind_fused),
-    Candidate("numpy", _numpy_takes, _bind_numpy),
-    Candidate("blas", _blas_takes, _bind_blas),
-    Candidate("tiled", _tiled_takes, _bind_tiled),
-    Candidate("widened", _widened_takes, _bind_widened, _widened_workspace),
-    Candidate("limbs", _limbs_take, _bind_limbs, _limbs_workspace),
-)
+CANDIDATES: Mapping[str, Candidate] = {
+    candidate.name: candidate
+    for candidate in (
+        Candidate("torch", _torch_takes, _bind_torch),
+        Candidate("fused", _fused_takes, _bind_fused),
+        Candidate("numpy", _numpy_takes, _bind_numpy),
+        Candidate("blas", _blas_takes, _bind_blas),
+        Candidate("tiled", _tiled_takes, _bind_tiled),
+        Candidate("widened", _widened_takes, _bind_widened, _widened_workspace),
+        Candidate("limbs", _limbs_take, _bind_limbs, _limbs_workspace),
+    )
+}

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from magmath.core.panels import is_tall
 from magmath.errors import LinAlgError
+from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.fortran import invoke
 from magmath.kernels.routines import (
     CHOLESKY,
@@ -34,7 +35,6 @@ from magmath.kernels.routines import (
     put,
 )
 from magmath.kernels.tall import tall_qr
-from magmath.kernels.tuner import Tuner
 
 DIRECT = 96
 """Matrices with smaller extents than this go to torch, whose loop over a stack costs less."""

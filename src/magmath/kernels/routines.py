@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from magmath.kernels import fortran
+from magmath.kernels.dispatch.registry import candidates
+from magmath.kernels.dispatch.tuner import Call, Tuner, company
 from magmath.kernels.fortran import call, call_with_work, invoke
-from magmath.kernels.tuner import Call, Tuner, company
 
 NOT_A_NUMBER = -1
 """What `CHOLESKY` says of a matrix with NaN or infinity."""
@@ -62,7 +63,8 @@ class Routine:
 
     def libraries(self, dtype: torch.dtype) -> list[str]:
         """Those that can compute it, in order of preference."""
-        return [name for name in fortran.LIBRARIES if fortran.has(name, dtype, *self.needs)]
+        registered = candidates(self.name, "cpu", dtype)
+        return [name for name in registered if fortran.has(name, dtype, *self.needs)]
 
     def measured(self, forms: Forms) -> Forms:
         """The class of the operands' sizes: extents rounded up to somewhat less than a power of

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from magmath.kernels.dispatch.tuner import Call
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import sequence
-from magmath.kernels.tuner import Call
 
 ALIGNMENT = 64  # of torch's own allocations, at least
 

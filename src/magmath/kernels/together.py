@@ -21,10 +21,10 @@ from torch import Tensor
 
 from magmath.core.panels import Dealt, rounded
 from magmath.kernels import fortran
+from magmath.kernels.dispatch.tuner import tuner_for
 from magmath.kernels.fortran import invoke
 from magmath.kernels.lapack import not_a_number, not_definite
 from magmath.kernels.routines import CHOLESKY, DIVIDE, LU, NOT_A_NUMBER, add_product
-from magmath.kernels.tuner import tuner_for
 
 if TYPE_CHECKING:
     from magmath.comm.panels import PanelRing

@@ -234,6 +234,7 @@ CONTRACT = Operation(
     native=_emit,
     reference=_reference,
     flops=_flops,
+    epilogues=frozenset({"convert"}),
     efficiency=_efficiency,
     ways=in_panels,
 )

@@ -14,7 +14,7 @@ from magmath.core.dtypes import DType, int64
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Kernel
 from magmath.ops.native_emit import NativeCall, Writer
-from magmath.ops.rules import LETTERS, no_gradient, numpy_name
+from magmath.ops.rules import LETTERS, no_gradient, numpy_name, same_bits_always
 
 
 def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
@@ -50,6 +50,7 @@ FULL = Operation(
     native=_emit_full,
     reference=lambda value, *, shape, dtype: np.full(shape, value),
     flops=_element_flops,
+    same_bits=same_bits_always,
 )
 
 

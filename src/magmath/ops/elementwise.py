@@ -7,7 +7,7 @@ in the broadcast shape: `autodiff` sums them back to the operand's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from magmath.core.dtypes import DType, bool_, real_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Brief, Gradients, Kernel, Vjp
+from magmath.graph.operation import Brief, Gradients, Kernel, SameBits, Vjp, no_same_bits
 from magmath.ops.leaves import constant
 from magmath.ops.repairs import (
     exact_complex_kernel,
@@ -39,6 +39,8 @@ from magmath.ops.rules import (
     numpy_name,
     pointwise_axes,
     pointwise_infer,
+    same_bits_always,
+    same_bits_of_integers,
     torch_kernel,
 )
 
@@ -68,6 +70,7 @@ def _row(
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
     brief: bool = True,
+    bits: SameBits = no_same_bits,
 ) -> Operation:
     reference = numpy or getattr(np, torch or name)
     if "floating" in domain:
@@ -83,6 +86,7 @@ def _row(
         native=native,
         reference=reference,
         flops=flops_per_element(flops),
+        same_bits=bits,
         elementwise=True,
         brief=Brief(_into(reference), int(BRIEF_FLOPS / flops)) if short else None,
     )
@@ -231,17 +235,21 @@ def _remainder_vjp(node: Node, g: Node) -> Gradients:
 _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
 
 UNARY = (
-    _row("negative", "numeric", "(-{0})", lambda n, g: (negative(g),)),
-    _row("abs", "numeric", "abs({0})", _abs_vjp, result=real_dtype),
-    _row("conj", "numeric", "{0}", lambda n, g: (conj(g),), torch="conj_physical", numpy=np.conj),
+    _row("negative", "numeric", "(-{0})", lambda n, g: (negative(g),), bits=same_bits_always),
+    _row("abs", "numeric", "abs({0})", _abs_vjp, result=real_dtype, bits=same_bits_always),
+    _row("conj", "numeric", "{0}", lambda n, g: (conj(g),), torch="conj_physical", numpy=np.conj,
+         bits=same_bits_always),
     _row("real", "numeric", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
-         kernel=part_kernel, result=real_dtype),
-    _row("imag", "numeric", "0", _imag_vjp, kernel=part_kernel, result=real_dtype),
+         kernel=part_kernel, result=real_dtype, bits=same_bits_always),
+    _row("imag", "numeric", "0", _imag_vjp, kernel=part_kernel, result=real_dtype,
+         bits=same_bits_always),
     _row("sign", "numeric",
          "({one} if {0} > 0 else -{one} if {0} < 0 else {0} if {0} != {0} else {one} - {one})",
-         _sign_vjp, kernel=sign_kernel, flops=2),
-    _row("square", "numeric", "({0} * {0})", _scaled(lambda n: add(_x(n), _x(n)))),
-    _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: negative(_square(n)))),
+         _sign_vjp, kernel=sign_kernel, flops=2, bits=same_bits_always),
+    _row("square", "numeric", "({0} * {0})", _scaled(lambda n: add(_x(n), _x(n))),
+         bits=same_bits_always),
+    _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: negative(_square(n))),
+         bits=same_bits_always),
     _row("sqrt", "floating", "np.sqrt({0})",
          lambda n, g: (divide(g, add(n, n)),), flops=4),
     _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10),
@@ -278,28 +286,34 @@ UNARY = (
          numpy=np.arccosh, flops=16),
     _row("atanh", "floating", "np.arctanh({0})",
          lambda n, g: (divide(g, _one_minus_square(_x(n))),), numpy=np.arctanh, flops=16),
-    _row("floor", "real", "np.floor({0})", no_gradient),
-    _row("ceil", "real", "np.ceil({0})", no_gradient),
-    _row("round", "numeric", "np.rint({0})", no_gradient, numpy=np.round, kernel=round_kernel),
-    _row("trunc", "real", "np.trunc({0})", no_gradient),
-    _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_, kernel=flag_kernel),
-    _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_, kernel=flag_kernel),
-    _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_, kernel=flag_kernel),
-    _row("signbit", "real floating", "np.signbit({0})", no_gradient, result=bool_),
-    _row("logical_not", "bool", "(not {0})", no_gradient),
+    _row("floor", "real", "np.floor({0})", no_gradient, bits=same_bits_always),
+    _row("ceil", "real", "np.ceil({0})", no_gradient, bits=same_bits_always),
+    _row("round", "numeric", "np.rint({0})", no_gradient, numpy=np.round, kernel=round_kernel,
+         bits=same_bits_always),
+    _row("trunc", "real", "np.trunc({0})", no_gradient, bits=same_bits_always),
+    _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_, kernel=flag_kernel,
+         bits=same_bits_always),
+    _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_, kernel=flag_kernel,
+         bits=same_bits_always),
+    _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_, kernel=flag_kernel,
+         bits=same_bits_always),
+    _row("signbit", "real floating", "np.signbit({0})", no_gradient, result=bool_,
+         bits=same_bits_always),
+    _row("logical_not", "bool", "(not {0})", no_gradient, bits=same_bits_always),
     _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
-         torch="bitwise_not", numpy=np.invert),
+         torch="bitwise_not", numpy=np.invert, bits=same_bits_always),
 )  # fmt: skip
 
 BINARY = (
-    _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g), kernel=parts_kernel),
+    _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g), kernel=parts_kernel,
+         bits=same_bits_always),
     _row("subtract", "numeric", "({0} - {1})", lambda n, g: (g, negative(g)),
-         kernel=parts_kernel),
+         kernel=parts_kernel, bits=same_bits_always),
     _row("multiply", "numeric", "({0} * {1})",
-         lambda n, g: (multiply(g, n.inputs[1]), multiply(g, n.inputs[0]))),
+         lambda n, g: (multiply(g, n.inputs[1]), multiply(g, n.inputs[0])), bits=same_bits_always),
     _row("divide", "floating", "({0} / {1})",
          lambda n, g: (divide(g, n.inputs[1]),
-                       negative(divide(multiply(g, n), n.inputs[1])))),
+                       negative(divide(multiply(g, n), n.inputs[1]))), bits=same_bits_always),
     _row("floor_divide", "real", "({0} // {1})", no_gradient,
          kernel=quotient_kernel, flops=4, brief=False),
     _row("remainder", "real",
@@ -310,32 +324,37 @@ BINARY = (
          dict.fromkeys(("uint", "float", "complex"), "({0} ** {1})"), _power_vjp,
          torch="pow", numpy=np.power, kernel=power_kernel, flops=20, brief=False),
     _row("maximum", "real", "np.maximum({0}, {1})",
-         _extremum_vjp("greater")),
+         _extremum_vjp("greater"), bits=same_bits_of_integers),
     _row("minimum", "real", "np.minimum({0}, {1})",
-         _extremum_vjp("less")),
+         _extremum_vjp("less"), bits=same_bits_of_integers),
     _row("atan2", "real floating", "np.arctan2({0}, {1})", _atan2_vjp,
          numpy=np.arctan2, flops=20),
     _row("hypot", "real floating", "np.hypot({0}, {1})", _hypot_vjp, flops=6),
     _row("logaddexp", "real floating", "np.logaddexp({0}, {1})", _logaddexp_vjp, flops=20),
     _row("copysign", "real floating", "np.copysign({0}, {1})",
-         lambda n, g: (multiply(g, multiply(call("sign", n), call("sign", n.inputs[0]))), None)),
+         lambda n, g: (multiply(g, multiply(call("sign", n), call("sign", n.inputs[0]))), None),
+         bits=same_bits_always),
     _row("nextafter", "real floating", "np.nextafter({0}, {1})", no_gradient,
          kernel=nextafter_kernel),
-    _row("equal", "any", "({0} == {1})", no_gradient, torch="eq", numpy=np.equal, result=bool_),
+    _row("equal", "any", "({0} == {1})", no_gradient, torch="eq", numpy=np.equal, result=bool_,
+         bits=same_bits_always),
     _row("not_equal", "any", "({0} != {1})", no_gradient,
-         torch="ne", numpy=np.not_equal, result=bool_),
-    _row("less", "ordered", "({0} < {1})", no_gradient, result=bool_),
-    _row("less_equal", "ordered", "({0} <= {1})", no_gradient, result=bool_),
-    _row("greater", "ordered", "({0} > {1})", no_gradient, result=bool_),
-    _row("greater_equal", "ordered", "({0} >= {1})", no_gradient, result=bool_),
-    _row("logical_and", "bool", "({0} and {1})", no_gradient),
-    _row("logical_or", "bool", "({0} or {1})", no_gradient),
-    _row("logical_xor", "bool", "({0} != {1})", no_gradient),
-    _row("bitwise_and", "integer or bool", "({0} & {1})", no_gradient),
-    _row("bitwise_or", "integer or bool", "({0} | {1})", no_gradient),
-    _row("bitwise_xor", "integer or bool", "({0} ^ {1})", no_gradient),
-    _row("bitwise_left_shift", "integer", "({0} << {1})", no_gradient, numpy=np.left_shift),
-    _row("bitwise_right_shift", "integer", "({0} >> {1})", no_gradient, numpy=np.right_shift),
+         torch="ne", numpy=np.not_equal, result=bool_, bits=same_bits_always),
+    _row("less", "ordered", "({0} < {1})", no_gradient, result=bool_, bits=same_bits_always),
+    _row("less_equal", "ordered", "({0} <= {1})", no_gradient, result=bool_, bits=same_bits_always),
+    _row("greater", "ordered", "({0} > {1})", no_gradient, result=bool_, bits=same_bits_always),
+    _row("greater_equal", "ordered", "({0} >= {1})", no_gradient, result=bool_,
+         bits=same_bits_always),
+    _row("logical_and", "bool", "({0} and {1})", no_gradient, bits=same_bits_always),
+    _row("logical_or", "bool", "({0} or {1})", no_gradient, bits=same_bits_always),
+    _row("logical_xor", "bool", "({0} != {1})", no_gradient, bits=same_bits_always),
+    _row("bitwise_and", "integer or bool", "({0} & {1})", no_gradient, bits=same_bits_always),
+    _row("bitwise_or", "integer or bool", "({0} | {1})", no_gradient, bits=same_bits_always),
+    _row("bitwise_xor", "integer or bool", "({0} ^ {1})", no_gradient, bits=same_bits_always),
+    _row("bitwise_left_shift", "integer", "({0} << {1})", no_gradient, numpy=np.left_shift,
+         bits=same_bits_always),
+    _row("bitwise_right_shift", "integer", "({0} >> {1})", no_gradient, numpy=np.right_shift,
+         bits=same_bits_always),
 )  # fmt: skip
 
 
@@ -360,6 +379,7 @@ WHERE = Operation(
     native="({1} if {0} else {2})",
     reference=np.where,
     flops=flops_per_element(1),
+    same_bits=same_bits_always,
     elementwise=True,
 )
 
@@ -392,6 +412,11 @@ def _astype_reference(x: Any, *, dtype: DType) -> Any:
     return np.asarray(x).astype(numpy_name(dtype))
 
 
+def _astype_same_bits(result: DType, operands: Sequence[DType]) -> bool:
+    """Numbers that an integer type cannot hold become what the processor's instruction makes."""
+    return operands[0].kind != "float" or result.kind in ("bool", "float")
+
+
 ASTYPE = Operation(
     name="astype",
     infer=_astype_infer,
@@ -402,6 +427,7 @@ ASTYPE = Operation(
     native="{cast}({0})",
     reference=_astype_reference,
     flops=flops_per_element(1),
+    same_bits=_astype_same_bits,
     elementwise=True,
 )
 
@@ -421,6 +447,7 @@ STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass takes it ou
     native="{0}",
     reference=np.asarray,
     flops=flops_per_element(0),
+    same_bits=same_bits_always,
     elementwise=True,
 )
 

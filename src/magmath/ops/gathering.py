@@ -28,7 +28,7 @@ from magmath.ops.manipulation import reshape
 from magmath.ops.native_emit import NativeCall, Writer, emit_fault
 from magmath.ops.picking import Picking, bind_add, bind_read, bind_replace, pick_together
 from magmath.ops.places import Locator, both, front, neutral, picked_out_of_range
-from magmath.ops.rules import LETTERS, as_signed, is_numpy_only
+from magmath.ops.rules import LETTERS, as_signed, is_numpy_only, same_bits_always
 from magmath.ops.slicing import aligned, check_written, keep
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ TAKE = Operation(
     native=_emit_take,
     reference=_take_reference,
     flops=_no_flops,
+    same_bits=same_bits_always,
     selects=True,
     collective=pick_together(
         lambda shapes, shape, a: Picking(shapes[0], a["axes"], _common(*shapes[1:]), a["at"]),

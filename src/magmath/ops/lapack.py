@@ -67,7 +67,7 @@ def lapack(
 
     def bind(call: LocalCall) -> Callable[[], object]:
         from magmath.kernels import lapack
-        from magmath.kernels.tuner import tuner_for
+        from magmath.kernels.dispatch.tuner import tuner_for
 
         compute: Callable[..., None] = getattr(lapack, name)
         options: dict[str, object] = {key: call.attributes[key] for key in keys}

@@ -186,6 +186,7 @@ GEMM = Operation(
     native=emit_gemm,
     reference=_gemm_reference,
     flops=_gemm_flops,
+    epilogues=frozenset({"convert", "bias", "relu", "accumulate"}),
     efficiency=lambda node, local: product_efficiency(*local),
     ways=in_panels,
 )

@@ -14,7 +14,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Split
 from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_reshape
 from magmath.ops.pieces import letters_of
-from magmath.ops.rules import LETTERS, pointwise_axes
+from magmath.ops.rules import LETTERS, pointwise_axes, same_bits_always
 from magmath.ops.slicing import slice_along
 
 
@@ -100,6 +100,7 @@ RESHAPE = Operation(
     native=emit_reshape,
     reference=lambda x, *, shape: np.reshape(x, shape),
     flops=_no_flops,
+    same_bits=same_bits_always,
     ways=_reshape_ways,
     follow=_reshape_follow,
 )
@@ -146,9 +147,10 @@ PERMUTE = Operation(
     reduction=None,
     vjp=_permute_vjp,
     kernel=_permute_kernel,
-    native=Reading(_permuted_places),
+    native=Reading(_permuted_places, lambda call, x: x.permute(call.attributes["axes"])),
     reference=lambda x, *, axes: np.transpose(x, axes),
     flops=_no_flops,
+    same_bits=same_bits_always,
 )
 
 
@@ -189,9 +191,12 @@ BROADCAST = Operation(
     reduction=None,
     vjp=_broadcast_vjp,
     kernel=_broadcast_kernel,
-    native=Reading(lambda w, call: lambda indices: indices),
+    native=Reading(
+        lambda w, call: lambda indices: indices, lambda call, x: x.expand(call.out.shape)
+    ),
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
     flops=_no_flops,
+    same_bits=same_bits_always,
 )
 
 
@@ -275,6 +280,7 @@ CONCAT = Operation(
     native=_emit_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
     flops=_no_flops,
+    same_bits=same_bits_always,
     follow=_concat_follow,
 )
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.index import Tile
+
+if TYPE_CHECKING:
+    import torch
 
 Shape = tuple[int, ...]
 
@@ -94,18 +97,35 @@ class Writer:
 
 
 Places = Callable[[Sequence[str]], Sequence[str]]
+View = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
+"""The view of a local tensor whose elements an operation reads, or overwrites; None: no view has
+them. It depends on the call's attributes and tiles alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The native form of an operation whose every element is one element of its first operand.
 
+    `view` is the operand as a view that has the result's shape, where there is one. Otherwise
     `prepare` writes what comes before the loop, and returns the function that gives the indices of
-    that element from those of the result's; None where there is no native form. The operation joins
+    the element from those of the result's; None where there is no native form. The operation joins
     the loop of its neighbours, as element-wise ones do.
     """
 
     prepare: Callable[[Writer, NativeCall], Places | None]
+    view: View | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The native form of an operation that is its first operand, with its second one in a part.
+
+    The overwritten part joins the loop of its neighbours where it is a `view` of the result; `emit`
+    writes the operation alone otherwise.
+    """
+
+    view: View
+    emit: Callable[[Writer, NativeCall], bool]
 
 
 def emit_fault(

@@ -146,6 +146,16 @@ def numpy_call(call: LocalCall, reference: Callable[..., Any]) -> Callable[[], o
     return run
 
 
+def same_bits_always(result: DType, operands: Sequence[DType]) -> bool:
+    """Of operations that IEEE 754 rounds exactly, or that round nothing."""
+    return True
+
+
+def same_bits_of_integers(result: DType, operands: Sequence[DType]) -> bool:
+    """Of operations that leave a choice for floating-point numbers, such as the sign of a zero."""
+    return not any(dtype.kind in ("float", "complex") for dtype in (result, *operands))
+
+
 def no_gradient(node: Node, cotangent: Node) -> Gradients:
     """The gradient of operations that are constant almost everywhere or give no real numbers."""
     return (None,) * len(node.inputs)

@@ -21,8 +21,8 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Split
 from magmath.ops.creation import full
 from magmath.ops.leaves import constant
-from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_copy
-from magmath.ops.rules import LETTERS, as_signed
+from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, Writing, emit_copy
+from magmath.ops.rules import LETTERS, as_signed, same_bits_always
 
 if TYPE_CHECKING:
     import torch
@@ -196,6 +196,28 @@ def _places(call: NativeCall, held: Tile, part: Tile) -> Places:
     return lambda indices: [line.format(i) for line, i in zip(lines, indices, strict=True)]
 
 
+def _slice_view(call: NativeCall, x: torch.Tensor) -> torch.Tensor | None:
+    """The part of the local operand that the result is, unless it runs backwards."""
+    return _forward(x, call.tiles[0], call.tile, call.attributes["bounds"])
+
+
+def _overwritten_view(call: NativeCall, out: torch.Tensor) -> torch.Tensor | None:
+    """The part of the local result that is overwritten, unless it runs backwards."""
+    bounds = call.attributes["bounds"]
+    part = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))
+    return _forward(out, call.tile, part, bounds)
+
+
+def _forward(x: torch.Tensor, held: Tile, part: Tile, bounds: Bounds) -> torch.Tensor | None:
+    for d, (have, want, bound) in enumerate(zip(held, part, bounds, strict=True)):
+        if bound[2] < 0 or not want.is_range:
+            return None
+        chosen = selector(have, want, bound)
+        assert isinstance(chosen, range)
+        x = x[(slice(None),) * d + (slice(chosen.start, max(chosen.stop, chosen.start), bound[2]),)]
+    return x
+
+
 def _grid_of(bounds: Bounds) -> Any:
     return np.ix_(*[np.arange(*bound) for bound in bounds])
 
@@ -211,9 +233,10 @@ SLICE = Operation(
     reduction=None,
     vjp=_slice_vjp,
     kernel=_slice_kernel,
-    native=Reading(_slice_places),
+    native=Reading(_slice_places, _slice_view),
     reference=lambda x, *, bounds: x[_grid_of(bounds)],
     flops=_no_flops,
+    same_bits=same_bits_always,
     follow=_slice_follow,
     selects=True,
 )
@@ -294,9 +317,10 @@ SET_SLICE = Operation(
     reduction=None,
     vjp=_set_slice_vjp,
     kernel=_set_slice_kernel,
-    native=_emit_set_slice,
+    native=Writing(_overwritten_view, _emit_set_slice),
     reference=_set_slice_reference,
     flops=_no_flops,
+    same_bits=same_bits_always,
     follow=_slice_follow,
     updates=True,
 )

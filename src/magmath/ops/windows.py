@@ -32,7 +32,7 @@ from magmath.ops.native_emit import (
     emit_fault,
 )
 from magmath.ops.places import neutral, out_of_range
-from magmath.ops.rules import LETTERS, as_signed
+from magmath.ops.rules import LETTERS, as_signed, same_bits_always
 from magmath.ops.slicing import (
     Bound,
     Part,
@@ -278,6 +278,7 @@ WINDOW = Operation(
     native=Reading(_window_places),
     reference=_window_reference,
     flops=_no_flops,
+    same_bits=same_bits_always,
     selects=True,
 )
 
@@ -351,6 +352,7 @@ SET_WINDOW = Operation(
     native=_emit_set_window,
     reference=_set_window_reference,
     flops=_no_flops,
+    same_bits=same_bits_always,
     updates=True,
 )
 

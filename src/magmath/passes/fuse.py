@@ -1,7 +1,8 @@
-"""Fuse: fold into a matrix product what one BLAS call or its epilogue can do.
+"""Fuse: fold into an operation what its kernel can do with the result before it is stored.
 
-Works on a placed graph, so it folds only what lies on the same worker in the same layout: the
-conversion of the result back to half types, a bias row, a ReLU, and the weight update
+Which epilogues a kernel has, the operation's record says (`Operation.epilogues`). The pass works on
+a placed graph, so it folds only what is stored on the same worker in the same layout: the
+conversion of a product back to half types, a bias row, an activation, and the weight update
 `w - rate·(xᵀ·d)`, which becomes one accumulating product where no reduction over workers stands
 between.
 """
@@ -24,12 +25,11 @@ def fuse(graph: Graph) -> Graph:
 
 
 Rule = Callable[[Node, set[Node]], Node | None]
-PRODUCTS = ("gemm", "contract")
 
 
 def _folded(graph: Graph, rule: Rule) -> Graph:
-    """The graph with a rule applied to each node; the rule is told which products it may consume:
-    those that one node alone reads, and that are not wanted themselves."""
+    """The graph with a rule applied to each node; the rule is given those with epilogues that it
+    may consume: those that one node alone reads, and that are not wanted themselves."""
     users = users_of(graph.nodes)
     wanted = set(graph.roots)
     single: set[Node] = set()
@@ -38,7 +38,7 @@ def _folded(graph: Graph, rule: Rule) -> Graph:
         inputs = tuple(new[source] for source in node.inputs)
         current = node if inputs == node.inputs else node.replace(inputs)
         new[node] = rule(current, single) or current
-        if new[node].name in PRODUCTS and len(users[node]) == 1 and node not in wanted:
+        if new[node].operation.epilogues and len(users[node]) == 1 and node not in wanted:
             single.add(new[node])
     return graph.mapped(new)
 
@@ -51,15 +51,14 @@ def _remade(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
     return made
 
 
-def _is_plain(product: Node, single: set[Node]) -> bool:
+def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
+    """True if an epilogue can be folded into a node: it has no other one that comes after it."""
+    if product not in single or epilogue not in product.operation.epilogues:
+        return False
     attributes = product.attributes
-    return (
-        product in single
-        and product.name == "gemm"
-        and not (
-            attributes["bias"] or attributes["accumulate"] or attributes["activation"] != "none"
-        )
-    )
+    if attributes.get("accumulate") or attributes.get("activation", "none") != "none":
+        return False
+    return epilogue in ACTIVATIONS or not attributes.get("bias")
 
 
 def _conversion(node: Node, single: set[Node]) -> Node | None:
@@ -67,7 +66,8 @@ def _conversion(node: Node, single: set[Node]) -> Node | None:
     if node.name != "astype":
         return None
     product = node.inputs[0]
-    back = product in single and product.inputs[0].dtype is node.dtype
+    convertible = product in single and "convert" in product.operation.epilogues
+    back = convertible and product.inputs[0].dtype is node.dtype
     if not back or product.layout != node.layout:
         return None
     return _remade(product, node, dtype=node.dtype)
@@ -78,24 +78,29 @@ def _bias(node: Node, single: set[Node]) -> Node | None:
     if node.name != "add":
         return None
     for product, row in (node.inputs, node.inputs[::-1]):
-        fits = _is_plain(product, single) and row.ndim == 1 and row.shape[0] == node.shape[-1]
+        fits = row.ndim == 1 and row.shape[0] == node.shape[-1]
+        fits = fits and _is_open(product, "bias", single)
         if fits and product.layout == node.layout and node.shape == product.shape:
             return _remade(product, node, row, bias=True)
     return None
 
 
+def _is_relu(node: Node) -> bool:
+    return node.name == "maximum" and is_constant(node.inputs[1], 0)
+
+
+ACTIVATIONS: dict[str, Callable[[Node], bool]] = {"relu": _is_relu}
+"""Epilogues that are functions of the first operand alone: how their nodes look."""
+
+
 def _activation(node: Node, single: set[Node]) -> Node | None:
-    """max(product, 0)."""
-    if node.name != "maximum" or not is_constant(node.inputs[1], 0):
-        return None
-    product = node.inputs[0]
-    if product not in single or product.name != "gemm":
-        return None
-    if product.attributes["activation"] != "none":
-        return None
-    if product.attributes["accumulate"] or product.layout != node.layout:
-        return None
-    return _remade(product, node, activation="relu")
+    """A function of the product, such as max(product, 0)."""
+    for name, is_activation in ACTIVATIONS.items():
+        product = node.inputs[0] if is_activation(node) else None
+        fits = product is not None and _is_open(product, name, single)
+        if product is not None and fits and product.layout == node.layout:
+            return _remade(product, node, activation=name)
+    return None
 
 
 def _update(node: Node, single: set[Node]) -> Node | None:
@@ -104,7 +109,8 @@ def _update(node: Node, single: set[Node]) -> Node | None:
         return None
     c, scaled = node.inputs
     for alpha, product in (scaled.inputs, scaled.inputs[::-1]):
-        fits = _is_plain(product, single) and alpha.shape == () and c.shape == node.shape
+        fits = alpha.shape == () and c.shape == node.shape
+        fits = fits and _is_open(product, "accumulate", single)
         if fits and product.layout == scaled.layout == node.layout == _own(c, node):
             factor = negative(alpha) if node.name == "subtract" else alpha
             factor.layout = alpha.layout

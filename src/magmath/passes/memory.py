@@ -117,8 +117,8 @@ def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
 
 
 def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None:
-    """What a product is accumulated onto, and what is transformed in place, is computed where the
-    result will lie, if nothing else reads it."""
+    """What a product is accumulated onto, what is transformed in place, and what is overwritten in
+    part, is computed where the result is stored, if nothing else reads it."""
     users = users_of(graph.nodes)
     kept = set(graph.roots)
     for node in graph.nodes:
@@ -133,7 +133,7 @@ def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None
 
 def _rewritten(node: Node) -> Node | None:
     """The operand that a node could find in its own place, if the operand is computed there."""
-    if node.operation.in_place:
+    if node.operation.in_place or node.operation.updates:
         operand = node.inputs[0]
         computed = not operand.is_leaf and operand.name != "constant"
         return operand if computed and _alike(operand, node) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
     from magmath.program.execute import Context
 
 Ready = Callable[[], object]
+NO_SEGMENTS: Mapping[range, Ready] = {}
 
 
 class Calls:
-    """Ready calls in order, and for each the user's line that it comes from."""
+    """Ready calls in order, and for each the user's line that it comes from.
+
+    `segments` are ranges of instructions for which there is one call, a compiled function.
+    """
 
     __slots__ = (
         "_alone",
@@ -43,7 +47,13 @@ class Calls:
         "_ready",
     )
 
-    def __init__(self, first: int, instructions: Sequence[Instruction], tensors: Tensors) -> None:
+    def __init__(
+        self,
+        first: int,
+        instructions: Sequence[Instruction],
+        tensors: Tensors,
+        segments: Mapping[range, Ready] = NO_SEGMENTS,
+    ) -> None:
         self._ready: list[Ready] = []
         self._instructions: list[Instruction] = []
         self._positions: list[int] = []
@@ -54,21 +64,32 @@ class Calls:
         self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
         due: list[tuple[int, int, Move, Carried]] = []  # the last position that it may be beside
         program = tensors.program
+        inside = {position: segment for segment in segments for position in segment}
         for position, instruction in enumerate(instructions, start=first):
             if program.is_abandonable and program.takes_long(instruction):
                 self._add((partial(_check_abandoned, tensors.context),), instruction, position)
-            with _blaming(instruction):
-                carried = _carried(instruction, tensors)
-                ready = _ready(instruction, tensors) if carried is None else (carried.begin,)
-            self._add(ready, instruction, position)
-            if carried is not None and isinstance(instruction, Move):
-                self._carried.append(carried)
-                due.append((position + instruction.beside, position, instruction, carried))
+            segment = inside.get(position)
+            if segment is None:
+                carried = self._bind(instruction, position, tensors)
+                if carried is not None and isinstance(instruction, Move):
+                    due.append((position + instruction.beside, position, instruction, carried))
+            elif position == segment[-1]:
+                self._add((segments[segment],), _last_call(segment, program), position)
             last = position + 1 == first + len(instructions)
             for entry in [entry for entry in due if last or entry[0] <= position]:
                 _, began, move, under_way = entry
                 self._add((under_way.wait,), move, began)
                 due.remove(entry)
+
+    def _bind(self, instruction: Instruction, position: int, tensors: Tensors) -> Carried | None:
+        """Add the ready calls of an instruction; the transfer that they only begin, if they do."""
+        with _blaming(instruction):
+            carried = _carried(instruction, tensors)
+            ready = _ready(instruction, tensors) if carried is None else (carried.begin,)
+        self._add(ready, instruction, position)
+        if carried is not None:
+            self._carried.append(carried)
+        return carried
 
     def _add(self, ready: Sequence[Ready], instruction: Instruction, position: int) -> None:
         self._ready += ready
@@ -122,6 +143,12 @@ class Calls:
             seconds[self._positions[position]] += time.perf_counter() - start
 
 
+def _last_call(segment: range, program: Program) -> Instruction:
+    """The call after which a segment is done; a failure in it is one of this worker alone."""
+    instructions = [program.instructions[position] for position in reversed(segment)]
+    return next((x for x in instructions if isinstance(x, Call)), instructions[0])
+
+
 def _check_abandoned(context: Context) -> None:
     """Raise InterruptedError on all workers if the run's results are not wanted any more."""
     if context.comm.agree(int(context.is_abandoned())):
@@ -136,6 +163,10 @@ class Binding:
     first wanted, and where emitted scalars are found."""
 
     tensors: Tensors
+    form: Hashable = ()
+    """Bindings of one program and of equal form have the same native code."""
+    compiled: Calls | None = None
+    """The calls of a step in which compiled segments take the place of others, once there are."""
 
     @cached_property
     def prologue(self) -> Calls:
@@ -150,6 +181,12 @@ class Binding:
         first = program.prologue
         return Calls(first, program.instructions[first:], self.tensors)
 
+    def with_segments(self, segments: Mapping[range, Ready]) -> Calls:
+        """The calls of every step, with compiled segments."""
+        program = self.tensors.program
+        first = program.prologue
+        return Calls(first, program.instructions[first:], self.tensors, segments)
+
     @cached_property
     def emitted(self) -> list[torch.Tensor]:
         """The scalars that a step reports."""
@@ -160,19 +197,14 @@ class Binding:
         """Do what the steps of a run have in common."""
         quietly(self.prologue.run)
 
-    def once(self) -> list[float]:
-        """A run of one step; the scalars that it emits."""
-        return quietly(self._once)
-
-    def _once(self) -> list[float]:
+    def once(self, calls: Calls) -> list[float]:
+        """A run of one step, by its calls; the scalars that it emits. To be called `quietly`."""
         if self.tensors.program.prologue:
             self.prologue.run()
-        return self._replay(1)
-
-    def ready(self) -> Ready:
-        """What makes a run of one step, to be called `quietly`."""
-        plain = not (self.tensors.program.prologue or self.emitted)
-        return self.step.run if plain else self._once
+        if self.emitted:
+            return self._replay(1, calls)
+        calls.run()
+        return []
 
     def prepare(self) -> None:
         """Make the calls now."""
@@ -187,12 +219,12 @@ class Binding:
             values += [tensor.item() for tensor in self.emitted]
         return values
 
-    def replay(self, steps: int) -> list[float]:
+    def replay(self, steps: int, calls: Calls) -> list[float]:
         """Run the calls of a step `steps` times; the emitted scalars, step by step."""
-        return quietly(self._replay, steps)
+        return quietly(self._replay, steps, calls)
 
-    def _replay(self, steps: int) -> list[float]:
-        step, emitted = self.step, self.emitted
+    def _replay(self, steps: int, step: Calls) -> list[float]:
+        emitted = self.emitted
         if not emitted:
             for _ in range(steps):
                 step.run()
@@ -333,7 +365,7 @@ def _blaming(instruction: Instruction) -> Iterator[None]:
 def blame(error: Exception, origin: Instruction | Node | None) -> None:
     """Leave in an error the user's line that built the failing operation, for the report."""
     line = getattr(origin, "line", None)
-    if line:
+    if line and not hasattr(error, "user_line"):
         error.user_line = f"{line[0]}:{line[1]}"  # type: ignore[attr-defined]
 
 

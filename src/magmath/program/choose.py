@@ -12,14 +12,15 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
 from magmath.errors import WorkerLost
 from magmath.kernels.threads import single_threaded
-from magmath.program.bind import Binding
-from magmath.program.native import NativeSource, write
+from magmath.program.bind import Binding, Calls
+from magmath.program.native import NativeSource, write_loop, write_segments
+from magmath.program.segments import Segments
 
 if TYPE_CHECKING:
     from magmath.kernels.build import Build
@@ -32,8 +33,8 @@ HOPELESS = 2.0  # times slower than the fastest: not judged again
 WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
 
 
-class Executor(ABC):
-    """A way to execute the steps of a program on bound arrays."""
+class Alternative(ABC):
+    """A way to execute a program, among several whose speed is measured."""
 
     name: str
 
@@ -42,16 +43,23 @@ class Executor(ABC):
         """True once it can execute."""
 
     @abstractmethod
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+Kind = TypeVar("Kind", bound=Alternative)
+
+
+class Executor(Alternative):
+    """A way to execute the steps of a program on bound arrays."""
+
+    @abstractmethod
     def start(self) -> None:
         """Prepare a run: what its steps have in common."""
 
     @abstractmethod
     def replay(self, steps: int) -> list[float]:
         """Execute some steps; the scalars they emit."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of what it holds."""
 
 
 @final
@@ -70,7 +78,7 @@ class Replay(Executor):
         self._binding.start()
 
     def replay(self, steps: int) -> list[float]:
-        return self._binding.replay(steps)
+        return self._binding.replay(steps, self._binding.step)
 
     def close(self) -> None:
         pass
@@ -92,9 +100,8 @@ class Native(Executor):
         comm = context.comm
         self._flags = comm.flags if comm.shares_memory else np.zeros(1, dtype=np.uint64)
         self._offsets = np.array(source.offsets or [0], dtype=np.int64)
-        places = [tensor.data_ptr() for tensor in source.tensors]
         first = [0, self._flags.ctypes.data, comm.rank, comm.size, 0, self._offsets.ctypes.data]
-        self._words = np.array([*first, *places], dtype=np.int64)
+        self._words = np.array([*first, *source.addresses(binding.tensors)], dtype=np.int64)
 
     def ready(self) -> bool:
         return self._build.function() is not None
@@ -114,7 +121,7 @@ class Native(Executor):
         status = function(self._words.ctypes.data)
         if status:
             raise WorkerLost("another worker failed in the middle of a step")
-        found = [fault.take() for fault in self._source.faults]
+        found = [fault.take() for faults in self._source.faults for fault in faults]
         self._context.failures += [error for error in found if error is not None]
         values: list[float] = emitted[:, : self._source.emits].reshape(-1).tolist()
         return values
@@ -124,59 +131,97 @@ class Native(Executor):
 
 
 @final
-class Chooser:
-    """Executes a run's steps by the fastest way known so far, trying each as it becomes ready.
+class Segmented(Executor):
+    """Compiled functions for the runs of instructions that have a native form, ready calls for the
+    others; a worker on which no instruction has one replays."""
 
-    `others` makes the ways that need a compiler; it is asked once the steps have taken `patience`
-    seconds, so that short runs compile nothing. What a `former` chooser has learned of the same
-    program on other arrays is believed until the new figures are in.
+    name = "segments"
+
+    def __init__(self, segments: Segments | None, binding: Binding) -> None:
+        self._binding = binding
+        self._segments = segments
+        self._calls: Calls | None = None
+
+    def ready(self) -> bool:
+        return self._segments is None or self._segments.ready()
+
+    def start(self) -> None:
+        self._binding.start()
+
+    def replay(self, steps: int) -> list[float]:
+        binding = self._binding
+        if self._calls is None:
+            found = {} if self._segments is None else self._segments.bind(binding.tensors)
+            self._calls = binding.with_segments(found)
+        return binding.replay(steps, self._calls)
+
+    def close(self) -> None:
+        if self._segments is not None:
+            self._segments.close()
+
+
+class Workers(Protocol):
+    """Those that decide together."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this worker."""
+
+    def agree(self, value: int, /) -> int:
+        """The largest of the workers' values."""
+
+
+class Choice(Generic[Kind]):
+    """The fastest alternative known so far; each is tried as it becomes ready.
+
+    `others` makes the alternatives that need a compiler; it is asked once the first one has taken
+    `patience` seconds, so that short runs compile nothing. What a `former` choice has learned of
+    the same program on other arrays is believed until the new figures are in. The least of the
+    last figures of an alternative counts, `history` of them.
     """
 
     def __init__(
         self,
-        context: Context,
-        replay: Executor,
-        others: Callable[[], list[Executor]],
+        workers: Workers,
+        first: Kind,
+        others: Callable[[], list[Kind]],
         patience: float = WORTH_SECONDS,
-        former: Chooser | None = None,
+        former: Choice[Kind] | None = None,
+        history: int = TRIALS,
     ) -> None:
-        self._comm = context.comm
+        self._comm = workers
         self._patience = patience
-        self._others: Callable[[], list[Executor]] | None = others
-        self._executors = [replay]
+        self._history = history
+        self._others: Callable[[], list[Kind]] | None = others
+        self._executors = [first]
         self._known = {} if former is None else former._judged()
         self._paces: list[deque[float]] = []  # the latest of each way
         self._trials: list[int] = []
         self._current = 0
         self._ready: list[bool] = []
         self._chunks, self._recheck = 0, RECHECK
-        self._started: set[int] = set()
-        self._spent = 0.0
+        self._spent, self._steps = 0.0, 0
 
     @property
     def executor(self) -> str:
-        """The name of the way in use."""
-        return self._executors[self._current].name
+        """The name of the alternative in use."""
+        return self.current.name
+
+    @property
+    def current(self) -> Kind:
+        """The alternative in use."""
+        return self._executors[self._current]
+
+    @property
+    def is_settled(self) -> bool:
+        """True if there is nothing to choose from."""
+        return self._others is None and len(self._executors) == 1
 
     @property
     def paces(self) -> dict[str, float]:
         """The best seconds a step of each way that was timed."""
         timed = zip(self._executors, self._paces, strict=False)
         return {e.name: min(paces) for e, paces in timed if paces}
-
-    def start(self) -> None:
-        """Begin a run."""
-        self._started.clear()
-
-    def replay(self, steps: int) -> list[float]:
-        """Execute some steps."""
-        if self._current not in self._started:
-            self._executors[self._current].start()
-            self._started.add(self._current)
-        if all(self._ready):
-            return self._executors[self._current].replay(steps)
-        with single_threaded():  # the other processors are the compiler's, which is soon done
-            return self._executors[self._current].replay(steps)
 
     def note(self, seconds: float, steps: int) -> None:
         """Take the seconds that the steps just run have taken, and choose the way of the next ones.
@@ -185,13 +230,15 @@ class Chooser:
         """
         if self._others is not None:
             self._spent += seconds
+            self._steps += steps
             if not self._comm.agree(int(self._comm.rank == 0 and self._spent > self._patience)):
                 return
             self._executors += self._others()
             self._others = None
             known = [self._known.get(e.name, ()) for e in self._executors]
-            self._paces = [deque(paces, maxlen=TRIALS) for paces in known]
+            self._paces = [deque(paces, maxlen=self._history) for paces in known]
             self._trials = [TRIALS + 1 if paces else 0 for paces in known]
+            self._paces[0].append(self._spent / self._steps)
         else:
             self._trials[self._current] += 1
             if self._trials[self._current] > 1:  # the first chunk warms up
@@ -241,12 +288,40 @@ class Chooser:
             executor.close()
 
 
+@final
+class Chooser(Choice[Executor]):
+    """Executes a run's steps by the fastest way known so far."""
+
+    _started: set[int]
+
+    def start(self) -> None:
+        """Begin a run."""
+        self._started = set()
+
+    def replay(self, steps: int) -> list[float]:
+        """Execute some steps."""
+        if self._current not in self._started:
+            self._executors[self._current].start()
+            self._started.add(self._current)
+        if all(self._ready):
+            return self._executors[self._current].replay(steps)
+        with single_threaded():  # the other processors are the compiler's, which is soon done
+            return self._executors[self._current].replay(steps)
+
+
 def native_executors(binding: Binding, context: Context) -> list[Executor]:
-    """The native function, where every worker can write one."""
-    if not context.native or context.deterministic:
+    """One native function for the loop where every worker can write it, else native segments where
+    any worker has some; in deterministic mode only segments that give the bits of the kernels."""
+    if not context.native:
         return []
-    source = write(binding.tensors.program, binding.tensors)
-    if context.comm.agree(int(source is None)):
+    program, tensors = binding.tensors.program, binding.tensors
+    if not context.deterministic:
+        loop = write_loop(program, tensors)
+        if not context.comm.agree(int(loop is None)):
+            assert loop is not None
+            return [Native(loop, context, binding)]
+    source = write_segments(program, tensors, exact=context.deterministic)
+    if not context.comm.agree(int(source is not None)):
         return []
-    assert source is not None
-    return [Native(source, context, binding)]
+    segments = None if source is None else Segments(source, exact=context.deterministic)
+    return [Segmented(segments, binding)]

@@ -1,18 +1,17 @@
 """Which element-wise calls can share a loop: those that do not disturb each other in memory.
 
 One call after the other, each finds whole what those before it have written, and writes only where
-nobody reads any more (the arena puts a result where another array has lain). Element by element
+no later call reads (the arena puts a result where another array was stored). Element by element
 that holds for what is read and written at the same place by the same step alone: the dependence
 test of loop fusion (Allen and Kennedy, Optimizing Compilers for Modern Architectures, section 6.2),
-on memory as it is bound.
+on memory as it is bound. A call may move before others if no memory is written that both touch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -41,19 +40,65 @@ class Access:
         place = (begin, tuple(tensor.shape), tensor.stride(), tensor.dtype)
         return cls(begin, end, place, written, elsewhere)
 
-    def disturbs(self, other: Access) -> bool:
-        """True if it matters whether one is done whole before the other begins."""
+    def conflicts(self, other: Access) -> bool:
+        """True if the order of the two accesses matters: they overlap, and one of them writes."""
         if not (self.written or other.written):
             return False
-        if self.end <= other.begin or other.end <= self.begin:
+        return not (self.end <= other.begin or other.end <= self.begin)
+
+    def disturbs(self, other: Access) -> bool:
+        """True if it matters whether one is done whole before the other begins."""
+        if not self.conflicts(other):
             return False
         return self.elsewhere or other.elsewhere or self.place != other.place
 
 
-def undisturbed(calls: Sequence[Sequence[Access]]) -> int:
-    """How many calls, counted from the first, can share a loop, given what each accesses."""
-    for count, later in enumerate(calls):
-        former = chain.from_iterable(calls[:count])
-        if any(one.disturbs(other) for one in former for other in later):
-            return count
-    return len(calls)
+class Member(Protocol):
+    """A call that can be part of a loop over all indices of a shape."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the loop."""
+
+    @property
+    def accesses(self) -> Sequence[Access]:
+        """What it reads and writes."""
+
+
+Kind = TypeVar("Kind", bound=Member)
+
+
+def insert(members: list[Kind], member: Kind) -> None:
+    """Add a member behind the last one of its shape, or in front, where the order does not matter.
+
+    So what is computed and what writes it into a copy share a loop, once the copy is made.
+    """
+    place = len(members)
+    while place and members[place - 1].shape != member.shape:
+        if have_conflict(member, members[place - 1]):
+            place = len(members)
+            break
+        place -= 1
+    members.insert(place, member)
+
+
+def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
+    """Those of the members that share a loop with the first one, and the others, in order."""
+    loop, rest = [members[0]], list[Kind]()
+    for member in members[1:]:
+        fits = member.shape == loop[0].shape
+        fits = fits and not any(_disturb(member, other) for other in loop)
+        if fits and not any(have_conflict(member, other) for other in rest):
+            loop.append(member)
+        else:
+            rest.append(member)
+    return loop, rest
+
+
+def have_conflict(one: Member, other: Member) -> bool:
+    """True if the order of two members matters."""
+    return any(x.conflicts(y) for x in one.accesses for y in other.accesses)
+
+
+def _disturb(one: Member, other: Member) -> bool:
+    return any(x.disturbs(y) for x in one.accesses for y in other.accesses)

@@ -24,9 +24,10 @@ from magmath.memory.stored import Stored
 from magmath.memory.tensors import to_torch
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind, blame
-from magmath.program.brief import silent
+from magmath.program.brief import quietly, silent
 from magmath.program.choose import WORTH_SECONDS, Chooser, Executor, Replay, native_executors
 from magmath.program.instructions import Program
+from magmath.program.tiers import Tiers
 
 if TYPE_CHECKING:
     from magmath.comm.courier import Courier, Errand
@@ -126,6 +127,7 @@ class Executable:
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
+        self._tiers = Tiers(enabled=context.native and context.device.type == "cpu")
 
     def _workspace(self) -> Block:
         """Memory for the arena; where there is too little, the largest temporary is to blame."""
@@ -148,7 +150,7 @@ class Executable:
         binding = self._begin(key, inputs, outputs, parameters)
         self._meet()
         if steps == 1:
-            values = binding.once()
+            values = quietly(self._tiers.run, binding)
         else:
             values = self._loop(self._chooser(key, binding, inputs, outputs), steps, poll)
         self._meet()
@@ -177,7 +179,7 @@ class Executable:
 
     def _replay(self, binding: Binding) -> None:
         self._meet()
-        binding.once()
+        quietly(binding.once, binding.step)
         self._meet()
 
     def _raise_failures(self) -> None:
@@ -196,12 +198,12 @@ class Executable:
         For a worker without peers, and programs that emit nothing.
         """
         binding = self._bound(_places(inputs, outputs), inputs, outputs)
-        run = binding.ready()
+        run = self._tiers.run
 
         def again(parameters: Sequence[Number]) -> None:
             if parameters is not self._numbers:
                 self._set(parameters)
-            silent().run(run)
+            silent().run(run, binding)
 
         return again
 
@@ -229,7 +231,7 @@ class Executable:
 
     def _begin(
         self,
-        key: Hashable,
+        key: tuple[Block, ...],
         inputs: Sequence[Stored],
         outputs: Sequence[Stored],
         parameters: Sequence[Number],
@@ -248,7 +250,9 @@ class Executable:
                 self._parameters[self.program.parameters[position]].fill_(value)
         self._numbers = parameters
 
-    def _bound(self, key: Hashable, inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Binding:
+    def _bound(
+        self, key: tuple[Block, ...], inputs: Sequence[Stored], outputs: Sequence[Stored]
+    ) -> Binding:
         """The binding to these arrays: one that is kept, or a new one."""
         binding = self._bindings.get(key)
         if binding is None:
@@ -256,6 +260,7 @@ class Executable:
             binding = self._bindings[key] = bind(
                 self.program, self.context, inputs, outputs, self._parameters, self._block, offsets
             )
+            binding.form = _form(key)
             if len(self._bindings) > KEPT_BINDINGS:
                 oldest, _ = self._bindings.popitem(last=False)
                 if oldest in self._choosers:
@@ -304,7 +309,7 @@ class Executable:
                 return found
 
             former = next(reversed(self._choosers.values()), None)
-            chooser = Chooser(self.context, Replay(binding), others, self._patience, former)
+            chooser = Chooser(self.context.comm, Replay(binding), others, self._patience, former)
             self._choosers[key] = chooser
         self._choosers.move_to_end(key)
         return chooser
@@ -327,12 +332,18 @@ class Executable:
         for chooser in self._choosers.values():
             chooser.close()
         self._choosers.clear()
+        self._tiers.close()
         if self._apart is not None:
             self._apart.close()
             self._apart = None
         self.context.heap.free(self._block)
 
 
-def _places(inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Hashable:
+def _form(blocks: tuple[Block, ...]) -> Hashable:
+    """What native code depends on of a binding's arrays: which of them are the same."""
+    return tuple([blocks.index(block) for block in blocks])
+
+
+def _places(inputs: Sequence[Stored], outputs: Sequence[Stored]) -> tuple[Block, ...]:
     """What a binding depends on of arrays."""
     return tuple([stored.block for stored in (*inputs, *outputs)])

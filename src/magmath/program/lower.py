@@ -18,6 +18,7 @@ from magmath.graph import Graph, Node
 from magmath.graph.structure import is_collective
 from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS
+from magmath.ops.native_emit import Reading, Writing
 from magmath.passes.environment import Environment
 from magmath.passes.memory import Storage
 from magmath.passes.pipeline import Planned
@@ -342,7 +343,7 @@ def _with_lifetimes(
     """Temporaries with the positions of their first and last use; windows, and what a prologue
     leaves for every step, live throughout.
 
-    Neighbouring element-wise instructions may be executed as one loop: what any of them touches
+    Neighbouring instructions that join loops may be executed as one: what any of them touches
     lives from the first of them to the last.
     """
     first: dict[int, int] = {}
@@ -366,17 +367,20 @@ def _with_lifetimes(
 
 
 def _runs(instructions: list[Instruction]) -> Iterable[tuple[int, int]]:
-    """Begin and end of every stretch of element-wise instructions, and of every other one alone."""
+    """Begin and end of every run of instructions that join loops, and of every other one alone."""
     begin = 0
     for i, instruction in enumerate(instructions):
-        follows = i + 1 < len(instructions) and _is_elementwise(instructions[i + 1])
-        if not (_is_elementwise(instruction) and follows):
+        follows = i + 1 < len(instructions) and _joins_loops(instructions[i + 1])
+        if not (_joins_loops(instruction) and follows):
             yield begin, i + 1
             begin = i + 1
 
 
-def _is_elementwise(instruction: Instruction) -> bool:
-    return isinstance(instruction, Call) and OPERATIONS[instruction.operation].elementwise
+def _joins_loops(instruction: Instruction) -> bool:
+    if not isinstance(instruction, Call):
+        return False
+    operation = OPERATIONS[instruction.operation]
+    return operation.elementwise or isinstance(operation.native, (Reading, Writing))
 
 
 def _replaced(slot: Slot, first: int, last: int) -> Slot:

@@ -25,7 +25,7 @@ from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind
 from magmath.program.choose import Executor, Native
 from magmath.program.instructions import Program
-from magmath.program.native import write
+from magmath.program.native import write_loop
 
 if TYPE_CHECKING:
     from magmath.program.execute import Context
@@ -79,7 +79,7 @@ class Team(Executor):
         for lane in range(program.workers):
             own = replace(context, comm=self._group.communicator(lane), lanes=memory)
             binding = bind(program, own, inputs, outputs, parameters, self._block, arena.offsets)
-            source = write(program, binding.tensors)
+            source = write_loop(program, binding.tensors)
             self._bindings.append(binding)
             if source is not None:
                 self._lanes.append(Native(source, own, binding))

@@ -1,0 +1,102 @@
+"""The registry of kernels: operation × device × type → candidates, in order of preference.
+
+`ROWS` is the table. A candidate is an entry of its module's `CANDIDATES`, which the module of the
+operation knows how to bind: `kernels/gemm.py` products, `kernels/routines.py` what LAPACK computes.
+All candidates of an operation that take its operands are measured by the tuner
+(`kernels/dispatch/tuner.py`); the first one is the default, and the only one in deterministic mode.
+A kernel for another device is a module with a candidate, and a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+import torch
+
+from magmath.kernels.dispatch.tuner import Call
+
+CPU: Final = frozenset({"cpu"})
+ANYWHERE: Final = frozenset({"cpu", "cuda"})
+CUDA: Final = frozenset({"cuda"})
+
+HALF: Final = frozenset({torch.float16, torch.bfloat16})
+SINGLE_AND_DOUBLE: Final = frozenset({torch.float32, torch.float64})
+FLOATING: Final = HALF | SINGLE_AND_DOUBLE
+COMPLEX: Final = frozenset({torch.complex64, torch.complex128})
+INTEGER: Final = frozenset(
+    {torch.int8, torch.int16, torch.int32, torch.int64}
+    | {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+)
+BOOL: Final = frozenset({torch.bool})
+LAPACK: Final = SINGLE_AND_DOUBLE | COMPLEX
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to compute an operation, given what its module binds (a product, for `gemm`).
+
+    `takes` is asked about what the table does not say: forms and strides. `bind` is given the
+    operation, and a function that binds another one of its kind (in the best way); it returns a
+    ready call. `workspace` is the memory that it needs in addition to the operands, in bytes.
+    """
+
+    name: str
+    takes: Callable[[Any], bool]
+    bind: Callable[[Any, Callable[[Any], Call]], Call]
+    workspace: Callable[[Any], int] = lambda call: 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A candidate for an operation, the devices and the types of operands that it is for, and the
+    module whose `CANDIDATES` has it."""
+
+    operation: str
+    candidate: str
+    devices: frozenset[str]
+    dtypes: frozenset[torch.dtype]
+    module: str
+
+
+_PRODUCTS = "magmath.kernels.gemm_candidates"
+_FORTRAN = "magmath.kernels.fortran"
+
+
+def _libraries(operation: str, dtypes: frozenset[torch.dtype] = LAPACK) -> tuple[Row, ...]:
+    """An operation that two libraries of the host compute, both with LAPACK's interface."""
+    return tuple(Row(operation, name, CPU, dtypes, _FORTRAN) for name in ("scipy", "torch"))
+
+
+ROWS: tuple[Row, ...] = (
+    Row("gemm", "torch", CPU, FLOATING | COMPLEX | INTEGER, _PRODUCTS),
+    Row("gemm", "torch", CUDA, FLOATING | COMPLEX, _PRODUCTS),
+    Row("gemm", "fused", ANYWHERE, FLOATING, _PRODUCTS),
+    Row("gemm", "numpy", CPU, SINGLE_AND_DOUBLE | COMPLEX, _PRODUCTS),
+    Row("gemm", "blas", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
+    Row("gemm", "tiled", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
+    Row("gemm", "widened", ANYWHERE, HALF | BOOL, _PRODUCTS),
+    Row("gemm", "limbs", ANYWHERE, INTEGER, _PRODUCTS),
+    *_libraries("cholesky"),
+    *_libraries("lu"),
+    *_libraries("inverse"),
+    *_libraries("divide"),
+    *_libraries("reflections"),
+    *_libraries("eigen"),
+    *_libraries("singular"),
+    *_libraries("product", SINGLE_AND_DOUBLE),
+)
+
+
+@cache
+def candidates(operation: str, device: str, dtype: torch.dtype) -> tuple[Any, ...]:
+    """The candidates for an operation on a kind of device, on operands of a type; the default one
+    comes first."""
+    return tuple(
+        import_module(row.module).CANDIDATES[row.candidate]
+        for row in ROWS
+        if row.operation == operation and device in row.devices and dtype in row.dtypes
+    )

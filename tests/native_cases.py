@@ -1,0 +1,73 @@
+"""Cases for the native forms of operations, all of one shape, so that they make up one program."""
+
+from __future__ import annotations
+
+import torch
+
+from magmath.core.dtypes import DTYPES
+from operation_table import Case, Dice, Shape
+
+SHAPE = (3, 5)
+CONVERTED = ("bool", "int64", "uint8", "float32", "float64")
+
+
+class OneShape(Dice):
+    """Dice that always fall the same: everything has one shape."""
+
+    def shape(self, least: int = 0, most: int = 3, extents: tuple[int, int] = (0, 6)) -> Shape:
+        return SHAPE
+
+    def stretched(self, shape: Shape) -> Shape:
+        return shape if next(self.made) % 3 else shape[-1:]
+
+
+def structured(dice: Dice) -> list[tuple[str, Case]]:
+    """Cases of the operations that are written with loops of their own."""
+    x, y = dice.numbers(SHAPE), dice.numbers(SHAPE, "factor")
+    rows = torch.tensor([2, 0, 1, 2])
+    element = dice.dtype
+    drawn = (torch.tensor(5), torch.tensor(8))
+    return [
+        *[
+            (name, Case((y,), {"axis": axis, "keepdims": keepdims}))
+            for name in ("sum", "prod", "max", "min", "any", "all")
+            for axis, keepdims in (((0,), False), ((1,), True), ((0, 1), False), ((), False))
+        ],
+        ("reshape", Case((x,), {"shape": (5, 3)})),
+        ("permute_dims", Case((x,), {"axes": (1, 0)})),
+        ("broadcast_to", Case((x[1],), {"shape": SHAPE})),
+        ("slice", Case((x,), {"bounds": ((0, 3, 1), (1, 4, 1))})),
+        ("slice", Case((x,), {"bounds": ((2, -1, -2), (0, 5, 3))})),
+        ("set_slice", Case((x, y[:2, :3]), {"bounds": ((1, 3, 1), (4, -1, -2))})),
+        ("set_slice", Case((x, y[0, :1]), {"bounds": ((0, 3, 2), (1, 4, 1))})),
+        ("concat", Case((x, y, x), {"axis": 0})),
+        ("concat", Case((x, y[:, :2]), {"axis": 1})),
+        ("take", Case((x, rows), {"axes": (0,), "at": 0})),
+        ("take", Case((x, rows - 3), {"axes": (1,), "at": 1})),
+        (
+            "window",
+            Case((x.reshape(-1), torch.tensor(3)), {"axes": (0,), "extents": (4,), "steps": (1,)}),
+        ),
+        (
+            "window",
+            Case(
+                (x, torch.tensor(1), torch.tensor(4)),
+                {"axes": (0, 1), "extents": (None, 3), "steps": (1, -2)},
+            ),
+        ),
+        (
+            "set_window",
+            Case(
+                (x, y[0, :3], torch.tensor(-1), torch.tensor(4)),
+                {"axes": (0, 1), "extents": (None, 3), "steps": (1, -2)},
+            ),
+        ),
+        (
+            "set_window",
+            Case((x, y[:, :2], torch.tensor(3)), {"axes": (1,), "extents": (2,), "steps": (1,)}),
+        ),
+        ("full", Case((x[0, 0],), {"shape": SHAPE, "dtype": element})),
+        ("iota", Case((), {"shape": SHAPE, "dtype": element, "axis": 1})),
+        ("random_uniform", Case(drawn, {"shape": SHAPE, "dtype": element})),
+        *[("astype", Case((y,), {"dtype": DTYPES[name]})) for name in CONVERTED],
+    ]
