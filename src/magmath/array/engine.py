@@ -29,6 +29,8 @@ from magmath.array.reuse import (
 )
 from magmath.array.rng_state import RngState
 from magmath.core.dtypes import DType
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import count, stage
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Provenance, Shape, recipe_of, topological, users_of
 from magmath.graph.node import NO_ATTRIBUTES
@@ -150,10 +152,15 @@ class Engine:
             del found
 
     def _build(self, graph: Graph) -> Compiled:
-        lowered = _lowered(graph, self.environment)
-        team = self._team(graph, lowered)
-        program = msgspec.structs.replace(lowered.program, team=team)
-        return replace(lowered, identifier=self.pool.define(program), program=program)
+        count("programs")
+        with paused_gc():
+            lowered = _lowered(graph, self.environment)
+            with stage("team"):
+                team = self._team(graph, lowered)
+            program = msgspec.structs.replace(lowered.program, team=team)
+            with stage("send"):
+                identifier = self.pool.define(program)
+        return replace(lowered, identifier=identifier, program=program)
 
     def _team(self, graph: Graph, single: Compiled) -> Program | None:
         """The same for the threads of a single worker, where a loop will run it."""
@@ -314,8 +321,10 @@ class Engine:
             if given is not None:
                 outputs = self._compute(order, results, given)
             else:
-                graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
-                outputs, _ = self.run(self.compile(graph), graph.leaves)
+                with paused_gc(), stage("look up"):
+                    graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
+                    compiled = self.compile(graph)
+                outputs, _ = self.run(compiled, graph.leaves)
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
             if any(targets):  # whose expressions cannot be computed again
                 for node, leaf in known.items():
@@ -543,12 +552,12 @@ def _lowered(graph: Graph, environment: Environment) -> Compiled:
     used = sorted(planned.graph.leaves, key=position.__getitem__)
     inputs = [leaf for leaf in used if leaf.name != "parameter"]
     parameters = [leaf for leaf in used if leaf.name == "parameter"]
+    number = {leaf: i for i, leaf in enumerate(inputs)}
     donated = {
-        i: inputs.index(target)
-        for i, target in enumerate(planned.graph.targets)
-        if target is not None
+        i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
     }
-    program = lower(planned, inputs, parameters, environment, donated)
+    with stage("lower"):
+        program = lower(planned, inputs, parameters, environment, donated)
     return Compiled(
         -1,
         program,
