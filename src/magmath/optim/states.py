@@ -15,7 +15,7 @@ from magmath.array.captured import note_update
 from magmath.array.creation import variable, zeros
 from magmath.array.variable import Variable
 from magmath.core.dtypes import int64, widened
-from magmath.graph import Node
+from magmath.graph import Node, Shape
 from magmath.layout import Layout
 
 MASTER = "master"
@@ -53,6 +53,13 @@ class Kept:
         assert owner is not None
         states = {name: read(state) for name, state in self.states.items()}
         return Slot(read(owner), states, None if self.count is None else read(self.count))
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the variable."""
+        owner = self.variable()
+        assert owner is not None
+        return owner.shape
 
     def variables(self) -> Iterator[Variable]:
         """The variable and its states, in the order of `Slot.nodes`."""

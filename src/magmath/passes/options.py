@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from magmath.core.remember import remember
+from magmath.core.stage_times import count
 from magmath.graph import Node
 from magmath.graph.structure import structure_of
 from magmath.layout import Layout, plan, price
@@ -120,6 +121,7 @@ class Pricing:
         cheapest first, and of equally cheap ones that which moves least."""
         layouts = tuple([operand.layout for operand in self.operands])
         found = list(candidates(self.node, layouts, self.environment, self.wanted))
+        count("priced candidates", len(found))
         limit = self.environment.most
         if limit is not None:
             fitting = [c for c in found if self._memory(c) <= limit]
