@@ -31,11 +31,11 @@ from magmath.array.rng_state import RngState
 from magmath.core.dtypes import DType
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
+from magmath.cost import current_machine
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Provenance, Shape, recipe_of, topological, users_of
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Mesh
-from magmath.layout.cost import Link
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.movement import REDISTRIBUTE, redistribute
 from magmath.passes import pipeline
@@ -153,6 +153,7 @@ class Engine:
 
     def _build(self, graph: Graph) -> Compiled:
         count("programs")
+        count("nodes", len(graph.nodes))
         with paused_gc():
             lowered = _lowered(graph, self.environment)
             with stage("team"):
@@ -568,21 +569,16 @@ def _lowered(graph: Graph, environment: Environment) -> Compiled:
 
 def team_environment(threads: int) -> Environment:
     """The planner's view of the threads of one worker: a barrier is cheap, memory is common."""
-    link = Link(latency=1e-6, bandwidth=3e10, shared_memory=True, barrier=1e-6)
-    return Environment(Mesh.line(threads), link, shares_memory=True)
+    machine = current_machine()
+    return Environment(Mesh.line(threads), machine.team, shares_memory=True, machine=machine)
 
 
 def environment_of(pool: Pool) -> Environment:
     """The planner's view of a pool."""
-    topology = pool.topology
+    topology, machine = pool.topology, current_machine()
     shared = topology.shares_memory and topology.device == "cpu"
-    link = Link(
-        latency=2e-6 if shared else 2e-5,
-        bandwidth=2e10 if shared else 2e9,
-        shared_memory=shared,
-        barrier=2e-6 if shared else 2e-5,
-    )
     return Environment(
-        pool.mesh, link, shared, pool.deterministic, memory=pool.memory_limit,
-        bound=pool.memory_bound,
+        pool.mesh, machine.shared if shared else machine.messages, shared, pool.deterministic,
+        memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
+        threads=topology.threads,
     )  # fmt: skip

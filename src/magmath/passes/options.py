@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from magmath.core.remember import remember
 from magmath.core.stage_times import count
+from magmath.cost import price
+from magmath.cost.roofline import compute_seconds, reduction_seconds, traffic
 from magmath.graph import Node
 from magmath.graph.structure import structure_of
-from magmath.layout import Layout, plan, price
+from magmath.layout import Layout, plan
 from magmath.passes.candidates import Candidate, candidates, is_contraction
-from magmath.passes.compute import compute_seconds, reduction_seconds, traffic
 from magmath.passes.environment import Environment
 from magmath.passes.reduced import reduced
 

@@ -80,6 +80,12 @@ def partition(step: Graph, parts: Sequence[Part], environment: Environment) -> P
         return found
 
 
+def forget_partitions() -> None:
+    """Drop what is known of earlier steps and blocks, for measurements of planning."""
+    _partitions.clear()
+    _prices.clear()
+
+
 _partitions: dict[Hashable, Partition] = {}
 
 
