@@ -17,8 +17,8 @@ from magmath.core.stage_times import StageTimes, recording
 from magmath.passes.options import prices_of
 from magmath.passes.partition import forget_partitions
 
-_WIDTH = 64
-_BATCH = 128
+_WIDTH = 32
+_BATCH = 64
 
 
 def plan() -> Contestant:
@@ -76,8 +76,8 @@ class Plan(Contestant):
 
     def _expression(self, nodes: int, strategy: str) -> StageTimes:
         """Plan and compile an expression of products and element-wise operations, and run it."""
-        x = mm.asarray(np.ones((_BATCH, 2 * _WIDTH), dtype=np.float32))
-        factor = mm.asarray(np.eye(2 * _WIDTH, dtype=np.float32))
+        x = mm.asarray(np.ones((_BATCH, _WIDTH), dtype=np.float32))
+        factor = mm.asarray(np.eye(_WIDTH, dtype=np.float32))
 
         def expression() -> Any:
             y = x
