@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, topological
 from magmath.graph.rebuild import with_expressions
@@ -18,6 +20,8 @@ from magmath.ops.leaves import constant
 from magmath.ops.reductions import sum_to
 
 
+@paused_gc()
+@stage("gradients")
 def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     """The gradient of a 0-d real node with respect to each source, of the source's shape.
 
@@ -50,8 +54,9 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     for node in ends:
         if node in cotangents:
             raise _not_differentiable(node)
+    reached = {node.known for node in wanted}
     for source in sources:
-        if all(node.known is not source.known for node in wanted):
+        if source.known not in reached:
             _check_independent(output, source)
     slopes: dict[Node, Node] = {}
     for node in wanted:

@@ -23,8 +23,9 @@ from layouts import (
     shapes,
     tile_views,
 )
+from magmath.cost import Link, price
 from magmath.errors import ShapeError
-from magmath.layout import Layout, Link, Mesh, Redistribution, Split, Stage, plan, price
+from magmath.layout import Layout, Mesh, Redistribution, Split, Stage, plan
 from magmath.layout.moves import Select
 
 GARBAGE = -77

@@ -263,7 +263,12 @@ class Array(Handle, Operators):
         return unary(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
-        if operation == "power" and type(other) is int and other == 2:
+        if (
+            operation == "power"
+            and other.__class__ is int
+            and other == 2
+            and self.dtype is not bool_
+        ):
             return self._unary("square")  # rounded exactly, and quicker than a power of any kind
         if not isinstance(other, OPERANDS):
             if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):

@@ -29,11 +29,13 @@ from magmath.array.reuse import (
 )
 from magmath.array.rng_state import RngState
 from magmath.core.dtypes import DType
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import count, stage
+from magmath.cost import current_machine
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Provenance, Shape, recipe_of, topological, users_of
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Mesh
-from magmath.layout.cost import Link
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.movement import REDISTRIBUTE, redistribute
 from magmath.passes import pipeline
@@ -160,10 +162,16 @@ class Engine:
             del found
 
     def _build(self, graph: Graph) -> Compiled:
-        lowered = _lowered(graph, self.environment)
-        team = self._team(graph, lowered)
-        program = msgspec.structs.replace(lowered.program, team=team)
-        return replace(lowered, identifier=self.pool.define(program), program=program)
+        count("programs")
+        count("nodes", len(graph.nodes))
+        with paused_gc():
+            lowered = _lowered(graph, self.environment)
+            with stage("team"):
+                team = self._team(graph, lowered)
+            program = msgspec.structs.replace(lowered.program, team=team)
+            with stage("send"):
+                identifier = self.pool.define(program)
+        return replace(lowered, identifier=identifier, program=program)
 
     def _team(self, graph: Graph, single: Compiled) -> Program | None:
         """The same for the threads of a single worker, where a loop will run it."""
@@ -324,8 +332,10 @@ class Engine:
             if given is not None:
                 outputs = self._compute(order, results, given)
             else:
-                graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
-                outputs, _ = self.run(self.compile(graph), graph.leaves)
+                with paused_gc(), stage("look up"):
+                    graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
+                    compiled = self.compile(graph)
+                outputs, _ = self.run(compiled, graph.leaves)
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
             if any(targets):  # whose expressions cannot be computed again
                 for node, leaf in known.items():
@@ -553,12 +563,12 @@ def _lowered(graph: Graph, environment: Environment) -> Compiled:
     used = sorted(planned.graph.leaves, key=position.__getitem__)
     inputs = [leaf for leaf in used if leaf.name != "parameter"]
     parameters = [leaf for leaf in used if leaf.name == "parameter"]
+    number = {leaf: i for i, leaf in enumerate(inputs)}
     donated = {
-        i: inputs.index(target)
-        for i, target in enumerate(planned.graph.targets)
-        if target is not None
+        i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
     }
-    program = lower(planned, inputs, parameters, environment, donated)
+    with stage("lower"):
+        program = lower(planned, inputs, parameters, environment, donated)
     return Compiled(
         -1,
         program,
@@ -569,21 +579,16 @@ def _lowered(graph: Graph, environment: Environment) -> Compiled:
 
 def team_environment(threads: int) -> Environment:
     """The planner's view of the threads of one worker: a barrier is cheap, memory is common."""
-    link = Link(latency=1e-6, bandwidth=3e10, shared_memory=True, barrier=1e-6)
-    return Environment(Mesh.line(threads), link, shares_memory=True)
+    machine = current_machine()
+    return Environment(Mesh.line(threads), machine.team, shares_memory=True, machine=machine)
 
 
 def environment_of(pool: Pool) -> Environment:
     """The planner's view of a pool."""
-    topology = pool.topology
+    topology, machine = pool.topology, current_machine()
     shared = topology.shares_memory and topology.device == "cpu"
-    link = Link(
-        latency=2e-6 if shared else 2e-5,
-        bandwidth=2e10 if shared else 2e9,
-        shared_memory=shared,
-        barrier=2e-6 if shared else 2e-5,
-    )
     return Environment(
-        pool.mesh, link, shared, pool.deterministic, memory=pool.memory_limit,
-        bound=pool.memory_bound,
+        pool.mesh, machine.shared if shared else machine.messages, shared, pool.deterministic,
+        memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
+        threads=topology.threads,
     )  # fmt: skip

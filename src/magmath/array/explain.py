@@ -10,10 +10,11 @@ from magmath.array import session
 from magmath.array.choices import describe_choices
 from magmath.array.data import data_of
 from magmath.array.explanation import Explanation, Profile, Step
+from magmath.cost import price
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.graph.node import NO_ATTRIBUTES
-from magmath.layout import plan, price
+from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment

@@ -16,6 +16,7 @@ from magmath.bench import (
     linalg,
     overlap,
     parallel,
+    plan,
     redistribute,
     scaling,
     start,
@@ -36,6 +37,7 @@ BENCHES: dict[str, Bench] = {
         elementwise.BENCH,
         linalg.BENCH,
         start.BENCH,
+        plan.BENCH,
     )
 }
 

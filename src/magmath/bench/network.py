@@ -74,12 +74,16 @@ class Network(Communicator):
 
 
 def main() -> int:
-    """Be a worker on such a network; its bandwidth is the first argument."""
+    """Be a worker on such a network; its bandwidth is the first argument, or "host" for messages
+    without a simulated network."""
     from magmath.comm.mpi import world
     from magmath.runtime import process
 
-    bandwidth = float(sys.argv[1])
-    return process.main(sys.argv[2:], join=lambda: Network(world(shares_memory=False), bandwidth))
+    def join() -> Communicator:
+        messages = world(shares_memory=False)
+        return messages if sys.argv[1] == "host" else Network(messages, float(sys.argv[1]))
+
+    return process.main(sys.argv[2:], join=join)
 
 
 if __name__ == "__main__":

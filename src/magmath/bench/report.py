@@ -120,6 +120,9 @@ def _notes(name: str, system: SystemResult) -> Iterable[str]:
         yield f"{name}: {system.record['variant']}, compiled in {_seconds(system)} s"
     elif "variant" in system.record:
         yield f"{name}: {system.record['variant']}"
+    if "stages" in system.record:
+        listed = ", ".join(f"{k} {v * 1e3:.0f}" for k, v in system.record["stages"].items())
+        yield f"{name}: {system.record['nodes']} nodes; ms: {listed}"
     for variant, reason in system.record.get("failed_variants", {}).items():
         yield f"{name}: the variant {variant!r} failed: {reason.splitlines()[0]}"
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from magmath import __version__
 from magmath.cli.bench import bench
 from magmath.cli.cache import cache
+from magmath.cli.calibrate import calibrate
 from magmath.cli.info import info
 from magmath.cli.train import train_app
 
@@ -49,6 +50,7 @@ app.command(info)
 app.command(train_app)
 app.command(bench)
 app.command(cache)
+app.command(calibrate)
 
 
 @app.meta.default

@@ -30,7 +30,7 @@ from magmath.core.private_folder import remove_abandoned
 LIMIT_VARIABLE: Final = "MAGMATH_CACHE_LIMIT"
 DEFAULT_LIMIT: Final = 512
 """Megabytes that all entries may take, unless the environment says otherwise."""
-KINDS: Final = ("native", "tuner")
+KINDS: Final = ("machine", "native", "tuner")
 """Kinds of entries: each has a folder of its own."""
 
 _MAGIC: Final = b"magmath cache entry 1\n"

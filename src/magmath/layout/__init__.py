@@ -1,8 +1,7 @@
-"""Mesh, layout, redistribution plans and their cost: who holds what, and how it moves."""
+"""Mesh, layout and redistribution plans: which worker holds what, and how it moves."""
 
 from __future__ import annotations
 
-from magmath.layout.cost import Link, price
 from magmath.layout.layout import Layout
 from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move
@@ -14,7 +13,6 @@ __all__ = [
     "Blocks",
     "Cyclic",
     "Layout",
-    "Link",
     "Mesh",
     "Move",
     "Redistribution",
@@ -24,5 +22,4 @@ __all__ = [
     "Windows",
     "even_cuts",
     "plan",
-    "price",
 ]

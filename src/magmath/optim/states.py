@@ -15,7 +15,7 @@ from magmath.array.captured import note_update
 from magmath.array.creation import variable, zeros
 from magmath.array.variable import Variable
 from magmath.core.dtypes import int64, widened
-from magmath.graph import Node
+from magmath.graph import Node, Shape
 from magmath.layout import Layout
 
 MASTER = "master"
@@ -54,6 +54,13 @@ class Kept:
         states = {name: read(state) for name, state in self.states.items()}
         return Slot(read(owner), states, None if self.count is None else read(self.count))
 
+    @property
+    def shape(self) -> Shape:
+        """The shape of the variable."""
+        owner = self.variable()
+        assert owner is not None
+        return owner.shape
+
     def variables(self) -> Iterator[Variable]:
         """The variable and its states, in the order of `Slot.nodes`."""
         owner = self.variable()
@@ -82,9 +89,11 @@ class States:
     def of(self, variables: Sequence[Variable]) -> list[Kept]:
         """What is kept of variables that are updated together; zeros at first."""
         with tracing.suspended():  # what is kept exists outside of compiled functions
-            for v in variables:
-                if self._find(v) is None:
-                    self._kept[id(v)] = Kept(ref(v), self._zeros(v))
+            new = [v for v in variables if self._find(v) is None]
+            if new:
+                self._forget_collected()
+            for v in new:
+                self._kept[id(v)] = Kept(ref(v), self._zeros(v))
             found = [self._kept[id(v)] for v in variables]
             if self._counts:
                 self._share_counts(found)
@@ -94,10 +103,13 @@ class States:
         kept = self._kept.get(id(v))
         return kept if kept is not None and kept.variable() is v and _on_its_pool(kept, v) else None
 
-    def _zeros(self, v: Variable) -> dict[str, Variable]:
-        """Zeros in the layout of the variable, in float32 at least."""
+    def _forget_collected(self) -> None:
+        """Drop what is kept of variables that no longer exist."""
         for identity in [i for i, kept in self._kept.items() if kept.variable() is None]:
             del self._kept[identity]
+
+    def _zeros(self, v: Variable) -> dict[str, Variable]:
+        """Zeros in the layout of the variable, in float32 at least."""
         dtype = widened(v.dtype)
         names = (*self._names, MASTER) if dtype is not v.dtype else self._names
         return {
@@ -109,11 +121,13 @@ class States:
 
     def _share_counts(self, updated: Sequence[Kept]) -> None:
         """Give variables that were updated together until now, and go on so, one count."""
-        others = [kept for kept in self._kept.values() if kept not in updated]
+        own = set(map(id, updated))
+        others = [kept for kept in self._kept.values() if id(kept) not in own]
+        shared = {id(other.count) for other in others}
         apart: dict[int, Variable] = {}
         for kept in updated:
             count = kept.count
-            if count is None or any(other.count is count for other in others):
+            if count is None or id(count) in shared:
                 key = id(count)
                 if key not in apart:
                     apart[key] = variable("count", 0 if count is None else count, dtype=int64)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from magmath.cost import DEFAULT_MACHINE, Link, Machine
 from magmath.layout import Layout, Mesh
-from magmath.layout.cost import Link
 from magmath.ops.panels import PANEL_BYTES
 
 
@@ -13,7 +14,6 @@ from magmath.ops.panels import PANEL_BYTES
 class Environment:
     """The pool as the planner sees it.
 
-    flops, bandwidth   of one worker: arithmetic operations and bytes of local memory a second
     link               latency and bandwidth between workers
     deterministic      results must not depend on the number of workers
     memory             bytes that a worker may hold, as the user has set them, or None
@@ -26,19 +26,21 @@ class Environment:
                        for all of its host, with the threads of all
     carried            bytes of a tile from which on it is worth another thread's while to send and
                        receive it, where memory is not shared
+    machine            the constants of the hardware
+    threads            of each worker
     """
 
     mesh: Mesh
     link: Link
     shares_memory: bool
     deterministic: bool = False
-    flops: float = 1e11
-    bandwidth: float = 1e10
     memory: int | None = None
     bound: int | None = None
     workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels are not worth less than an eighth
     lent: int = 1 << 29
     carried: int = 1 << 16
+    machine: Machine = DEFAULT_MACHINE
+    threads: int = 1
 
     @property
     def most(self) -> int | None:
@@ -49,6 +51,11 @@ class Environment:
     def workers(self) -> int:
         """The number of workers."""
         return self.mesh.size
+
+    @cached_property
+    def bandwidth(self) -> float:
+        """Bytes of local memory per second for each worker, while all of them work."""
+        return self.machine.worker_bandwidth(self.workers, self.threads)
 
     @property
     def first(self) -> Mesh:

@@ -9,7 +9,7 @@ between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from magmath.graph import Graph, Node, users_of
 from magmath.graph.operation import apply
@@ -19,17 +19,16 @@ from magmath.passes.simplify import is_constant, merge_equal
 
 def fuse(graph: Graph) -> Graph:
     """The graph with biases, activations and updates folded into their products."""
-    for rule in (_conversion, _bias, _activation, _update):
-        graph = _folded(graph, rule)
-    return merge_equal(graph)
+    return merge_equal(_folded(graph, (_conversion, _bias, _activation, _update)))
 
 
 Rule = Callable[[Node, set[Node]], Node | None]
 
 
-def _folded(graph: Graph, rule: Rule) -> Graph:
-    """The graph with a rule applied to each node; the rule is given those with epilogues that it
-    may consume: those that one node alone reads, and that are not wanted themselves."""
+def _folded(graph: Graph, rules: Sequence[Rule]) -> Graph:
+    """The graph with the first rule that fits applied to each node. A rule receives the nodes with
+    epilogues that it may consume: those that one node alone reads, and that are not wanted
+    themselves."""
     users = users_of(graph.nodes)
     wanted = set(graph.roots)
     single: set[Node] = set()
@@ -37,7 +36,12 @@ def _folded(graph: Graph, rule: Rule) -> Graph:
     for node in graph.nodes:
         inputs = tuple(new[source] for source in node.inputs)
         current = node if inputs == node.inputs else node.replace(inputs)
-        new[node] = rule(current, single) or current
+        for rule in rules:
+            folded = rule(current, single)
+            if folded is not None:
+                current = folded
+                break
+        new[node] = current
         if new[node].operation.epilogues and len(users[node]) == 1 and node not in wanted:
             single.add(new[node])
     return graph.mapped(new)

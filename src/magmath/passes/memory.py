@@ -27,11 +27,19 @@ class Storage:
     start: dict[Node, tuple[int, ...]] = field(default_factory=dict)
     window: set[Node] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
+    _ancestor: dict[Node, Node] = field(default_factory=dict)  # shortcuts along chains of aliases
 
     def root(self, node: Node) -> Node:
-        """The node that owns the memory in which `node` lies."""
-        while node in self.alias:
-            node = self.alias[node]
+        """The node that owns the memory in which `node` lies.
+
+        Chains of aliases may be as long as the program: each walk shortens those that it follows.
+        """
+        walked: list[Node] = []
+        while (above := self._ancestor.get(node) or self.alias.get(node)) is not None:
+            walked.append(node)
+            node = above
+        for below in walked[:-1]:
+            self._ancestor[below] = node
         return node
 
 

@@ -15,11 +15,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from magmath.core.remember import remember
+from magmath.core.stage_times import count
+from magmath.cost import price
+from magmath.cost.roofline import compute_seconds, reduction_seconds, traffic
 from magmath.graph import Node
 from magmath.graph.structure import structure_of
-from magmath.layout import Layout, plan, price
+from magmath.layout import Layout, plan
 from magmath.passes.candidates import Candidate, candidates, is_contraction
-from magmath.passes.compute import compute_seconds, reduction_seconds, traffic
 from magmath.passes.environment import Environment
 from magmath.passes.reduced import reduced
 
@@ -120,6 +122,7 @@ class Pricing:
         cheapest first, and of equally cheap ones that which moves least."""
         layouts = tuple([operand.layout for operand in self.operands])
         found = list(candidates(self.node, layouts, self.environment, self.wanted))
+        count("priced candidates", len(found))
         limit = self.environment.most
         if limit is not None:
             fitting = [c for c in found if self._memory(c) <= limit]

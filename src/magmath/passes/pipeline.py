@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from magmath.core.stage_times import stage
 from magmath.graph import Graph
 from magmath.passes.blocks import reduce_in_blocks
 from magmath.passes.environment import Environment
@@ -25,10 +26,15 @@ class Planned:
 
 def run(graph: Graph, environment: Environment) -> Planned:
     """All passes."""
-    graph = simplify(graph)
-    graph = place(graph, environment)
-    graph = fuse(graph)
-    graph = reduce_in_blocks(graph, environment)
-    several = environment.workers > 1 and not environment.shares_memory
-    order = schedule(graph, environment.workspace if several else 0)
-    return Planned(graph, order, memory(graph, order))
+    with stage("simplify"):
+        graph = simplify(graph)
+    with stage("place"):
+        graph = place(graph, environment)
+    with stage("fuse"):
+        graph = fuse(graph)
+        graph = reduce_in_blocks(graph, environment)
+    with stage("schedule"):
+        several = environment.workers > 1 and not environment.shares_memory
+        order = schedule(graph, environment.workspace if several else 0)
+    with stage("memory"):
+        return Planned(graph, order, memory(graph, order))

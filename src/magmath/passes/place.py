@@ -30,6 +30,11 @@ from magmath.passes.wanted import wanted_layouts
 
 def place(graph: Graph, environment: Environment) -> Graph:
     """The graph with a layout on every node; outputs with targets end in their target's layout."""
+    return placed(graph, environment)[0]
+
+
+def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
+    """The same, and what each node of the given graph has become."""
     _pass_lines_on(graph)
     placing = _Placing(environment, wanted_layouts(graph))
     for node in graph.nodes:
@@ -43,7 +48,7 @@ def place(graph: Graph, environment: Environment) -> Graph:
     emitted = tuple(
         placing.moved(placing.new[node], environment.whole(node.shape)) for node in graph.emitted
     )
-    return Graph(outputs, graph.targets, emitted)
+    return Graph(outputs, graph.targets, emitted), placing.new
 
 
 def _pass_lines_on(graph: Graph) -> None:

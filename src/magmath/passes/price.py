@@ -1,20 +1,13 @@
-"""Price: what a planned graph is predicted to cost, in seconds a run, and where it goes."""
+"""Price: the predicted seconds of a placed node, and the bytes that workers exchange for it."""
 
 from __future__ import annotations
 
+from magmath.cost import price
+from magmath.cost.roofline import compute_seconds, traffic
 from magmath.graph import Node
-from magmath.layout import plan, price
-from magmath.passes.compute import compute_seconds, traffic
+from magmath.layout import plan
 from magmath.passes.environment import Environment
-from magmath.passes.pipeline import Planned
 from magmath.passes.transfer import lies
-
-CALL_SECONDS = 2e-6  # the fixed cost of one kernel
-
-
-def predicted_seconds(planned: Planned, environment: Environment) -> float:
-    """The predicted seconds of one run."""
-    return sum(node_seconds(node, environment) for node in planned.schedule.order)
 
 
 def node_seconds(node: Node, environment: Environment) -> float:
@@ -32,7 +25,7 @@ def node_seconds(node: Node, environment: Environment) -> float:
             seconds += source.layout.max_local_size * itemsize / environment.bandwidth
         return seconds
     inputs = [source.layout for source in node.inputs if source.layout is not None]
-    return CALL_SECONDS + compute_seconds(node, inputs, layout, environment)
+    return environment.machine.call_seconds + compute_seconds(node, inputs, layout, environment)
 
 
 def node_traffic(node: Node) -> tuple[int, int]:

@@ -6,12 +6,15 @@ every worker computes the same offsets and finds its peers' temporaries without 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from magmath.program.instructions import Program, Slot
 
 ALIGNMENT = 64
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -23,20 +26,30 @@ class Arena:
 
 
 def arrange(program: Program) -> Arena:
-    """The arena of a program: the largest temporaries first, each at the lowest free offset."""
+    """The arena of a program: the largest temporaries first, each at the lowest free offset.
+
+    Every temporary is compared with all that were placed before, as one vector operation.
+    """
     own = [
         (_nbytes(slot), i)
         for i, slot in enumerate(program.slots)
         if slot.kind == "temporary" and slot.alias is None
     ]
-    placed: list[tuple[int, int, Slot]] = []  # (start, stop, slot)
+    own.sort(key=lambda entry: (-entry[0], entry[1]))
+    # placed temporaries in the order of their offsets: start, stop, first and last use
+    placed = np.empty((4, len(own)), dtype=np.int64)
     offsets: dict[int, int] = {}
-    for nbytes, i in sorted(own, key=lambda entry: (-entry[0], entry[1])):
+    total = 0
+    for count, (nbytes, i) in enumerate(own):
         slot = program.slots[i]
-        busy = sorted((a, b) for a, b, other in placed if _overlap(slot, other))
-        offsets[i] = _first_gap(busy, nbytes)
-        placed.append((offsets[i], offsets[i] + nbytes, slot))
-    return Arena(offsets, max((stop for _, stop, _ in placed), default=0))
+        start, stop, first, last = placed[:, :count]
+        alive = (first <= slot.last) & (slot.first <= last)
+        offset = offsets[i] = _lowest_gap(start[alive], stop[alive], nbytes)
+        at = int(np.searchsorted(start, offset))
+        placed[:, at + 1 : count + 1] = placed[:, at:count].copy()
+        placed[:, at] = offset, offset + nbytes, slot.first, slot.last
+        total = max(total, offset + nbytes)
+    return Arena(offsets, total)
 
 
 def _nbytes(slot: Slot) -> int:
@@ -44,14 +57,11 @@ def _nbytes(slot: Slot) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _overlap(a: Slot, b: Slot) -> bool:
-    return a.first <= b.last and b.first <= a.last
-
-
-def _first_gap(busy: Sequence[tuple[int, int]], nbytes: int) -> int:
-    start = 0
-    for a, b in busy:
-        if a - start >= nbytes:
-            break
-        start = max(start, b)
-    return start
+def _lowest_gap(start: IntArray, stop: IntArray, nbytes: int) -> int:
+    """The lowest offset of `nbytes` free bytes between occupied ranges, sorted by their starts."""
+    if not len(start):
+        return 0
+    occupied = np.maximum.accumulate(stop)  # up to where, after each range
+    below = np.concatenate(([0], occupied[:-1]))
+    fits = np.flatnonzero(start - below >= nbytes)
+    return int(below[fits[0]] if len(fits) else occupied[-1])

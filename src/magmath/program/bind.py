@@ -13,6 +13,8 @@ import torch
 
 from magmath.core.index import Tile, shifted, tile_shape
 from magmath.core.panels import ring_bytes
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import stage
 from magmath.errors import LinAlgError, WorkerLost
 from magmath.graph import CollectiveCall, LocalCall, Node
 from magmath.memory.heap import Block
@@ -47,6 +49,8 @@ class Calls:
         "_ready",
     )
 
+    @paused_gc()
+    @stage("bind")
     def __init__(
         self,
         first: int,

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import prod, sqrt
+from operator import index
 from typing import Any
 
 import msgspec
 
 from magmath.core.dtypes import DTYPES, DType
+from magmath.core.paused_gc import paused_gc
 from magmath.errors import ProtocolError
 from magmath.layout import Layout
 
@@ -196,11 +198,13 @@ def encode(program: Program) -> bytes:
 
 
 def _encoded(program: Program) -> list[Any]:
+    """Plain values; each layout is encoded once, however many slots have it."""
+    layouts = {layout: i for i, layout in enumerate(dict.fromkeys(s.layout for s in program.slots))}
     slots = [
         [
             list(s.shape),
             s.dtype.name,
-            s.layout.encode(),
+            layouts[s.layout],
             s.kind,
             s.alias,
             s.window,
@@ -217,6 +221,7 @@ def _encoded(program: Program) -> list[Any]:
     ]
     team = None if program.team is None else _encoded(program.team)
     return [
+        [layout.encode() for layout in layouts],
         slots,
         instructions,
         program.inputs,
@@ -236,6 +241,7 @@ def _field(value: Any) -> Any:
     return value
 
 
+@paused_gc()
 def decode(data: bytes) -> Program:
     """The program in `data`; ProtocolError for anything that is not one."""
     try:
@@ -247,11 +253,12 @@ def decode(data: bytes) -> Program:
 
 
 def _decoded(fields: list[Any]) -> Program:
+    layouts = [Layout.decode(layout) for layout in fields[0]]
     slots = [
         Slot(
             tuple(shape),
             DTYPES[dtype],
-            Layout.decode(layout),
+            layouts[index(layout)],
             kind,
             alias,
             window,
@@ -260,10 +267,10 @@ def _decoded(fields: list[Any]) -> Program:
             first,
             last,
         )
-        for shape, dtype, layout, kind, alias, window, value, start, first, last in fields[0]
+        for shape, dtype, layout, kind, alias, window, value, start, first, last in fields[1]
     ]
-    instructions = [_instruction(tag, values) for tag, values in fields[1]]
-    inputs, outputs, parameters, donated, workers, reads_peers, prologue, team = fields[2:]
+    instructions = [_instruction(tag, values) for tag, values in fields[2]]
+    inputs, outputs, parameters, donated, workers, reads_peers, prologue, team = fields[3:]
     return Program(
         slots,
         instructions,

@@ -7,6 +7,7 @@ through the instruction list, twice, because a program may be run in a loop.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -207,13 +208,14 @@ class _Hazards:
     def __init__(self, lowering: _Lowering, prologue: int) -> None:
         self.prologue = prologue
         self.slots = lowering.slots
+        self.roots = _roots(lowering.slots)
         self.instructions = lowering.instructions
         self.any_remote = False
         self.remote = self._remote_roots()
 
     def root(self, slot: int) -> int:
         """The slot that owns the memory of `slot`."""
-        return _root(self.slots, slot)
+        return self.roots[slot]
 
     def _remote_roots(self) -> set[int]:
         """Storages that more than one worker touches."""
@@ -283,20 +285,19 @@ class _Hazards:
 class _Dirty:
     """What was touched since the last barrier: storage → the layouts of the accesses."""
 
-    written: dict[int, list[Layout | None]] = field(default_factory=dict)
-    read: dict[int, list[Layout | None]] = field(default_factory=dict)
+    written: dict[int, set[Layout | None]] = field(default_factory=dict)
+    read: dict[int, set[Layout | None]] = field(default_factory=dict)
 
     def conflicts(self, access: _Access) -> bool:
         """True if another worker may have touched what this access touches."""
-        touched = list(self.written.get(access.root, ()))
-        if access.writes:
-            touched += self.read.get(access.root, ())
+        tables = (self.written, self.read) if access.writes else (self.written,)
+        touched = itertools.chain(*[table.get(access.root, ()) for table in tables])
         return any(layout is None or layout != access.layout for layout in touched)
 
     def note(self, access: _Access) -> None:
         """Remember an access."""
         table = self.written if access.writes else self.read
-        table.setdefault(access.root, []).append(access.layout)
+        table.setdefault(access.root, set()).add(access.layout)
 
     def clear(self) -> None:
         """All have met."""
@@ -308,20 +309,24 @@ def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction
     """The instructions; moves of `least` bytes and more between workers that share no memory know
     how many of those that follow do not touch their target, so that they may be beside them."""
     slots, instructions = lowering.slots, lowering.instructions
+    roots = _roots(slots)
     result: list[Instruction] = []
-    for position, instruction in enumerate(instructions):
+    next_use: dict[int, int] = {}  # storage → position of the next instruction that touches it
+    next_call = len(instructions)
+    for position in reversed(range(len(instructions))):
+        instruction = instructions[position]
+        touched = [roots[slot] for slot in _touched(instruction)]
         if isinstance(instruction, Move) and _is_long(instruction, slots, least):
             end = prologue if position < prologue else len(instructions)
-            target = _root(slots, instruction.target)
-            following: list[Instruction] = []
-            for other in instructions[position + 1 : end]:
-                if target in (_root(slots, slot) for slot in _touched(other)):
-                    break
-                following.append(other)
-            if any(isinstance(other, Call) for other in following):
-                instruction = msgspec.structs.replace(instruction, beside=len(following))
+            end = min(end, next_use.get(roots[instruction.target], end))
+            if next_call < end:
+                following = end - position - 1
+                instruction = msgspec.structs.replace(instruction, beside=following)
+        next_use.update(dict.fromkeys(touched, position))
+        if isinstance(instruction, Call):
+            next_call = position
         result.append(instruction)
-    return result
+    return result[::-1]
 
 
 def _is_long(move: Move, slots: Sequence[Slot], least: int) -> bool:
@@ -330,11 +335,12 @@ def _is_long(move: Move, slots: Sequence[Slot], least: int) -> bool:
     return large and crosses(have.layout, want.layout)
 
 
-def _root(slots: Sequence[Slot], slot: int) -> int:
-    """The slot that owns the memory of `slot`."""
-    while (alias := slots[slot].alias) is not None:
-        slot = alias
-    return slot
+def _roots(slots: Sequence[Slot]) -> list[int]:
+    """For every slot, the slot that owns its memory; an alias is made before what refers to it."""
+    roots: list[int] = []
+    for i, slot in enumerate(slots):
+        roots.append(i if slot.alias is None else roots[slot.alias])
+    return roots
 
 
 def _with_lifetimes(
@@ -351,11 +357,13 @@ def _with_lifetimes(
     for begin, end in _runs(instructions):
         for instruction in instructions[begin:end]:
             for touched in _touched(instruction):
-                slot: int | None = touched
-                while slot is not None:
-                    first.setdefault(slot, begin)
-                    last[slot] = end - 1
-                    slot = slots[slot].alias
+                first.setdefault(touched, begin)
+                last[touched] = end - 1
+    for i in reversed(range(len(slots))):  # an alias is made before what refers to it
+        alias = slots[i].alias
+        if alias is not None and i in first:
+            first[alias] = min(first[i], first.get(alias, first[i]))
+            last[alias] = max(last[i], last.get(alias, last[i]))
     result = []
     for i, own in enumerate(slots):
         if own.window or own.layout.shared or first.get(i, prologue) < prologue:

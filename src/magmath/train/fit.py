@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,8 @@ from magmath.array.variable import Variable, overwrite
 from magmath.autodiff import gradients
 from magmath.core.dtypes import int64
 from magmath.core.numbers import whole_number
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import stage
 from magmath.errors import DataError, MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, Shape, apply
 from magmath.layout import Layout
@@ -27,15 +28,14 @@ from magmath.nn.layers import Noise
 from magmath.nn.losses import accuracy
 from magmath.ops import creation, gathering, windows
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, parameter, variable_leaf
+from magmath.ops.leaves import constant, parameter
 from magmath.optim.minimizing import rate_dtype
-from magmath.optim.states import Slot
-from magmath.passes import pipeline
+from magmath.optim.states import Kept, Slot
 from magmath.passes.environment import Environment
-from magmath.passes.price import predicted_seconds
+from magmath.passes.partition import partition
 from magmath.train.history import EpochRecord, History
 from magmath.train.report import Reporter, Silent, printing
-from magmath.train.strategy import Choice, check_strategy, choose, parameter_layout
+from magmath.train.strategy import Choice, check_strategy, parameter_layout, parts_of
 
 if TYPE_CHECKING:
     from magmath.array.explanation import Explanation
@@ -108,18 +108,25 @@ class Fit:
         self.done: int = last.done if last else 0  # epochs, also those of earlier calls
         self.position = variable("position", 0, dtype=int64)
         self.kept = optimizer.kept.of(self.parameters)
-        self.choice, self.prices = self._chosen(strategy)
+        step = self._step(self.batch_size)
+        self.choice, self.prices = self._chosen(strategy, step)
         for layout, kept in zip(self._layouts(self.choice), self.kept, strict=True):
             kept.move(layout)
         self._kept_variables = self._variables()
-        self.full = self._compiled(self.batch_size)
+        self.full = self._compiled(step)
         rest = self.count % self.batch_size
-        self.rest = self._compiled(rest) if rest else None
+        self.rest = self._compiled(self._step(rest)) if rest else None
 
-    def _compiled(self, batch: int) -> tuple[Graph, Compiled]:
-        slots = [kept.slot(lambda v: v.leaf) for kept in self.kept]
-        graph = self.engine.cut(self._graph(batch, slots))
+    def _compiled(self, step: Graph) -> tuple[Graph, Compiled]:
+        graph = Graph(step.outputs, step.targets, step.emitted)  # leaves may have moved
         return graph, self.engine.compile(graph)
+
+    @paused_gc()
+    @stage("trace")
+    def _step(self, batch: int) -> Graph:
+        """The graph of one step, with leaves for the variables."""
+        slots = [kept.slot(lambda v: v.leaf) for kept in self.kept]
+        return self.engine.cut(self._graph(batch, slots))
 
     def _graph(self, batch: int, slots: Sequence[Slot]) -> Graph:
         """One step: take a batch, compute the loss, update the parameters, move on."""
@@ -163,10 +170,17 @@ class Fit:
     def _layers(self) -> list[str]:
         return sorted({name.split(".")[0] for name in self.network.parameters}, key=int)
 
-    def _chosen(self, strategy: str) -> tuple[dict[str, str], dict[str, float]]:
-        if self.engine.environment.workers == 1:
-            return dict.fromkeys(self._layers(), "data"), {}
-        return choose(self._layers(), self._cost, strategy)
+    def _chosen(self, strategy: str, step: Graph) -> tuple[dict[str, str], dict[str, float]]:
+        """A choice for every layer, and the predicted seconds a step of what was compared."""
+        environment = self.engine.environment
+        if strategy != "auto" or environment.workers == 1:
+            name = strategy if environment.workers > 1 else "data"
+            return dict.fromkeys(self._layers(), name), {}
+        of_layer: dict[str, list[Kept]] = {layer: [] for layer in self._layers()}
+        for name, kept in zip(self.network.parameters, self.kept, strict=True):
+            of_layer[name.split(".")[0]].append(kept)
+        found = partition(step, parts_of(of_layer, environment), environment)
+        return dict(zip(of_layer, found.choice, strict=True)), dict(found.seconds)
 
     def _layouts(self, choice: Choice) -> list[Layout]:
         """The layouts of the parameters by this choice."""
@@ -177,16 +191,6 @@ class Fit:
             )
             for name, v in self.network.parameters.items()
         ]
-
-    def _cost(self, choice: Choice) -> float:
-        """The predicted seconds of a step with the parameters in other layouts."""
-        slots = [
-            kept.slot(partial(_planned, layout))
-            for layout, kept in zip(self._layouts(choice), self.kept, strict=True)
-        ]
-        graph = self.engine.cut(self._graph(self.batch_size, slots))
-        planned = pipeline.run(graph, self.engine.environment)
-        return predicted_seconds(planned, self.engine.environment)
 
     # running ------------------------------------------------------------------------------------
 
@@ -265,11 +269,6 @@ class Fit:
         heading = f"layers {chosen}\npredicted\n{prices}"
         program = self.full[1].program
         return explain_program(program, session.engine().environment, heading=heading)
-
-
-def _planned(layout: Layout, v: Variable) -> Node:
-    """A leaf for a variable in another layout; what has another shape lies as it does."""
-    return variable_leaf(v.shape, v.dtype, layout if v.shape == layout.shape else v.layout, None)
 
 
 def _values_of(x: Any, y: Any) -> tuple[Node, Node] | None:

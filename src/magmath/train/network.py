@@ -124,10 +124,12 @@ class NeuralNetwork:
     ) -> Array:
         """The outputs for a batch, as an expression of the parameters."""
         own: Mapping[str, Array] = self.parameters if parameters is None else parameters
+        of_layer: dict[str, dict[str, Array]] = {}
+        for name, value in own.items():
+            index, _, attribute = name.partition(".")
+            of_layer.setdefault(index, {})[attribute] = value
         for i, layer in enumerate(self.layers):
-            prefix = f"{i}."
-            mine = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
-            x = layer(x, mine, noise, i)
+            x = layer(x, of_layer.get(str(i), {}), noise, i)
         return x
 
     # using ------------------------------------------------------------------------------------

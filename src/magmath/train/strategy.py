@@ -1,20 +1,24 @@
 """Strategies: where the parameters of each layer lie, chosen by name or by predicted cost.
 
 `data`: every worker holds all parameters (one copy per host where memory is shared) and takes its
-share of each batch. `model`: dense layers are split by columns. `rows`: by rows. `auto` tries,
-layer by layer, what the planner predicts to be fastest, and keeps it.
+share of each batch. `model`: dense layers are split by columns. `rows`: by rows. `auto` takes for
+each layer what the planner predicts to be fastest (`passes/partition.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from magmath.errors import MagmathError
 from magmath.graph import Shape
 from magmath.layout import Layout, Mesh, Split
+from magmath.optim.states import Kept
+from magmath.passes.environment import Environment
+from magmath.passes.partition import Part
 
 Choice = Mapping[str, str]  # layer → "data", "model" or "rows"
-STRATEGIES = ("auto", "data", "model", "rows")
+OPTIONS = ("data", "model", "rows")
+STRATEGIES = ("auto", *OPTIONS)
 SPLIT_DIMENSION = {"model": -1, "rows": 0}
 
 
@@ -39,30 +43,17 @@ def parameter_layout(choice: str, shape: Shape, mesh: Mesh, shared: bool) -> Lay
     return plain.replace_split(dim, Split.even(0, shape[dim], mesh.size))
 
 
-def choose(
-    layers: Sequence[str], cost: Callable[[Choice], float], strategy: str
-) -> tuple[dict[str, str], dict[str, float]]:
-    """A choice for every layer, and the predicted seconds a step of what was compared.
+def parts_of(layers: Mapping[str, Sequence[Kept]], environment: Environment) -> list[Part]:
+    """The parameters of each layer with what the optimizer keeps of them, under every option."""
+    return [_part(kept, environment) for kept in layers.values()]
 
-    With `auto`, the uniform choices are priced first, then each layer is varied while the rest
-    stands, until nothing gets cheaper.
-    """
-    if strategy != "auto":
-        choice = dict.fromkeys(layers, strategy)
-        return choice, {strategy: cost(choice)}
-    prices: dict[str, float] = {}
-    best: dict[str, str] = {}
-    for name in SPLIT_DIMENSION.keys() | {"data"}:
-        prices[name] = cost(dict.fromkeys(layers, name))
-    first = min(sorted(prices), key=prices.__getitem__)
-    best, price = dict.fromkeys(layers, first), prices[first]
-    improved = True
-    while improved:
-        improved = False
-        for layer in layers:
-            for option in ("data", "model", "rows"):
-                trial = {**best, layer: option}
-                if option != best[layer] and (trial_price := cost(trial)) < price * 0.999:
-                    best, price, improved = trial, trial_price, True
-    prices["auto"] = price
-    return best, prices
+
+def _part(layer: Sequence[Kept], environment: Environment) -> Part:
+    pairs = [(v, kept) for kept in layer for v in kept.variables()]
+    alike = [v for v, kept in pairs if v.shape == kept.shape]
+    mesh, shared = environment.mesh, environment.shares_memory
+    options = {
+        name: tuple([parameter_layout(name, v.shape, mesh, shared) for v in alike])
+        for name in OPTIONS
+    }
+    return Part(tuple([v.leaf for v in alike]), options)

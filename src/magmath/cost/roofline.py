@@ -1,21 +1,47 @@
-"""What the local arithmetic of a node costs, in seconds on the busiest worker."""
+"""The roofline: the predicted seconds of the local arithmetic of a node on the busiest worker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from magmath.cost.link import Link
+from magmath.cost.machine import Machine
 from magmath.graph import Node
 from magmath.graph.structure import is_collective
 from magmath.layout import Layout
-from magmath.passes.environment import Environment
 
-THREADED = 0.75  # of their speed, if threads meet within LAPACK: more than workers who pass panels
-MEETING_SECONDS = 3e-5  # of a collective kernel, for each exchange
-PANEL_SECONDS = 1e-4  # of one that passes panels on, for each: what one makes others wait for
+
+class Workers(Protocol):
+    """What predictions need to know of the workers; `passes/environment.py` has it."""
+
+    @property
+    def machine(self) -> Machine:
+        """The constants of the hardware."""
+
+    @property
+    def link(self) -> Link:
+        """The link between workers."""
+
+    @property
+    def workers(self) -> int:
+        """The number of workers."""
+
+    @property
+    def threads(self) -> int:
+        """The threads of each worker."""
+
+    @property
+    def shares_memory(self) -> bool:
+        """True if workers read one another's memory."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes of local memory per second for each worker."""
 
 
 def compute_seconds(
-    node: Node, inputs: Sequence[Layout], output: Layout, environment: Environment
+    node: Node, inputs: Sequence[Layout], output: Layout, environment: Workers
 ) -> float:
     """The predicted seconds of a node computed on operands and into a result laid out like this:
     its arithmetic at the speed that pieces of this shape reach, or the bytes it touches, whichever
@@ -24,11 +50,6 @@ def compute_seconds(
     for axis, count in enumerate(output.mesh.shape):
         used = output.dim_of(axis) is not None or output.partial[axis] is not None
         share *= count if used else 1
-    shape = output.local_shape(output.mesh.workers[0])
-    speed = environment.flops * node.operation.efficiency(node, shape)
-    if node.operation.lapack and output.mesh.size == 1 and environment.shares_memory:
-        # While it computes, the others wait and lend their threads.
-        speed *= max(1.0, THREADED * environment.workers)
     exchange = exchange_seconds(node, inputs, output, environment)
     sizes = [layout.max_local_size for layout in (*inputs, output)]
     if node.operation.selects:
@@ -36,24 +57,39 @@ def compute_seconds(
     touched = sum(sizes) * node.dtype.itemsize
     if node.operation.collective is not None and is_collective(node, inputs, output):
         touched += node.operation.collective.touched(node, output.mesh.size)
-    local = max(node.operation.flops(node) / share / speed, touched / environment.bandwidth)
-    return local + exchange
+    arithmetic = _arithmetic_seconds(node, node.operation.flops(node) / share, output, environment)
+    return max(arithmetic, touched / environment.bandwidth) + exchange
+
+
+def _arithmetic_seconds(node: Node, flops: float, output: Layout, environment: Workers) -> float:
+    """The predicted seconds of a worker's share of the arithmetic, with its operands in cache."""
+    machine, operation = environment.machine, node.operation
+    if operation.elementwise:
+        weight = operation.flops(node) / max(node.size, 1)
+        return machine.elementwise_seconds(flops / max(weight, 1.0), weight, environment.threads)
+    shape = output.local_shape(output.mesh.workers[0])
+    speed = machine.gemm_flops(node.dtype, environment.threads) * operation.efficiency(node, shape)
+    if operation.lapack and output.mesh.size == 1 and environment.shares_memory:
+        # While it computes, the others wait and lend their threads.
+        speed *= max(1.0, machine.lapack_scaling * environment.workers)
+    return flops / speed
 
 
 def exchange_seconds(
-    node: Node, inputs: Sequence[Layout], output: Layout, environment: Environment
+    node: Node, inputs: Sequence[Layout], output: Layout, environment: Workers
 ) -> float:
     """The predicted seconds in which the workers exchange data while they compute a node."""
     nbytes, messages = traffic(node, inputs, output)
     collective = node.operation.collective
     if collective is None or not messages:
         return 0.0
+    machine = environment.machine
     if environment.shares_memory and collective.reads:
-        steps, meeting = 1.0, MEETING_SECONDS
+        steps, meeting = 1.0, machine.exchange_seconds
     elif collective.spread:
-        steps, meeting = messages / output.mesh.size, MEETING_SECONDS
+        steps, meeting = messages / output.mesh.size, machine.exchange_seconds
     else:
-        steps, meeting = messages, PANEL_SECONDS
+        steps, meeting = messages, machine.panel_seconds
     seconds = steps * (meeting + environment.link.latency)
     if environment.shares_memory:  # read where it lies, by the arithmetic itself
         return seconds
@@ -70,7 +106,7 @@ def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, 
     return collective.traffic(node, output.mesh.size)
 
 
-def reduction_seconds(node: Node, reduced: Layout, environment: Environment) -> float:
+def reduction_seconds(node: Node, reduced: Layout, environment: Workers) -> float:
     """The predicted seconds of adding up everybody's contribution to a pending result, besides
     moving it: read and written once for each contributor."""
     nbytes = reduced.max_local_size * node.dtype.itemsize * (environment.workers + 1)

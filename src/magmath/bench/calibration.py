@@ -1,0 +1,162 @@
+"""Calibration: measures the constants of the cost model (`cost/machine.py`) on this machine.
+
+Arithmetic and memory are measured in this process. Links are measured by the moves of programs of
+two worker processes, one pool that shares memory and one that exchanges messages. Every constant is
+the best of several rounds, since what else runs on the machine only adds time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+import magmath as mm
+from magmath.array import session
+from magmath.core.cpu import cpu_name
+from magmath.cost import DEFAULT_MACHINE, GemmRate, Link, Machine
+from magmath.runtime.pool import Pool
+from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.processes import ProcessTransport
+
+_GEMM_EXTENT: Final = 768
+_LARGE_BYTES: Final = 1 << 27  # of an array that no cache holds
+_CACHED: Final = 1 << 13  # elements of an array that the first cache holds
+_ROUND_SECONDS: Final = 0.1
+_MOVES: Final = 8  # rounds of each move
+_MOVED: Final = ((64, 64), (2048, 2048))  # shapes: latency counts, and bandwidth counts
+
+Report = Callable[[str], None]
+"""Receives the name of each constant before it is measured."""
+STEPS: Final = ("matrix products", "memory", "element-wise operations", "shared memory", "messages")
+
+
+def calibrate(report: Report) -> Machine:
+    """The machine with all constants that can be measured; a current pool is shut down."""
+    machine = replace(DEFAULT_MACHINE, source=cpu_name())
+    report(STEPS[0])
+    machine = replace(machine, gemm=tuple(_gemm_rates()))
+    report(STEPS[1])
+    machine = replace(machine, bandwidth=_bandwidth(1), host_bandwidth=_bandwidth(_processors()))
+    report(STEPS[2])
+    machine = _with_elementwise(machine)
+    mm.shutdown()
+    report(STEPS[3])
+    with mm.init(workers=2, device="cpu"):
+        shared = _link(machine.shared)
+        machine = replace(machine, shared=shared, control_seconds=_control_seconds())
+    report(STEPS[4])
+    command = (sys.executable, "-m", "magmath.bench.network", "host")
+    session.use(Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command)))
+    try:
+        return replace(machine, messages=_link(machine.messages))
+    finally:
+        mm.shutdown()
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _best(work: Callable[[], object]) -> float:
+    """The seconds of the fastest call within a short time."""
+    work()
+    best, end = float("inf"), time.perf_counter() + _ROUND_SECONDS
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Within, torch computes with this number of threads."""
+    former = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(former)
+
+
+def _gemm_rates() -> Iterator[GemmRate]:
+    """The speeds of large products of the types that BLAS has, on one thread and on all."""
+    for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+        a = torch.ones((_GEMM_EXTENT, _GEMM_EXTENT), dtype=dtype)
+        out = torch.empty_like(a)
+        flops = 2 * _GEMM_EXTENT**3  # as operations count theirs, whatever the type
+        for threads in sorted({1, _processors()}):
+            with _threads(threads):
+                seconds = _best(lambda a=a, out=out: torch.mm(a, a, out=out))  # type: ignore[misc]
+            yield GemmRate(str(dtype).removeprefix("torch."), threads, flops / seconds)
+
+
+def _bandwidth(threads: int) -> float:
+    """Bytes per second that threads read and write in all."""
+    source = torch.zeros(_LARGE_BYTES, dtype=torch.uint8)
+    target = torch.zeros_like(source)
+    with _threads(threads):
+        return 2 * _LARGE_BYTES / _best(lambda: target.copy_(source))
+
+
+def _with_elementwise(machine: Machine) -> Machine:
+    """The machine with rates of the classes of element-wise operations, and the time of a call."""
+    x = torch.full((_CACHED,), 1.5)
+    out, one = torch.empty_like(x), torch.ones(1)
+    with _threads(1):
+        call = _best(lambda: torch.add(one, one, out=one))
+
+        def rate(work: Callable[[], object]) -> float:
+            return _CACHED / max(_best(work) - call, 1e-9)
+
+        return replace(
+            machine,
+            arithmetic=rate(lambda: torch.add(x, x, out=out)),
+            division=rate(lambda: torch.div(x, x, out=out)),
+            transcendental=rate(lambda: torch.exp(x, out=out)),
+            call_seconds=call,
+        )
+
+
+def _link(default: Link) -> Link:
+    """The link between the two workers of the current pool, from moves of blocks of rows to blocks
+    of columns, in which each worker receives a quarter of the array."""
+    small, large = (_move_seconds(shape) for shape in _MOVED)
+    nbytes = (np.prod(_MOVED[1]) - np.prod(_MOVED[0])) * 4 / 4
+    bandwidth = float(nbytes) / max(large["move"] - small["move"], 1e-9)
+    barrier = small.get("barrier", default.barrier)
+    latency = small["move"] if not default.shared_memory else default.latency
+    return replace(default, latency=latency, bandwidth=bandwidth, barrier=barrier)
+
+
+def _move_seconds(shape: tuple[int, int]) -> dict[str, float]:
+    """The least seconds of a move of a float32 array, and of a barrier where there are any."""
+    found: dict[str, float] = {}
+    for number in range(_MOVES):
+        rows = mm.full(shape, float(number), dtype=mm.float32, layout=mm.Layout.split(0))
+        mm.evaluate(rows)
+        with mm.profile() as profile:
+            columns = rows.redistribute(mm.Layout.split(1))
+            mm.evaluate((columns + 1.0).redistribute(mm.Layout.split(0)))  # a barrier in between
+        for run in profile.runs:
+            for step in run.steps:
+                kind = "barrier" if step.operation == "barrier" else "move"
+                if step.measured is not None:
+                    found[kind] = min(step.measured, found.get(kind, step.measured))
+    return found
+
+
+def _control_seconds() -> float:
+    """The time from a request to the workers to its answer, of a program that computes nothing
+    large."""
+    add = mm.compile(lambda x: mm.sum(x + 1))
+    x: Any = mm.ones(2)
+    return _best(lambda: float(add(x)))

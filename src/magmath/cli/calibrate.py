@@ -1,0 +1,86 @@
+"""`magmath calibrate`: measures this machine for the predictions of the planner, and shows it."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from magmath.cost import Machine
+
+
+def calibrate(
+    *,
+    show: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Measure what plans depend on: arithmetic, memory, and the links between workers.
+
+    The constants are kept in the cache directory and used from the next `mm.init` on, for plans and
+    for the predictions of `explain`. Without them defaults are used. It takes up to 20 seconds, on
+    a machine that does nothing else.
+
+    For example:
+
+        magmath calibrate
+
+        magmath calibrate --show
+
+        magmath calibrate --json > machine.json
+
+    Parameters
+    ----------
+    show
+        Measure nothing; show the constants that are in use.
+    json
+        Print one JSON object.
+    """
+    from magmath.cost import current_machine
+
+    machine = current_machine() if show else _measured()
+    if json:
+        print(jsonlib.dumps(asdict(machine), indent=2))
+        return
+    _print(machine, Console(soft_wrap=True, highlight=False))
+
+
+def _measured() -> Machine:
+    """Measure and keep the constants."""
+    from rich.progress import Progress
+
+    from magmath.bench.calibration import STEPS, calibrate
+    from magmath.cost import keep_machine
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("calibrating", total=len(STEPS))
+
+        def report(name: str) -> None:
+            done = STEPS.index(name)
+            progress.update(task, completed=done, description=f"measuring {name}")
+
+        machine = calibrate(report)
+    keep_machine(machine)
+    return machine
+
+
+def _print(machine: Machine, console: Console) -> None:
+    console.print(f"machine          {machine.source}", markup=False)
+    for rate in machine.gemm:
+        threads = f"{rate.threads} thread{'s' if rate.threads > 1 else ''}"
+        console.print(f"products         {rate.flops / 1e9:8.1f} GFLOP/s  {rate.dtype}, {threads}")
+    console.print(f"memory           {machine.bandwidth / 1e9:8.1f} GB/s     one thread")
+    console.print(f"memory           {machine.host_bandwidth / 1e9:8.1f} GB/s     all threads")
+    for name in ("arithmetic", "division", "transcendental"):
+        console.print(f"{name:16} {getattr(machine, name) / 1e9:8.2f} G elements/s")
+    console.print(f"kernel call      {machine.call_seconds * 1e6:8.2f} µs")
+    console.print(f"control message  {machine.control_seconds * 1e6:8.1f} µs")
+    for name in ("shared", "messages", "team"):
+        link = getattr(machine, name)
+        console.print(
+            f"link: {name:10} {link.bandwidth / 1e9:8.1f} GB/s     latency "
+            f"{link.latency * 1e6:.1f} µs, barrier {link.barrier * 1e6:.1f} µs"
+        )

@@ -1,0 +1,66 @@
+"""Seconds and counts of the stages between a traced step and its first run.
+
+A stage is a named block of code: a pass, lowering, sending. Nothing is recorded unless a recording
+is active, so that a stage costs one comparison otherwise. `bench plan` shows what is recorded, and
+tests assert counts: how many programs were planned, how many candidates were priced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class StageTimes:
+    """What one recording has found.
+
+    seconds  processor seconds of this process in each stage, without those of stages inside it
+    counts   how often each stage was entered, and what `count` was told
+    """
+
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: Counter[str] = field(default_factory=Counter)
+    _open: list[float] = field(default_factory=list)  # seconds of the stages inside each open stage
+
+
+_active: StageTimes | None = None
+
+
+@contextmanager
+def recording() -> Iterator[StageTimes]:
+    """Within, stages of this process are recorded. Recordings do not nest."""
+    global _active
+    former, _active = _active, StageTimes()
+    try:
+        yield _active
+    finally:
+        _active = former
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """A block of code that is recorded as one stage."""
+    times = _active
+    if times is None:
+        yield
+        return
+    start = time.process_time()
+    times._open.append(0.0)
+    try:
+        yield
+    finally:
+        seconds = time.process_time() - start
+        times.seconds[name] += seconds - times._open.pop()
+        times.counts[name] += 1
+        if times._open:
+            times._open[-1] += seconds
+
+
+def count(name: str, number: int = 1) -> None:
+    """Add to a count of the active recording."""
+    if _active is not None:
+        _active.counts[name] += number

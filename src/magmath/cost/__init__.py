@@ -1,0 +1,16 @@
+"""The cost model: one description of the machine, and what arithmetic and messages take on it."""
+
+from __future__ import annotations
+
+from magmath.cost.link import Link, price
+from magmath.cost.machine import DEFAULT_MACHINE, GemmRate, Machine, current_machine, keep_machine
+
+__all__ = [
+    "DEFAULT_MACHINE",
+    "GemmRate",
+    "Link",
+    "Machine",
+    "current_machine",
+    "keep_machine",
+    "price",
+]

@@ -1,0 +1,128 @@
+"""The machine: the measured constants of the hardware that all predictions use.
+
+`magmath calibrate` measures them once for a machine and keeps them in the cache directory. The
+defaults describe a typical server; plans depend on the ratios of the constants more than on their
+values.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from magmath.core.cache import Cache
+from magmath.core.cpu import cpu_name
+from magmath.core.dtypes import DType
+from magmath.cost.link import Link
+
+MACHINES: Final = Cache("machine")
+DIVISION_FLOPS: Final = 3.0
+"""Operations per element from which an element-wise operation counts as a division or a root."""
+TRANSCENDENTAL_FLOPS: Final = 8.0
+"""Operations per element from which it counts as transcendental, such as exp and sin."""
+
+
+SHARED: Final = Link(latency=2e-6, bandwidth=2e10, shared_memory=True, barrier=2e-6)
+MESSAGES: Final = Link(latency=2e-5, bandwidth=2e9, shared_memory=False, barrier=2e-5)
+TEAM: Final = Link(latency=1e-6, bandwidth=3e10, shared_memory=True, barrier=1e-6)
+
+
+@dataclass(frozen=True)
+class GemmRate:
+    """The speed of large matrix products of one type: arithmetic operations per second."""
+
+    dtype: str
+    threads: int
+    flops: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The hardware of one host. Rates are per second and per thread where nothing else is said.
+
+    gemm             speeds of large matrix products
+    bandwidth        bytes of memory that one thread reads and writes
+    host_bandwidth   the same for all threads of the host
+    arithmetic       elements of simple element-wise operations (add, multiply, maximum) in cache
+    division         elements of divisions and square roots
+    transcendental   elements of exp, log, sin and others
+    call_seconds     fixed time of one kernel call
+    control_seconds  time from a request to a worker process to its answer
+    shared           link between workers that read one another's memory
+    messages         link between workers that exchange messages
+    team             link between threads of one worker
+    exchange_seconds time that a collective kernel adds for each exchange
+    panel_seconds    the same for kernels that pass panels on, which wait for one another
+    lapack_scaling   share of their speed that threads reach within LAPACK
+    source           where the constants come from: "default", or the processor that was measured
+    """
+
+    gemm: tuple[GemmRate, ...] = (GemmRate("float32", 1, 1e11),)
+    bandwidth: float = 1e10
+    host_bandwidth: float = 1e12
+    arithmetic: float = 1e11
+    division: float = 2e10
+    transcendental: float = 1e10
+    call_seconds: float = 2e-6
+    control_seconds: float = 1e-4
+    shared: Link = SHARED
+    messages: Link = MESSAGES
+    team: Link = TEAM
+    exchange_seconds: float = 3e-5
+    panel_seconds: float = 1e-4
+    lapack_scaling: float = 0.75
+    source: str = "default"
+
+    def gemm_flops(self, dtype: DType, threads: int) -> float:
+        """Operations per second of large products of a type on some threads.
+
+        An unknown type has the speed of the first known one; an unknown number of threads that of
+        the nearest known number.
+        """
+        known = {rate.dtype for rate in self.gemm}
+        name = dtype.name if dtype.name in known else self.gemm[0].dtype
+        rates = [rate for rate in self.gemm if rate.dtype == name]
+        return min(rates, key=lambda rate: abs(rate.threads - threads)).flops
+
+    def elementwise_seconds(self, elements: float, flops: float, threads: int) -> float:
+        """Seconds of an element-wise operation of so many operations per element, in cache."""
+        rate = self.arithmetic
+        if flops >= TRANSCENDENTAL_FLOPS:
+            rate = self.transcendental
+        elif flops >= DIVISION_FLOPS:
+            rate = self.division
+        return elements / (rate * threads)
+
+    def worker_bandwidth(self, workers: int, threads: int) -> float:
+        """Bytes per second of memory for each of several workers of a host that work at once."""
+        return min(self.bandwidth * threads, self.host_bandwidth / workers)
+
+
+DEFAULT_MACHINE: Final = Machine()
+
+
+def current_machine() -> Machine:
+    """The constants that were measured on this machine, else the defaults."""
+    content = MACHINES.read(_name())
+    if content is None:
+        return DEFAULT_MACHINE
+    try:
+        return msgspec.json.decode(content, type=Machine)
+    except msgspec.MsgspecError:  # written by another version
+        return DEFAULT_MACHINE
+
+
+def keep_machine(machine: Machine) -> None:
+    """Keep measured constants for this and later processes of this machine."""
+    MACHINES.write(_name(), msgspec.json.encode(machine))
+
+
+def _name() -> str:
+    """The name of this machine's entry in the cache."""
+    fields = ",".join(Machine.__dataclass_fields__)
+    described = f"{cpu_name()}, {os.cpu_count()} processors, {fields}"
+    return sha256(described.encode()).hexdigest()[:32]

@@ -1,0 +1,344 @@
+"""Partition: the cheapest layouts of the parameters of a step, part by part.
+
+A step consists of parts, such as layers, each with a few options for the layouts of its parameters.
+To plan the whole step for every part and option takes time that is quadratic in the parts. Here the
+step is cut into one block a part: the operations between the activations (and cotangents) that
+enter the part and those that leave it. A block is planned once for each option and each pair of
+layouts at its borders, and equal blocks share these prices. The cheapest path through the chain of
+blocks then follows by dynamic programming (Viterbi), in time linear in the parts. That is exact for
+a chain, given the layouts allowed at borders. A value that skips over parts, as in residual
+networks, counts as laid out as in the plan of the first option.
+
+The path is compared with every option taken for all parts alike, by the price of a plan of the
+whole step, and the cheapest is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+
+from magmath.core.paused_gc import paused_gc
+from magmath.core.remember import remember
+from magmath.core.stage_times import count, stage
+from magmath.graph import Graph, Node, Shape, users_of
+from magmath.graph.node import NO_ATTRIBUTES
+from magmath.layout import Layout
+from magmath.ops.leaves import INPUT, input_leaf, variable_leaf
+from magmath.passes.environment import Environment
+from magmath.passes.fuse import fuse
+from magmath.passes.place import placed
+from magmath.passes.price import node_seconds
+from magmath.passes.simplify import simplify
+
+MOST_KNOWN = 4096
+"""Blocks whose prices are kept, and steps whose partition is kept."""
+WORTH = 0.999
+"""A mixture of options must be cheaper than the best single option by this factor."""
+BORDERS = ("rows", "columns", "whole")
+"""Layouts of what passes from one part to the next: the first dimension is split (for activations
+the samples of the batch), or the last one, or every worker has all."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a step: leaves of its parameters, and their layouts under each option.
+
+    The options of all parts of a step have the same names in the same order.
+    """
+
+    leaves: tuple[Node, ...]
+    options: Mapping[str, tuple[Layout, ...]]
+
+    @cached_property
+    def form(self) -> Hashable:
+        """Equal for parts with the same options."""
+        return tuple(self.options.items())
+
+
+@dataclass(frozen=True)
+class Partition:
+    """An option for each part, and the predicted seconds a step of what was compared: each option
+    for all parts alike, and "auto", the one that was chosen."""
+
+    choice: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+
+@paused_gc()
+def partition(step: Graph, parts: Sequence[Part], environment: Environment) -> Partition:
+    """The cheapest options for the parts of a step; looked up for a step that was priced before."""
+    with stage("partition"):
+        first = next(iter(parts[0].options))
+        step, parts = _with_options(step, parts, [first] * len(parts))
+        key = (step.key, tuple([part.form for part in parts]), environment)
+        found = _partitions.get(key)
+        if found is None:
+            found = remember(_partitions, key, _partition(step, parts, environment), MOST_KNOWN)
+        return found
+
+
+def forget_partitions() -> None:
+    """Drop what is known of earlier steps and blocks, for measurements of planning."""
+    _partitions.clear()
+    _prices.clear()
+
+
+_partitions: dict[Hashable, Partition] = {}
+
+
+def _partition(step: Graph, parts: Sequence[Part], environment: Environment) -> Partition:
+    """The same for a step whose parts have their first option, not known yet."""
+    step = simplify(step)
+    graph, images = placed(step, environment)
+    layouts = {node: image.layout for node, image in images.items()}
+    names = list(parts[0].options)
+    seconds = {names[0]: _seconds(graph, environment)}
+    for name in names[1:]:
+        seconds[name] = _whole_seconds(step, parts, [name] * len(parts), environment)
+    best = min(names, key=seconds.__getitem__)
+    choice, seconds["auto"] = [best] * len(parts), seconds[best]
+    path = _cheapest_path(_blocks(step, parts, layouts, environment), names)
+    if len(set(path)) > 1:
+        along_path = _whole_seconds(step, parts, path, environment)
+        if along_path < WORTH * seconds["auto"]:
+            choice, seconds["auto"] = path, along_path
+    return Partition(tuple(choice), seconds)
+
+
+def _with_options(
+    step: Graph, parts: Sequence[Part], choice: Sequence[str]
+) -> tuple[Graph, list[Part]]:
+    """The step, and its parts, with the parameters in the layouts of an option for each part."""
+    new: dict[Node, Node] = {}
+    for part, name in zip(parts, choice, strict=True):
+        for leaf, layout in zip(part.leaves, part.options[name], strict=True):
+            new[leaf] = variable_leaf(leaf.shape, leaf.dtype, layout, None)
+    changed = [replace(part, leaves=tuple([new[leaf] for leaf in part.leaves])) for part in parts]
+    return step.substituted(new), changed
+
+
+def _whole_seconds(
+    step: Graph, parts: Sequence[Part], choice: Sequence[str], environment: Environment
+) -> float:
+    """The predicted seconds of a step with an option for each part."""
+    changed, _ = _with_options(step, parts, choice)
+    return _seconds(placed(changed, environment)[0], environment)
+
+
+def _seconds(graph: Graph, environment: Environment) -> float:
+    """The predicted seconds of a placed graph."""
+    count("priced nodes", len(graph.nodes))
+    return sum([node_seconds(node, environment) for node in fuse(graph).nodes])
+
+
+# the cheapest path ------------------------------------------------------------------------------
+
+
+def _cheapest_path(blocks: Sequence[_Block], options: Sequence[str]) -> list[str]:
+    """The option of each block on the cheapest path through the layouts at the borders."""
+    best = dict.fromkeys(BORDERS, 0.0)
+    steps: list[dict[str, tuple[str, str]]] = []  # border → the border before, and the option
+    for block in blocks:
+        reached: dict[str, float] = {}
+        taken: dict[str, tuple[str, str]] = {}
+        for left, option, right in product(BORDERS, options, BORDERS):
+            total = best[left] + block.seconds(left, option, right)
+            if right not in reached or total < reached[right]:
+                reached[right], taken[right] = total, (left, option)
+        best = reached
+        steps.append(taken)
+    border = min(best, key=best.__getitem__)
+    path: list[str] = []
+    for taken in reversed(steps):
+        border, option = taken[border]
+        path.append(option)
+    return path[::-1]
+
+
+# blocks -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Block:
+    """The operations of one part, as a graph whose leaves at the borders have no layout yet.
+
+    `own` are the leaves of the part's parameters; `left` and `right` the leaves that stand for what
+    the part before and the part after has computed, or reads. `known` are the prices of all blocks
+    of this form, by the choice and by the layouts of all these leaves that it means.
+    """
+
+    graph: Graph
+    part: Part
+    own: list[int]
+    left: list[Node]
+    right: list[Node]
+    environment: Environment
+    known: dict[Hashable, float] = field(default_factory=dict)
+
+    @cached_property
+    def form(self) -> Hashable:
+        """Equal for blocks that have the same prices."""
+        number = {leaf: i for i, leaf in enumerate(self.graph.nodes)}
+        own = tuple([number[self.part.leaves[i]] for i in self.own])
+        borders = [tuple([number[leaf] for leaf in side]) for side in (self.left, self.right)]
+        return self.graph.key, own, tuple(self.own), *borders, self.part.form, self.environment
+
+    def seconds(self, left: str, option: str, right: str) -> float:
+        """The predicted seconds with this option, and these layouts at the borders."""
+        chosen = (left, option, right)
+        if chosen not in self.known:
+            self.known[chosen] = self._priced(left, option, right)
+        return self.known[chosen]
+
+    def _priced(self, left: str, option: str, right: str) -> float:
+        """The same by a plan of the block, one for all choices that mean the same layouts."""
+        layouts = {leaf: self._bordering(leaf.shape, left) for leaf in self.left}
+        layouts |= {leaf: self._bordering(leaf.shape, right) for leaf in self.right}
+        for i in self.own:
+            layouts[self.part.leaves[i]] = self.part.options[option][i]
+        key = tuple(layouts.values())
+        if key not in self.known:
+            new = {leaf: leaf.replace((), layout) for leaf, layout in layouts.items()}
+            graph = self.graph.substituted(new)
+            self.known[key] = _seconds(placed(graph, self.environment)[0], self.environment)
+        return self.known[key]
+
+    def _bordering(self, shape: Shape, border: str) -> Layout:
+        """The layout of an array at a border; every worker has all where it is too short."""
+        mesh = self.environment.mesh
+        dim = {"rows": 0, "columns": len(shape) - 1}.get(border)
+        if dim is None or shape[dim] < mesh.size or (border == "columns" and dim == 0):
+            return self.environment.whole(shape, shared=True)
+        return Layout.even(shape, mesh, dim)
+
+
+_prices: dict[Hashable, dict[Hashable, float]] = {}
+
+
+def _blocks(
+    step: Graph,
+    parts: Sequence[Part],
+    layouts: Mapping[Node, Layout | None],
+    environment: Environment,
+) -> list[_Block]:
+    """The step in one block a part; `layouts` are those of its nodes under the first option."""
+    owner = _owners(step, parts)
+    members: list[list[Node]] = [[] for _ in parts]
+    for node in step.nodes:
+        if node in owner:
+            members[owner[node]].append(node)
+    users = users_of(step.nodes)
+    blocks = []
+    for number, part in enumerate(parts):
+        cut = _Cut(number, owner, layouts, environment)
+        block = cut.block(step, members[number], part, users)
+        known = _prices.get(block.form)
+        block.known = remember(_prices, block.form, {}, MOST_KNOWN) if known is None else known
+        blocks.append(block)
+    return blocks
+
+
+def _owners(step: Graph, parts: Sequence[Part]) -> dict[Node, int]:
+    """For every computed node, the number of the part to which it belongs.
+
+    That is the part whose parameters it reads. Otherwise, on the forward pass it is the last part
+    on which the node depends, and on the backward pass the last part whose update depends on the
+    node: the smaller of both numbers, since all updates depend on a forward node and a backward
+    node depends on all parts. What depends on no parameters belongs to the first part that reads
+    it.
+    """
+    number = {leaf: i for i, part in enumerate(parts) for leaf in part.leaves}
+    needs: dict[Node, int] = {}
+    for node in step.nodes:
+        needs[node] = max([number.get(node, -1), *[needs[source] for source in node.inputs]])
+    serves = dict.fromkeys(step.nodes, -1)
+    for output, target in zip(step.outputs, step.targets, strict=False):
+        if target in number:
+            serves[output] = max(serves[output], number[target])
+    for node in reversed(step.nodes):
+        for source in node.inputs:
+            serves[source] = max(serves[source], serves[node])
+    owner: dict[Node, int] = {}
+    earliest: dict[Node, int] = {}  # of what depends on no parameters: the first part that reads it
+    for node in reversed(step.nodes):
+        if node.is_leaf or node.name == "constant":
+            continue
+        direct = max([number.get(source, -1) for source in node.inputs], default=-1)
+        if needs[node] < 0:
+            owner[node] = max(0, earliest.get(node, 0))
+        elif serves[node] < 0:
+            owner[node] = max(direct, needs[node])
+        else:
+            owner[node] = max(direct, min(needs[node], serves[node]))
+        for source in node.inputs:
+            earliest[source] = min(owner[node], earliest.get(source, owner[node]))
+    return owner
+
+
+@dataclass
+class _Cut:
+    """The state of cutting one block out of a step."""
+
+    number: int
+    owner: Mapping[Node, int]
+    layouts: Mapping[Node, Layout | None]
+    environment: Environment
+    new: dict[Node, Node] = field(default_factory=dict)
+    sides: dict[int, list[Node]] = field(default_factory=lambda: {-1: [], 1: []})
+
+    def block(
+        self,
+        step: Graph,
+        members: Iterable[Node],
+        part: Part,
+        users: Mapping[Node, Sequence[Node]],
+    ) -> _Block:
+        """The block of these nodes."""
+        members = list(members)
+        for node in members:
+            inputs = tuple([self._operand(source) for source in node.inputs])
+            self.new[node] = node if inputs == node.inputs else node.replace(inputs)
+        inside = set(members)
+        ends = {node: None for node in members if any(user not in inside for user in users[node])}
+        outputs = [self.new[node] for node in ends]
+        targets = [self._target(node, users[node]) for node in ends]
+        for output, target in zip(step.outputs, step.targets, strict=False):
+            if output in inside:
+                outputs.append(self.new[output])
+                targets.append(target)
+        emitted = tuple([self.new[node] for node in step.emitted if node in inside])
+        graph = Graph(tuple(outputs), tuple(targets), emitted)
+        present = set(graph.nodes)
+        own = [i for i, leaf in enumerate(part.leaves) if leaf in present]
+        return _Block(graph, part, own, self.sides[-1], self.sides[1], self.environment)
+
+    def _operand(self, source: Node) -> Node:
+        """A node of the block, a leaf, or a leaf that stands for a node of another block."""
+        if source not in self.new:
+            if source.is_leaf or source.name == "constant":
+                self.new[source] = source
+            else:
+                side = self.owner[source] - self.number
+                self.new[source] = self._border(source, side)
+        return self.new[source]
+
+    def _target(self, node: Node, users: Sequence[Node]) -> Node | None:
+        """A leaf in whose layout a result is wanted that another block reads; None for any."""
+        sides = {self.owner[user] - self.number for user in users if user in self.owner}
+        side = 1 if 1 in sides else -1
+        return self._border(node, side) if side in sides and node.size > 1 else None
+
+    def _border(self, node: Node, side: int) -> Node:
+        """A leaf for a node at a border: without a layout next to this block, else in the layout of
+        the first plan."""
+        if node.size > 1 and side in self.sides:
+            leaf = Node(INPUT, (), NO_ATTRIBUTES, node.shape, node.dtype)
+            self.sides[side].append(leaf)
+            return leaf
+        layout = self.layouts.get(node)
+        if node.size == 1 or layout is None or layout.is_partial:
+            layout = self.environment.whole(node.shape, shared=node.size > 1)
+        return input_leaf(node.shape, node.dtype, layout, None)

@@ -1,0 +1,223 @@
+"""Planning: how much work it takes as programs grow, what it chooses, and what is looked up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.array import session
+from magmath.core.dtypes import uint8
+from magmath.core.stage_times import StageTimes, count, recording, stage
+from magmath.cost import GemmRate, Link, Machine, current_machine, keep_machine
+from magmath.graph import Graph
+from magmath.layout import Layout, Mesh
+from magmath.nn import Dense, NeuralNetwork
+from magmath.optim import Adam, GradientDescent
+from magmath.passes import partition as partitions
+from magmath.passes.options import prices_of
+from magmath.passes.partition import Part, Partition, forget_partitions
+from magmath.passes.simplify import simplify
+from magmath.program.arena import ALIGNMENT, arrange
+from magmath.program.instructions import Program, Slot
+from magmath.train import fit
+
+
+def mlp(layers: int, width: int = 32, optimizer: Any = None) -> NeuralNetwork:
+    """A classifier of equal dense layers."""
+    hidden = [Dense(width, activation="relu") for _ in range(layers - 1)]
+    return NeuralNetwork([*hidden, Dense(10)], optimizer=optimizer or GradientDescent(0.1), seed=3)
+
+
+def data(width: int = 32, batch: int = 64, seed: int = 0) -> tuple[Any, Any]:
+    """Samples and labels."""
+    generator = np.random.default_rng(seed)
+    samples = generator.standard_normal((batch, width)).astype(np.float32)
+    return samples, generator.integers(0, 10, batch)
+
+
+def planned_anew(layers: int, strategy: str) -> StageTimes:
+    """What planning the step of an MLP took, with nothing known of earlier plans."""
+    prices_of.cache_clear()
+    forget_partitions()
+    session.use(session.engine().pool)
+    net = mlp(layers)
+    net.build((32,))
+    with recording() as times:
+        net.fit(*data(), batch_size=64, epochs=0, strategy=strategy)
+    return times
+
+
+# growth -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["shared", "messages"])
+@pytest.mark.parametrize("workers", [2, 4])
+def test_choosing_a_strategy_is_linear_in_the_layers(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        few, many = (planned_anew(layers, "auto").counts for layers in (20, 40))
+        assert few["priced candidates"] > 0
+        assert few["priced nodes"] > 0
+        for name in ("priced candidates", "priced nodes", "nodes"):
+            assert many[name] <= 2.2 * few[name], name
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 2)])
+def test_recurrent_gradients_are_planned_in_linear_size(kind: str, workers: int) -> None:
+    def instructions(steps: int) -> int:
+        weights, x = mm.asarray(np.eye(8) * 0.5), mm.asarray(np.ones((4, 8)))
+
+        @mm.compile
+        def slope(w: Any, x: Any) -> Any:
+            h = x
+            for _ in range(steps):
+                h = mm.tanh(h @ w + x)
+            return mm.grad(mm.sum(h * h), w)
+
+        slope(weights, x)
+        programs = session.engine()._programs.values()
+        return max(len(compiled.program.instructions) for compiled in programs)
+
+    with current(kind, workers):
+        few = instructions(100)
+        assert instructions(200) <= 2.1 * few
+
+
+@pytest.mark.parametrize("strategy", ["auto", "data", "model"])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 4)])
+def test_a_second_fit_on_data_of_the_same_shape_plans_nothing(
+    kind: str, workers: int, strategy: str
+) -> None:
+    with current(kind, workers):
+        net = mlp(4)
+        net.fit(*data(seed=1), batch_size=32, epochs=2, strategy=strategy)
+        with recording() as times:
+            net.fit(*data(seed=2), batch_size=32, epochs=2, strategy=strategy)
+        assert times.counts["trace"] == 1
+        for name in ("programs", "place", "simplify", "priced candidates", "priced nodes"):
+            assert times.counts[name] == 0, name
+
+
+# choices ------------------------------------------------------------------------------------------
+
+
+def greedy(step: Graph, parts: Sequence[Part], environment: Any) -> float:
+    """The predicted seconds of the best mixture that changing one part at a time finds, each trial
+    by a plan of the whole step."""
+    names = list(parts[0].options)
+    step, parts = partitions._with_options(step, parts, [names[0]] * len(parts))
+    step = simplify(step)
+
+    def cost(choice: list[str]) -> float:
+        return partitions._whole_seconds(step, parts, choice, environment)
+
+    price, best = min((cost([name] * len(parts)), [name] * len(parts)) for name in names)
+    improved = True
+    while improved:
+        improved = False
+        for i in range(len(parts)):
+            for name in names:
+                trial = [*best[:i], name, *best[i + 1 :]]
+                if trial != best and (seconds := cost(trial)) < 0.999 * price:
+                    best, price, improved = trial, seconds, True
+    return price
+
+
+@pytest.mark.parametrize("optimizer", [GradientDescent(0.1), Adam(1e-2)])
+@pytest.mark.parametrize("widths", [(32, 24), (64, 64, 64, 64), (128, 2048, 256), (2048, 2048)])
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("kind", ["shared", "messages"])
+def test_choice_is_no_worse_than_changing_one_layer_at_a_time(
+    kind: str, workers: int, widths: Sequence[int], optimizer: Any, monkeypatch: Any
+) -> None:
+    found: list[tuple[Partition, float]] = []
+
+    def watched(step: Graph, parts: Sequence[Part], environment: Any) -> Partition:
+        chosen = partitions.partition(step, parts, environment)
+        found.append((chosen, greedy(step, parts, environment)))
+        return chosen
+
+    monkeypatch.setattr(fit, "partition", watched)
+    with current(kind, workers):
+        layers = [Dense(width, activation="relu") for width in widths]
+        net = NeuralNetwork([*layers, Dense(10)], optimizer=optimizer, seed=3)
+        net.fit(*data(), batch_size=32, epochs=0, strategy="auto")
+    ((chosen, other),) = found
+    assert chosen.seconds["auto"] <= 1.001 * other
+    assert chosen.seconds["auto"] <= min(chosen.seconds.values())
+
+
+# memory -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_arena_places_each_temporary_at_the_lowest_free_offset(seed: int) -> None:
+    draw = random.Random(seed)
+    slots = []
+    for _ in range(draw.randrange(1, 60)):
+        first = draw.randrange(40)
+        shape = (draw.randrange(0, 400),)
+        layout = Layout.whole(shape, Mesh.line(1))
+        last = min(first + draw.randrange(20), 40)
+        slots.append(Slot(shape, uint8, layout, "temporary", first=first, last=last))
+    program = Program(slots, [], [], [], [], {}, 1)
+    arena = arrange(program)
+    nbytes = [-(-slot.shape[0] // ALIGNMENT) * ALIGNMENT for slot in slots]
+    placed: list[int] = []
+    for i in sorted(range(len(slots)), key=lambda i: (-nbytes[i], i)):
+        busy = sorted(
+            (arena.offsets[j], arena.offsets[j] + nbytes[j])
+            for j in placed
+            if slots[i].first <= slots[j].last and slots[j].first <= slots[i].last
+        )
+        offset = 0
+        for start, stop in busy:
+            if start - offset >= nbytes[i]:
+                break
+            offset = max(offset, stop)
+        assert arena.offsets[i] == offset
+        placed.append(i)
+    assert arena.nbytes == max(arena.offsets[i] + nbytes[i] for i in placed)
+
+
+# the machine --------------------------------------------------------------------------------------
+
+
+def test_measured_machine_is_kept_and_used(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path / "cache"))
+    assert current_machine() == Machine()
+    link = Link(latency=1.0, bandwidth=2.0, shared_memory=True, barrier=3.0)
+    machine = Machine((GemmRate("float64", 2, 5.0),), bandwidth=7.0, shared=link, source="test")
+    keep_machine(machine)
+    assert current_machine() == machine
+    with current("shared", 2):
+        environment = session.engine().environment
+        assert environment.machine == machine
+        assert environment.link == link
+        assert environment.bandwidth == 7.0
+
+
+def test_machine_knows_the_nearest_rate() -> None:
+    rates = (GemmRate("float32", 1, 1.0), GemmRate("float32", 8, 6.0), GemmRate("float64", 1, 0.5))
+    machine = Machine(rates, bandwidth=1.0, host_bandwidth=3.0)
+    assert machine.gemm_flops(mm.float32, 7) == 6.0
+    assert machine.gemm_flops(mm.float64, 8) == 0.5
+    assert machine.gemm_flops(mm.int32, 1) == 1.0
+    assert machine.worker_bandwidth(1, 2) == 2.0
+    assert machine.worker_bandwidth(4, 2) == 0.75
+
+
+def test_stages_are_recorded_without_those_inside() -> None:
+    with stage("outside"):
+        count("ignored")
+    with recording() as times, stage("outer"):
+        with stage("inner"):
+            sum(range(300_000))
+        count("things", 3)
+    assert dict(times.counts) == {"inner": 1, "outer": 1, "things": 3}
+    assert times.seconds["inner"] > times.seconds["outer"] >= 0
