@@ -41,6 +41,8 @@ def memory(graph: Graph, schedule: Schedule) -> Storage:
     for node in schedule.order:
         if node.name == "redistribute" and is_view(_layout(node.inputs[0]), _layout(node)):
             storage.alias[node] = node.inputs[0]
+        elif node.name == "recompute":
+            storage.alias[node] = node.inputs[0]
         elif node.name == "slice" and is_slice_view(node):
             storage.alias[node] = node.inputs[0]
             storage.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])

@@ -120,6 +120,8 @@ class _Lowering:
         """The instructions that compute a node (none for leaves and views)."""
         if node.is_leaf or node.name == "constant" or node in self.storage.start:
             self.slot_of(node)
+        elif node.name == "recompute":  # a view of its first input
+            self.slot_of(node)
         elif node.name == "redistribute":
             self._redistribute(node)
         else:
