@@ -25,6 +25,7 @@ _NAMES = {
     "magmath.array.loop": "fori_loop",
     "magmath.array.compiled": "compile",
     "magmath.array.grad": "grad value_and_grad",
+    "magmath.array.vmap": "vmap",
     "magmath.array.files": "load save savez",
     "magmath.array.explain": "explain profile",
     "magmath.array.creation": (
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
     from magmath.array.files import load as load, save as save, savez as savez
     from magmath.array.compiled import compile as compile
     from magmath.array.grad import grad as grad, value_and_grad as value_and_grad
+    from magmath.array.vmap import vmap as vmap
     from magmath.array.types import (
         astype as astype, can_cast as can_cast, finfo as finfo, iinfo as iinfo, isdtype as isdtype,
         result_type as result_type,

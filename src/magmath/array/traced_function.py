@@ -28,6 +28,10 @@ def placeholder(shape: Shape, dtype: DType) -> Node:
     return input_leaf(shape, dtype, session.engine().environment.whole(shape), None)
 
 
+NOTHING: Hashable = ("nothing",)
+"""The tree of a function that returns None."""
+
+
 @dataclass(frozen=True)
 class TracedFunction:
     """The results of a function, as nodes of placeholders.
@@ -42,6 +46,10 @@ class TracedFunction:
     results: Sequence[Node]
     assigned: Mapping[Variable, Node]
     drawn: Sequence[Node]
+
+    def unflattened(self, results: Sequence[Any]) -> Any:
+        """Something for each result, nested as the function nests its results."""
+        return None if self.tree == NOTHING else unflatten(self.tree, results)
 
     def applied(self, given: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
         """The results, and the next values of variables, for nodes in place of placeholders."""
@@ -62,12 +70,16 @@ def trace_function(
     """
     with tracing(Scope()) as scope:
         given = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
-        results, returned = flatten(function(*unflatten(tree, given)))
+        results, returned = _flattened(function(*unflatten(tree, given)))
         nodes = [_result(name, function, result) for result in results]
     del given, results
     scope.check_updates(name)
     assigned = {scope.read[leaf]: value.inputs[1] for leaf, value in scope.assigned.items()}
     return TracedFunction(returned, nodes, assigned, scope.drawn)
+
+
+def _flattened(value: Any) -> tuple[list[Any], Hashable]:
+    return ([], NOTHING) if value is None else flatten(value)
 
 
 def _result(name: str, function: Callable[..., Any], value: Any) -> Node:
