@@ -15,7 +15,7 @@ from magmath.array.trees import flatten, unflatten
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
-from magmath.vmap import Operand, batched
+from magmath.batching import Operand, batched
 
 Axes: TypeAlias = "int | None | Sequence[Any] | Mapping[Any, Any]"
 
