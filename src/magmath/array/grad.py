@@ -10,6 +10,7 @@ import numpy as np
 
 from magmath.array.array import Array, as_array, is_number
 from magmath.array.creation import asarray
+from magmath.array.kept_expressions import keeping_expressions
 from magmath.array.lines import user_line
 from magmath.array.trees import flatten, unflatten
 from magmath.array.variable import Variable
@@ -121,9 +122,11 @@ def value_and_grad(
             trees.append((i, tree, len(arrays)))
             leaves += [array.node for array in arrays]
             del arrays
-        result, value = _called(function, given, kwargs, has_aux)
-        del given
-        slopes = [Array(node) for node in gradients(value.node, leaves, check_independence=False)]
+        with keeping_expressions():
+            result, value = _called(function, given, kwargs, has_aux)
+            del given
+            nodes = gradients(value.node, leaves, check_independence=False)
+        slopes = [Array(node) for node in nodes]
         found: dict[int, Any] = {}
         for i, tree, count in trees:
             found[i], slopes = unflatten(tree, slopes[:count]), slopes[count:]
@@ -150,8 +153,9 @@ def _by_variables(
                 f"value_and_grad: variable {v.name} is {v.dtype}; a gradient needs real floating "
                 f"point: leave it out"
             )
-    result, value = _called(function, (), {}, has_aux)
-    slopes = gradients(value.node, [v.leaf for v in chosen])
+    with keeping_expressions():
+        result, value = _called(function, (), {}, has_aux)
+        slopes = gradients(value.node, [v.leaf for v in chosen])
     return result, {v: Array(slope) for v, slope in zip(chosen, slopes, strict=True)}
 
 

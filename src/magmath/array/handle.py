@@ -11,6 +11,7 @@ from weakref import ref
 
 from magmath.array import session, tracing
 from magmath.array.captured import follow
+from magmath.array.kept_expressions import keep_expression
 from magmath.array.pending_readers import note_reader
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
@@ -102,6 +103,7 @@ class Handle:
             return
         if node.reads_version:
             self.keep_operands(leaf)
+        keep_expression(node)
         if not node.is_leaf:
             node.value = leaf  # pending expressions that read this node find it
         follow(node, leaf)
