@@ -23,6 +23,8 @@ _NAMES = {
     "magmath.array.variable": "Variable",
     "magmath.array.session": "init pool shutdown",
     "magmath.array.loop": "fori_loop scan",
+    "magmath.array.control_flow": "cond while_loop",
+    "magmath.array.remat": "remat",
     "magmath.array.compiled": "compile",
     "magmath.array.grad": "grad value_and_grad",
     "magmath.array.vmap": "vmap",
@@ -140,7 +142,9 @@ if TYPE_CHECKING:
         argmax as argmax, argmin as argmin, nonzero as nonzero, searchsorted as searchsorted,
         where as where,
     )  # fmt: skip
+    from magmath.array.control_flow import cond as cond, while_loop as while_loop
     from magmath.array.loop import fori_loop as fori_loop, scan as scan
+    from magmath.array.remat import remat as remat
     from magmath.array.session import init as init, pool as pool, shutdown as shutdown
     from magmath.array.sets import (
         isin as isin, unique_all as unique_all, unique_counts as unique_counts,
