@@ -289,8 +289,8 @@ def _written_window(node: Node, operands: Operands) -> Node:
     part = [extents.get(d, x.shape[d]) for d in sorted(order)]
     written = broadcast_to(values.aligned(ndim), (x.size, *part))
     written = permute(written, (0, *[1 + sorted(order).index(d) for d in order]))
-    inputs = (x.stacked, written, _number(x.size, len(kept)), *indices)
-    return applied(OPERATIONS["put"], inputs, node.line, {"axes": (0, *_on(axes)), "at": 0})
+    operand = (x.stacked, written, _number(x.size, len(kept)), *indices)
+    return applied(OPERATIONS["put"], operand, node.line, {"axes": (0, *_on(axes)), "at": 0})
 
 
 def _window_order(ndim: int, axes: Sequence[int], kept: Sequence[int]) -> list[int]:
@@ -348,7 +348,7 @@ def _solved(node: Node, operands: Operands) -> Node:
     return _moved(apart, node.ndim - 1, 0)
 
 
-# correlations: x (n, c, …), w (k, c / groups, …) and y (n, k, …) -------------------------------------
+# correlations: x (n, c, …), w (k, c / groups, …), y (n, k, …) -------------------------------------
 
 
 def _joined(x: Node, axis: int) -> Node:
@@ -420,7 +420,8 @@ _ONE_MORE_LETTER = """
     cholesky lu qr inv diagonal parity det logabsdet det_sign
     eigh eigvalsh eig eigvals svd svdvals pinv
 """
-RULES: dict[str, Rule] = dict.fromkeys(_ONE_MORE_LETTER.split(), _stacked) | {
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_ONE_MORE_LETTER.split(), _stacked),
     "broadcast_to": _broadcast,
     "full": _filled,
     "permute_dims": _permuted,

@@ -127,7 +127,9 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
     def holds(*given: Array) -> Array:
         predicate = cond(unflatten(tree, list(given)))
         _check_predicate("while_loop", predicate)
-        return predicate if isinstance(predicate, Array) else Array(constant(bool(predicate), bool_))
+        return (
+            predicate if isinstance(predicate, Array) else Array(constant(bool(predicate), bool_))
+        )
 
     @compile
     def step(*given: Array) -> tuple[list[Array], Array]:

@@ -29,9 +29,13 @@ def grad(y: Array, xs: Array) -> Array: ...
 def grad(y: Array, xs: Sequence[Array]) -> list[Array]: ...
 @overload
 def grad(
-    y: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False
+    y: Callable[..., Any],
+    xs: Argnums | None = None,
+    *,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
 ) -> Callable[..., Any]: ...
-def grad(y: Any, xs: Any = None, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False) -> Any:
     """The gradient of a 0-d array, or of a function that returns one.
 
     Of an array: `mm.grad(y, x)` is the gradient of y with respect to an array, or to each of
@@ -73,7 +77,11 @@ def grad(y: Any, xs: Any = None, argnums: Argnums = 0, has_aux: bool = False) ->
 
 @overload
 def value_and_grad(
-    function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False
+    function: Callable[..., Any], *, argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]: ...
+@overload
+def value_and_grad(
+    function: Callable[..., Any], variables: Argnums, *, has_aux: bool = False
 ) -> Callable[..., Any]: ...
 @overload
 def value_and_grad(
@@ -82,8 +90,8 @@ def value_and_grad(
 def value_and_grad(
     function: Callable[..., Any],
     variables: Any = None,
-    argnums: Argnums = 0,
     *,
+    argnums: Argnums = 0,
     has_aux: bool = False,
 ) -> Any:
     """The value and the gradient of a function that returns a 0-d array.

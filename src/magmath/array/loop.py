@@ -15,8 +15,8 @@ from magmath.array.handle import evaluate
 from magmath.array.kept_expressions import keep_expression
 from magmath.array.loop_program import row_of, run_loop
 from magmath.array.manipulation import stack
-from magmath.array.tracing import Trace
 from magmath.array.traced_function import placeholder
+from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
 from magmath.array.weak import WeakNumber
 from magmath.core.dtypes import int64
@@ -195,9 +195,7 @@ def state_of(value: Any) -> Array:
     return +value if isinstance(value, Array) else asarray(value)
 
 
-def checked_states(
-    name: str, returned: Any, tree: Hashable, states: Sequence[Array]
-) -> list[Node]:
+def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Array]) -> list[Node]:
     """The nodes of the arrays that the body of a loop returned, which must be like its states.
 
     Raises MagmathError, ShapeError or DTypeError.

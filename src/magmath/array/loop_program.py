@@ -216,6 +216,7 @@ class _LoopHistory:
         own = {*self._states, self._index}
         pairs = zip(self._body.operands, captured, strict=True)
         self._captured = {place: read for place, read in pairs if place not in own}
+        self._read: Sequence[int] = ()
         self._variables = {position[x]: x for x in body.leaves if x.name == "variable"}
         self.length = self._body.length * len(numbers_of_steps)
 
@@ -227,16 +228,15 @@ class _LoopHistory:
             else read
             for place, read in self._captured.items()
         ]
-        self._captured = dict.fromkeys(self._captured)  # type: ignore[arg-type]
-        self._variables = {}
+        self._read, self._captured, self._variables = tuple(self._captured), {}, {}
         return found
 
     def written_out(self) -> tuple[Recipe, Sequence[int]]:
         """All steps, one after the other, and the positions of the results."""
-        count = len(self._states) + len(self._captured)
+        count = len(self._states) + len(self._read)
         long: list[Any] = [None] * count
         current = list(range(len(self._states)))
-        outside = dict(zip(self._captured, range(len(current), count), strict=True))
+        outside = dict(zip(self._read, range(len(current), count), strict=True))
         varying, once = self._varying(), dict[int, int]()
         rows: list[list[int]] = [[] for _ in self._collected]
         for number in self._steps:
@@ -281,9 +281,7 @@ class _LoopHistory:
 
 def _number(placeholder: Node, value: float) -> Node:
     """A number of a run in the place of one that is given to each run."""
-    return Node(
-        placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value
-    )
+    return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
 
 
 def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:

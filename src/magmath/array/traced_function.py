@@ -87,8 +87,8 @@ def _result(name: str, function: Callable[..., Any], value: Any) -> Node:
         return asarray(value).node
     if value is None or isinstance(value, (str, bytes)) or callable(value):
         raise TypeError(
-            f"{name}: {_name_of(function)} must return arrays, or lists, tuples and dictionaries of "
-            f"arrays; it returned {value!r}"
+            f"{name}: {_name_of(function)} must return arrays, or lists, tuples and dictionaries "
+            f"of arrays; it returned {value!r}"
         )
     return as_array(name, value).node
 

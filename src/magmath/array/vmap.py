@@ -11,18 +11,16 @@ import numpy as np
 from magmath.array.array import Array
 from magmath.array.creation import asarray
 from magmath.array.traced_function import assign_all, placeholder, trace_function
-from magmath.array.trees import flatten, unflatten
+from magmath.array.trees import flatten
+from magmath.batching import Operand, batched
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
-from magmath.batching import Operand, batched
 
-Axes: TypeAlias = "int | None | Sequence[Any] | Mapping[Any, Any]"
+Axes: TypeAlias = "int | Sequence[Any] | Mapping[Any, Any] | None"
 
 
-def vmap(
-    function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0
-) -> Callable[..., Any]:
+def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
     """The function of a batch of examples that `function` is for one of them.
 
     `mm.vmap(f)(xs)` equals `mm.stack([f(x) for x in xs])`, computed by the same operations on
@@ -139,8 +137,8 @@ def _examples(
     if len(sizes) > 1:
         shapes = " and ".join(sizes.values())
         raise ShapeError(
-            f"vmap: the arguments must have as many examples each, was given {shapes}; in_axes=None "
-            f"is for arguments that all examples share"
+            f"vmap: the arguments must have as many examples each, was given {shapes}; "
+            f"in_axes=None is for arguments that all examples share"
         )
     return given, places, next(iter(sizes))
 

@@ -293,12 +293,12 @@ class Provenance:
 
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[Operand], line: Line) -> Provenance:
-        """Of a result of a loop, by its number, computed from operands in the order of its recipe."""
+        """Of a result of a loop, by its number; the operands are in the order of its recipe."""
         found = Provenance(None, output, operands, line)
         found._loop = loop
         if loop.length <= LONGEST:
             found._length += loop.length
-            # Of loops that follow one another, all that gradients go through keep no more than that.
+            # All loops behind one another that gradients go through keep no more than that.
             found._keep_up_to(SMALL * loop.length // LONGEST)
         return found
 

@@ -65,7 +65,9 @@ def _recompute_kernel(call: LocalCall) -> Callable[[], object]:
 RECOMPUTE = Operation(  # a view of x where the passes see the whole graph; `after` is not read
     name="recompute",
     infer=_recompute_infer,
-    axes=lambda node: f"{LETTERS[: node.ndim]},{whole(node.inputs[1].ndim)}->{LETTERS[: node.ndim]}",
+    axes=lambda node: (
+        f"{LETTERS[: node.ndim]},{whole(node.inputs[1].ndim)}->{LETTERS[: node.ndim]}"
+    ),
     reduction=None,
     vjp=_recompute_vjp,
     kernel=_recompute_kernel,

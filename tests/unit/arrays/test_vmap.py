@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import magmath as mm
 from arrays import check
 from engines import current
+from magmath.batching import RULES
 from magmath.errors import MagmathError, ShapeError, TracingError
 from magmath.graph import apply
 from magmath.ops import OPERATIONS
-from magmath.batching import RULES
 from operation_bodies import check_close
 from operation_table import ROWS, Case, cases
 
@@ -140,9 +140,7 @@ def test_jacobian_and_hessian_by_nesting(every_pool: object) -> None:
     both(jacobian, torch.func.jacrev(lambda x: torch.tanh(x @ held)), XS[0])
     slope = torch.func.jacrev(lambda x: (torch.tanh(x @ held) ** 3).sum())
     both(mm.compile(hessian), torch.func.jacrev(slope), XS[0])
-    both(
-        mm.vmap(jacobian), torch.func.vmap(torch.func.jacrev(lambda x: torch.tanh(x @ held))), XS
-    )
+    both(mm.vmap(jacobian), torch.func.vmap(torch.func.jacrev(lambda x: torch.tanh(x @ held))), XS)
 
 
 def test_trees_axes_and_keywords() -> None:
