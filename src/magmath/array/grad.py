@@ -14,6 +14,7 @@ from magmath.array.kept_expressions import keeping_expressions
 from magmath.array.lines import user_line
 from magmath.array.trees import flatten, unflatten
 from magmath.array.variable import Variable
+from magmath.array.weak import WeakNumber
 from magmath.autodiff import gradients
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
@@ -194,6 +195,8 @@ def _called(
 
 def _argument(value: Any, position: int) -> Array:
     """An argument as a node of its own, so that other uses of the same array are constants."""
+    if isinstance(value, WeakNumber):
+        value = value.converted()
     array = asarray(value) if is_number(value) else as_array("value_and_grad", value)
     if not array.dtype.is_floating:
         raise DTypeError(

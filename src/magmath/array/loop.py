@@ -192,6 +192,8 @@ def _no_rows(
 
 def state_of(value: Any) -> Array:
     """An array of the value that a loop begins with, apart from the caller's own handle."""
+    if isinstance(value, WeakNumber):
+        return value.converted()
     return +value if isinstance(value, Array) else asarray(value)
 
 

@@ -205,7 +205,8 @@ class _LoopHistory:
         *,
         reverse: bool,
     ) -> None:
-        self._body, captured, position = recipe_of(body.nodes, ())
+        order = topological(body.outputs, cut=True)
+        self._body, captured, position = recipe_of(order, ())
         self._outputs = [position[node] for node in body.outputs]
         self._states = [position.get(node) for node in states]
         self._index = position.get(index)
@@ -217,7 +218,7 @@ class _LoopHistory:
         pairs = zip(self._body.operands, captured, strict=True)
         self._captured = {place: read for place, read in pairs if place not in own}
         self._read: Sequence[int] = ()
-        self._variables = {position[x]: x for x in body.leaves if x.name == "variable"}
+        self._variables = {position[x]: x for x in order if x.name == "variable"}
         self.length = self._body.length * len(numbers_of_steps)
 
     def captured(self, variables: Mapping[Node, Any]) -> list[Operand]:
