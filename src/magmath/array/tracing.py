@@ -10,17 +10,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from sys import getrefcount
-from typing import TYPE_CHECKING, Protocol, TypeVar, final
+from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType, int64
 from magmath.errors import MagmathError
-from magmath.graph import Node
+from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, parameter, version
 
-if TYPE_CHECKING:
-    from magmath.array.handle import Handle
-    from magmath.array.variable import Variable
+
+class VariableState(Protocol):
+    """A variable, as a trace sees it: the leaf that stands for it, and the number of its value
+    among those that it has had."""
+
+    leaf: Node
+    number: int
+
+    @property
+    def current_version(self) -> Node:
+        """The value that it has outside of functions that are traced."""
+
+
+class UpdatedArray(Protocol):
+    """An array that is updated in place, as a trace sees it."""
+
+    @property
+    def shape(self) -> Shape:
+        """The extent of each dimension."""
+
+    def replace_node(self, node: Node) -> None:
+        """Refer to another node with the same value."""
 
 
 class Streams(Protocol):
@@ -75,7 +94,7 @@ class Trace:
     """
 
     def __init__(self, step: Node | None = None) -> None:
-        self.read: dict[Node, Variable] = {}
+        self.read: dict[Node, Any] = {}
         """By their leaves, in the order of first use; those that are assigned too."""
         self.assigned: dict[Node, Node] = {}
         """Of assigned variables, by their leaves, the last value."""
@@ -85,13 +104,13 @@ class Trace:
         self._draws: dict[int, Draws] = {}
         self._updates = Updates()
 
-    def value_of(self, variable: Variable) -> Node:
+    def value_of(self, variable: VariableState) -> Node:
         """What reading a variable means at this line."""
         leaf = variable.leaf
         self.read[leaf] = variable
         return self.assigned.get(leaf, leaf)
 
-    def assign(self, variable: Variable, value: Node) -> None:
+    def assign(self, variable: VariableState, value: Node) -> None:
         """A variable's next value."""
         leaf = variable.leaf
         self.read[leaf] = variable
@@ -127,7 +146,7 @@ class Trace:
             found |= draws.numbers(steps, origin)
         return found
 
-    def note_update(self, array: Handle, former: Node) -> None:
+    def note_update(self, array: UpdatedArray, former: Node) -> None:
         """An array is updated in place; `former` is what it was."""
         self._updates.note(array, former)
 
@@ -152,19 +171,19 @@ class Scope:
 
     def __init__(self) -> None:
         self.outer = current()
-        self.read: dict[Node, Variable] = {}
+        self.read: dict[Node, Any] = {}
         self.assigned: dict[Node, Node] = {}
         self.drawn: list[Node] = []
         self._updates = Updates()
 
-    def value_of(self, variable: Variable) -> Node:
+    def value_of(self, variable: VariableState) -> Node:
         """What reading a variable means at this line."""
         value = self.assigned.get(variable.leaf)
         if value is not None:
             return value
         return variable.current_version if self.outer is None else self.outer.value_of(variable)
 
-    def assign(self, variable: Variable, value: Node) -> None:
+    def assign(self, variable: VariableState, value: Node) -> None:
         """A variable's next value."""
         leaf = variable.leaf
         self.read[leaf] = variable
@@ -190,7 +209,7 @@ class Scope:
         self.drawn.append(number)
         return seed, number
 
-    def note_update(self, array: Handle, former: Node) -> None:
+    def note_update(self, array: UpdatedArray, former: Node) -> None:
         """An array is updated in place; `former` is what it was."""
         self._updates.note(array, former)
 
@@ -204,9 +223,9 @@ class Updates:
     """The arrays that a traced function updates in place, and what they were."""
 
     def __init__(self) -> None:
-        self._updated: list[tuple[Handle, Node]] = []
+        self._updated: list[tuple[UpdatedArray, Node]] = []
 
-    def note(self, array: Handle, former: Node) -> None:
+    def note(self, array: UpdatedArray, former: Node) -> None:
         """An array is updated in place."""
         self._updated.append((array, former))
 

@@ -418,12 +418,15 @@ class Provenance:
 
     def why_lost(self) -> str:
         """Why the expression cannot be built again."""
-        if self._loop is not None and self._loop.length > LONGEST:
-            return (
-                f"it is the result of a loop on the workers (mm.fori_loop, mm.scan) of "
-                f"{self._loop.length:,} operations, and gradients go through {LONGEST:,}"
-            )
-        if self._recipe is None and self._loop is None:
+        before = [x.provenance for x in self.operands() if x.provenance is not None]
+        unknown = [one for one in (self, *before) if one._recipe is None]
+        for one in unknown:
+            if one._loop is not None and one._loop.length > LONGEST:
+                return (
+                    f"it is the result of a loop on the workers (mm.fori_loop, mm.scan) of "
+                    f"{one._loop.length:,} operations, and gradients go through {LONGEST:,}"
+                )
+        if any(one._loop is None for one in unknown):
             return f"more than {LONGEST:,} operations were made of it since"
         if any(isinstance(x, VersionOperand) and x.find() is None for x in self.operands()):
             return "a variable that it was computed from was assigned since"
