@@ -8,6 +8,7 @@ from typing import Any
 from magmath.array.array import Array
 from magmath.array.traced_function import assign_all, placeholder, trace_function
 from magmath.array.trees import flatten
+from magmath.array.weak import WeakNumber
 from magmath.graph import Node, topological
 from magmath.ops.recomputation import checkpoint
 
@@ -34,10 +35,10 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         given = {
             placeholder(leaf.shape, leaf.dtype): leaf.node
             for leaf in leaves
-            if isinstance(leaf, Array)
+            if _is_array(leaf)
         }
         places = iter(given)
-        inputs = [next(places) if isinstance(leaf, Array) else leaf for leaf in leaves]
+        inputs = [next(places) if _is_array(leaf) else leaf for leaf in leaves]
 
         def called(*values: Any) -> Any:
             return function(*values[:-1], **values[-1])
@@ -63,6 +64,10 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
     recomputed.__name__ = f"remat({getattr(function, '__name__', type(function).__name__)})"
     recomputed.__doc__ = getattr(function, "__doc__", None)
     return recomputed
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, Array) and not isinstance(leaf, WeakNumber)
 
 
 def _draws(results: Sequence[Node], drawn: Collection[Node]) -> list[Node]:
