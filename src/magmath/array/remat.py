@@ -33,9 +33,7 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((*args, kwargs))
         given = {
-            placeholder(leaf.shape, leaf.dtype): leaf.node
-            for leaf in leaves
-            if _is_array(leaf)
+            placeholder(leaf.shape, leaf.dtype): leaf.node for leaf in leaves if _is_array(leaf)
         }
         places = iter(given)
         inputs = [next(places) if _is_array(leaf) else leaf for leaf in leaves]

@@ -12,8 +12,11 @@ import torch
 import magmath as mm
 from arrays import check
 from engines import current
+from executors import Compiled, NativeWherePossible
 from magmath.array.compiled import _Function
 from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.kernels import build
+from magmath.program import execute
 from magmath.program.arena import arrange
 
 RANDOM = np.random.default_rng(0)
@@ -276,6 +279,32 @@ def test_recomputation_saves_memory(kind: str, workers: int) -> None:
         assert kept[1] - kept[0] > 4 * 2 * intermediate
         assert again[1] - again[0] < 4 * (result + intermediate / 2)
         assert again[1] < 0.6 * kept[1]
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("planned", 1), ("shared", 2)])
+def test_recomputed_networks_have_a_native_form(
+    kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "Chooser", NativeWherePossible)
+    monkeypatch.setattr(build, "Build", Compiled)
+
+    def trained(wrap: Callable[..., Any]) -> Any:
+        x = mm.variable("x", X)
+        f = wrap(lambda x: mm.sum(mm.tanh(mm.sin(x) * 2) ** 2))
+
+        def body(i: Any, loss: mm.Array) -> mm.Array:
+            value, slopes = mm.value_and_grad(lambda: f(x * 1.5), [x])
+            x.assign(x - 0.1 * slopes[x])
+            return value
+
+        loss = mm.fori_loop(0, 5, body, mm.asarray(0.0, dtype="float64"))
+        return loss.numpy(), x.numpy()
+
+    NativeWherePossible.used.clear()
+    with current(kind, workers):
+        for one, other in zip(trained(plain), trained(mm.remat), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10)
+    assert workers > 1 or set(NativeWherePossible.used) == {"native"}
 
 
 def test_remat_composes() -> None:
