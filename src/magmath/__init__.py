@@ -22,9 +22,12 @@ _NAMES = {
     "magmath.array.handle": "evaluate",
     "magmath.array.variable": "Variable",
     "magmath.array.session": "init pool shutdown",
-    "magmath.array.loop": "fori_loop",
+    "magmath.array.loop": "fori_loop scan",
+    "magmath.array.control_flow": "cond while_loop",
+    "magmath.array.remat": "remat",
     "magmath.array.compiled": "compile",
-    "magmath.array.grad": "grad",
+    "magmath.array.grad": "grad value_and_grad",
+    "magmath.array.vmap": "vmap",
     "magmath.array.files": "load save savez",
     "magmath.array.explain": "explain profile",
     "magmath.array.creation": (
@@ -139,7 +142,9 @@ if TYPE_CHECKING:
         argmax as argmax, argmin as argmin, nonzero as nonzero, searchsorted as searchsorted,
         where as where,
     )  # fmt: skip
-    from magmath.array.loop import fori_loop as fori_loop
+    from magmath.array.control_flow import cond as cond, while_loop as while_loop
+    from magmath.array.loop import fori_loop as fori_loop, scan as scan
+    from magmath.array.remat import remat as remat
     from magmath.array.session import init as init, pool as pool, shutdown as shutdown
     from magmath.array.sets import (
         isin as isin, unique_all as unique_all, unique_counts as unique_counts,
@@ -154,7 +159,8 @@ if TYPE_CHECKING:
     from magmath.array.explain import explain as explain, profile as profile
     from magmath.array.files import load as load, save as save, savez as savez
     from magmath.array.compiled import compile as compile
-    from magmath.array.grad import grad as grad
+    from magmath.array.grad import grad as grad, value_and_grad as value_and_grad
+    from magmath.array.vmap import vmap as vmap
     from magmath.array.types import (
         astype as astype, can_cast as can_cast, finfo as finfo, iinfo as iinfo, isdtype as isdtype,
         result_type as result_type,

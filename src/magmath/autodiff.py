@@ -7,30 +7,35 @@ graph: it fuses, distributes and can be differentiated again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, topological
+from magmath.graph.graph import topological_until
+from magmath.graph.operation import Gradients
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import add
 from magmath.ops.leaves import constant
+from magmath.ops.recomputation import CHECKPOINT, recompute
 from magmath.ops.reductions import sum_to
 
 
 @paused_gc()
 @stage("gradients")
-def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
+def gradients(
+    output: Node, sources: Sequence[Node], *, check_independence: bool = True
+) -> list[Node]:
     """The gradient of a 0-d real node with respect to each source, of the source's shape.
 
     A source on which the output does not depend has gradient zero. A node whose value is known
     counts as the leaf that holds it. Where an array on the way was evaluated, its expression is
     built again. Raises ShapeError if the output is not 0-d, DTypeError if it or a source is not
     real floating point, MagmathError where the output depends on a source through an array whose
-    expression cannot be built again, and where it depends on what a source was computed from and
-    not on the source, as of `x[0]` written anew.
+    expression cannot be built again, and, with `check_independence`, where it depends on what a
+    source was computed from and not on the source, as of `x[0]` written anew.
     """
     if output.shape != ():
         raise ShapeError(f"grad: needs a 0-d result, was given shape {output.shape}; sum it first")
@@ -42,20 +47,13 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
     known = {node.known for node in sources}
     wanted = [node for node in order if node.known in known]
     ends = [node for node in order if node in lost]
-    useful = _depending_on(order, [*wanted, *ends])
-    cotangents: dict[Node, Node] = {output: constant(1, output.dtype)}
-    for node in reversed(order):
-        cotangent = cotangents.get(node)
-        if cotangent is None or node not in useful or node.is_leaf:
-            continue
-        for source, part in zip(node.inputs, node.operation.vjp(node, cotangent), strict=True):
-            if part is not None and source in useful:
-                _add(cotangents, source, sum_to(part, source.shape))
+    cotangents = {output: constant(1, output.dtype)}
+    _propagate(order, cotangents, [*wanted, *ends], (), _Recomputation())
     for node in ends:
         if node in cotangents:
             raise _not_differentiable(node)
     reached = {node.known for node in wanted}
-    for source in sources:
+    for source in sources if check_independence else ():
         if source.known not in reached:
             _check_independent(output, source)
     slopes: dict[Node, Node] = {}
@@ -63,6 +61,59 @@ def gradients(output: Node, sources: Sequence[Node]) -> list[Node]:
         if node in cotangents:
             _add(slopes, node.known, cotangents[node])
     return [_of_shape(slopes.get(source.known), source) for source in sources]
+
+
+def _propagate(
+    order: Sequence[Node],
+    cotangents: dict[Node, Node],
+    sources: Sequence[Node],
+    ends: Collection[Node],
+    recomputation: _Recomputation,
+) -> None:
+    """Add up the cotangents of the nodes through which the last ones depend on the sources.
+
+    Nothing is propagated behind the `ends`.
+    """
+    useful = _depending_on(order, sources)
+    for node in reversed(order):
+        cotangent = cotangents.get(node)
+        if cotangent is None or node not in useful or node.is_leaf or node in ends:
+            continue
+        if node.operation is CHECKPOINT:
+            parts = recomputation.cotangents(node, cotangent)
+        else:
+            parts = node.operation.vjp(node, cotangent)
+        for source, part in zip(node.inputs, parts, strict=True):
+            if part is not None and source in useful:
+                _add(cotangents, source, sum_to(part, source.shape))
+
+
+class _Recomputation:
+    """What one differentiation computes again of functions whose intermediates are not kept.
+
+    The results of one function share what is computed again.
+    """
+
+    def __init__(self) -> None:
+        self._again: dict[tuple[Node, ...], dict[Node, Node]] = {}
+
+    def cotangents(self, node: Node, cotangent: Node) -> Gradients:
+        """The cotangents of the inputs of a checkpoint, by computing its value again."""
+        value, *inputs = node.inputs
+        again = self._again.setdefault(tuple(inputs), {})
+        if not again:
+            count = node.attributes["recomputed"]
+            again.update({x: recompute(x, cotangent) for x in inputs[:count]})
+            again.update({x: x for x in inputs[count:]})
+        for x in topological_until([value], inputs):
+            if x not in again:
+                sources = tuple([again[source] for source in x.inputs])
+                again[x] = x if sources == x.inputs else x.replace(sources)
+        ends = [again[x] for x in inputs]
+        order = topological_until([again[value]], ends)
+        cotangents = {again[value]: cotangent}
+        _propagate(order, cotangents, ends, ends, self)
+        return (None, *[cotangents.get(end) for end in ends])
 
 
 def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node], set[Node]]:

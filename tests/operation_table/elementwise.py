@@ -136,4 +136,5 @@ ROWS: dict[str, Row] = {
     "where": Row(_where, ANY, (1, 2)),
     "astype": Row(_astype, ANY, (0,)),
     "stop_gradient": _unary(ANY, slope=False),
+    "argument": _unary(ANY),
 }

@@ -85,7 +85,12 @@ def _set_window(dice: Dice) -> Case:
     return Case((dice.numbers(shape), values, *starts), attributes)
 
 
+def _recompute(dice: Dice) -> Case:
+    return Case((dice.numbers(dice.shape()), dice.numbers(dice.shape())), {})
+
+
 ROWS: dict[str, Row] = {
+    "recompute": Row(_recompute, ANY, (0,)),
     "reshape": Row(_reshape, ANY, (0,)),
     "permute_dims": Row(_permute, ANY, (0,)),
     "broadcast_to": Row(_broadcast, ANY, (0,)),

@@ -14,6 +14,7 @@ from magmath.array.array import Array, as_array
 from magmath.array.captured import Captured
 from magmath.array.data import Data, data_of, leaf_of
 from magmath.array.engine import Engine
+from magmath.array.kept_expressions import keep_expression
 from magmath.array.lines import user_line
 from magmath.array.pending_readers import note_reader
 from magmath.array.traced_scalar import TracedScalar
@@ -292,7 +293,9 @@ class _History:
         for source in self._operands:
             if type(source) is int:
                 argument = arguments[source]
-                operands.append(LeafOperand(argument._leaf or argument.evaluated()))
+                leaf = argument._leaf or argument.evaluated()
+                keep_expression(leaf)
+                operands.append(LeafOperand(leaf))
             elif isinstance(source, Node):
                 operands.append(operand(source.value().node))
             else:

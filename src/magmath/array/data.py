@@ -77,7 +77,8 @@ def data_of(leaf: Node) -> Data:
 def untold() -> TracingError:
     """The error of asking for a value that there is not while a function is traced."""
     return TracingError(
-        "a value was asked for while mm.compile traces a function: its arguments have none then; "
-        "return the array and use its value outside of the function; a number that must be known "
+        "a value was asked for while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "
+        "mm.remat): its arguments have none then; return the array and use its value outside of "
+        "the function; choose with mm.where or mm.cond; a number that must be known "
         "(in a shape, an axis, a range) is given before: mm.compile(functools.partial(f, n=3))"
     )

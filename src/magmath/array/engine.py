@@ -509,7 +509,7 @@ def provenance_of(node: Node) -> Provenance:
     known = {node: Node(PARAMETER, (), NO_ATTRIBUTES, node.shape, node.dtype)}
     _note_provenance(known, order, held_on_the_way(order, (node,)))
     found = known[node].provenance
-    return found if found is not None else Provenance.unknown((), node.line)
+    return found if found is not None else Provenance(None, 0, (), node.line)
 
 
 def _note_provenance(

@@ -15,6 +15,7 @@ import numpy as np
 from magmath.array import session, tracing
 from magmath.array.captured import follow
 from magmath.array.data import data_of
+from magmath.array.kept_expressions import keep_expression
 from magmath.array.pending_readers import note_reader
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
@@ -146,6 +147,7 @@ class Handle:
             return
         if node.reads_version:
             self.keep_operands(leaf)
+        keep_expression(node)
         if not node.is_leaf:
             node.value = leaf  # pending expressions that read this node find it
         follow(node, leaf)

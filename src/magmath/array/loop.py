@@ -4,34 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from magmath.array import session, tracing
-from magmath.array.array import Array, as_array, copy_of
-from magmath.array.creation import asarray
-from magmath.array.data import Data, data_of, leaf_of
-from magmath.array.lines import user_line
+import numpy as np
+
+from magmath.array import tracing
+from magmath.array.array import Array, as_array
+from magmath.array.creation import asarray, zeros
+from magmath.array.handle import evaluate
+from magmath.array.kept_expressions import keep_expression
+from magmath.array.loop_program import row_of, run_loop
+from magmath.array.manipulation import stack
+from magmath.array.traced_function import placeholder
 from magmath.array.traced_scalar import TracedScalar
 from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
-from magmath.array.variable import overwrite
 from magmath.core.dtypes import int64
+from magmath.core.numbers import whole_number
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Graph, Node, Provenance
+from magmath.graph import Node
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, input_leaf
-
-if TYPE_CHECKING:
-    from magmath.runtime.pending import Run
+from magmath.ops.leaves import constant
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: Any) -> Any:
-    """What `for i in range(lower, upper): value = body(i, value)` leaves in `value`.
+    """The `value` after `for i in range(lower, upper): value = body(i, value)`.
 
     `value` is an array, or lists, tuples and dictionaries of arrays; `body` is traced once and must
     return the same with the same shapes and types. The steps run as one program, in place, on the
     workers: one message for all of them, and native code where there are many. `i` counts as a
-    Python number. Within a compiled function or another loop the steps are written out one by one.
+    Python number. Within a compiled function or another transformation the steps are written out
+    one by one. Gradients of the result write the loop out too, up to 20,000 operations in all.
 
     Raises ShapeError, DTypeError or MagmathError where the body returns something else. The name
     and the meaning are JAX's.
@@ -43,89 +46,179 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
             raise TypeError(f"fori_loop: the bounds are integers, was given {bound!r}")
     lower, upper = index(lower), index(upper)
     leaves, tree = flatten(value)
-    arrays = [+v if isinstance(v, Array) else asarray(v) for v in leaves]
+    states = [state_of(leaf) for leaf in leaves]
     if tracing.current() is not None:
-        value = unflatten(tree, arrays)
+        value = unflatten(tree, states)
         for i in range(lower, upper):
             value = body(i, value)
         return value
     if upper <= lower:
-        return unflatten(tree, arrays)
-    states = [*arrays, asarray(lower, dtype=int64)]
-    data = [data_of(copy_of(state).evaluated()) for state in states]
-    loop = _Loop(body, tree, data, lower)
-    results = loop.run(data, upper - lower)
-    for leaf in results:
-        leaf.provenance = Provenance.unknown([*loop.read, *map(_node, arrays)], user_line())
-    return unflatten(tree, [Array(leaf) for leaf in results])
+        return unflatten(tree, states)
+
+    def step(values: Sequence[Array], i: Node) -> tuple[list[Node], list[Node]]:
+        returned = body(TracedScalar(i, 0), unflatten(tree, values))
+        return checked_states("fori_loop", returned, tree, states), []
+
+    found, _ = run_loop("fori_loop", states, lower, upper - lower, step)
+    return unflatten(tree, found)
 
 
-class _Loop:
-    """The body of a loop as a program: its states, and the variables that it assigns, are targets.
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """The last carry, and the stacked results, of a function that is applied to one row of `xs`
+    after the other.
 
-    `read` are the arrays and variables that the results depend on besides the first states.
+        carry, ys = init, []
+        for x in xs:
+            carry, y = f(carry, x)
+            ys.append(y)
+        return carry, mm.stack(ys)
+
+    `init`, `xs` and what f returns are arrays, or lists, tuples and dictionaries of arrays; all
+    arrays of `xs` have as many rows. Without `xs`, f is called with None, `length` times. With
+    `reverse` the last row comes first. The carry keeps its shapes and types; y may be None. f is
+    traced once, and the steps run as one program on the workers; within a compiled function or
+    another transformation they are written out one by one. Gradients of the results write the loop
+    out too, up to 20,000 operations in all.
+
+    Raises ShapeError, DTypeError or MagmathError where f returns another carry or the numbers of
+    rows differ. The name and the meaning are JAX's.
     """
+    if not callable(f):
+        raise TypeError(f"scan: needs a function of (carry, x), was given {f!r}")
+    rows, rows_tree = ([], None) if xs is None else flatten(xs)
+    rows = [state_of(x) for x in rows]
+    steps = _steps(rows, xs, length)
+    leaves, tree = flatten(init)
+    states = [state_of(leaf) for leaf in leaves]
 
-    def __init__(
-        self, body: Callable[[Any, Any], Any], tree: Hashable, states: Sequence[Data], lower: int
-    ) -> None:
-        self.engine = session.engine()
-        self.lower = lower
-        self.places = [input_leaf(d.shape, d.dtype, d.layout, None) for d in states]
-        *values, index = self.places
-        with tracing.tracing(Trace(step=index)) as self.trace:
-            start = unflatten(tree, [Array(place) for place in values])
-            nodes = [
-                x.node for x in _checked(body(TracedScalar(index, 0), start), tree, states[:-1])
-            ]
-        del start
-        self.trace.check_updates("fori_loop")
-        following = e.add(index, constant(1, int64))
-        assigned = self.trace.assigned
-        traced = Graph((*nodes, following, *assigned.values()), (*self.places, *assigned))
-        numbers = ("parameter", "constant", "variable")
-        outside = [x for x in traced.nodes if x.name not in numbers and x not in self.places]
-        variables = [v.node for v in self.trace.read.values()]
-        self.read = [*outside, *variables]
-        self.graph = self.engine.cut(traced)
-        self.compiled = self.engine.compile(self.graph)
+    def part(pick: Callable[[Array], Array]) -> Any:
+        return None if xs is None else unflatten(rows_tree, [pick(x) for x in rows])
 
-    def run(self, states: Sequence[Data], steps: int) -> list[Node]:
-        """The leaves of the states after some steps, without the index; their memory is used."""
-        variables = [self.trace.read[leaf] for leaf in self.trace.assigned]
-        values: dict[Node, Any] = dict(zip(self.places, states, strict=True))
-        values |= self.trace.numbers_of_run(steps, self.lower)
+    def applied(carry: Any, x: Any) -> tuple[list[Node], list[Node], Hashable]:
+        returned = f(carry, x)
+        if not (isinstance(returned, tuple) and len(returned) == 2):
+            raise MagmathError(
+                f"scan: the function must return (carry, y), it returned {type(returned).__name__}"
+            )
+        carry, y = returned
+        collected, own = ([], None) if y is None else flatten(y)
+        results = [as_array("scan", v).node for v in collected]
+        return checked_states("scan", carry, tree, states), results, (y is None, own)
 
-        def start() -> tuple[list[Data], Run]:
-            given = [values.get(x) or data_of(x) for x in self._leaves(self.compiled.inputs)]
-            numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
-            return self.engine.start(self.compiled, given, numbers, steps=steps)
+    if tracing.current() is not None and steps:
+        return _written_out(applied, part, unflatten(tree, states), tree, steps, reverse)
+    if not steps:
+        return unflatten(tree, states), _no_rows(applied, rows, rows_tree, states, tree)
+    returned_trees: list[Any] = []
+    nodes = {id(row): row.node for row in rows}  # as expressions, for gradients
+    for node in nodes.values():
+        keep_expression(node)
+    evaluate(*rows)
 
-        made, run = overwrite(variables, start)
-        run.values()
-        return [leaf_of(one) for one in made[:-1]]
+    def step(values: Sequence[Array], i: Node) -> tuple[list[Node], list[Node]]:
+        number = e.subtract(constant(steps - 1, int64), i) if reverse else i
+        x = part(lambda row: Array(row_of(nodes[id(row)], number)))
+        following, collected, kind = applied(unflatten(tree, values), x)
+        returned_trees.append(kind)
+        return following, collected
 
-    def _leaves(self, positions: Sequence[int]) -> list[Node]:
-        return [self.graph.leaves[i] for i in positions]
-
-
-def _node(array: Array) -> Node:
-    return array.node
+    found, ys = run_loop("scan", states, 0, steps, step, reverse=reverse)
+    return unflatten(tree, found), _nested(returned_trees[0], ys)
 
 
-def _checked(returned: Any, tree: Hashable, states: Sequence[Data]) -> list[Array]:
-    """The arrays that the body returned, which must be like those it was given."""
+def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
+    if length is not None:
+        length = whole_number("scan: length", length, 0)
+    counts = {}
+    for x in rows:
+        if not x.ndim:
+            raise ShapeError("scan: the arrays of xs need a first axis, was given a 0-d array")
+        counts[x.shape[0]] = x.shape
+    if length is not None:
+        counts.setdefault(length, (length,))
+    if not counts:
+        raise MagmathError("scan: needs xs, or the number of steps: length=…")
+    if len(counts) > 1:
+        raise ShapeError(
+            f"scan: xs and length must agree on the number of steps, was given shapes "
+            f"{', '.join(map(str, counts.values()))}" + (f", length {length}" if length else "")
+        )
+    return next(iter(counts))
+
+
+def _nested(kind: Any, ys: Sequence[Array]) -> Any:
+    is_none, tree = kind
+    return None if is_none else unflatten(tree, list(ys))
+
+
+def _written_out(
+    applied: Callable[..., Any],
+    part: Callable[..., Any],
+    carry: Any,
+    tree: Hashable,
+    steps: int,
+    reverse: bool,
+) -> tuple[Any, Any]:
+    """The steps one by one, within a function that is traced."""
+    ys: list[list[Node]] = []
+    for i in range(steps)[::-1] if reverse else range(steps):
+        following, collected, kind = applied(carry, part(lambda x, i=i: x[i]))
+        carry = unflatten(tree, [Array(node) for node in following])
+        ys.append(collected)
+    columns = zip(*(ys[::-1] if reverse else ys), strict=True)
+    return carry, _nested(kind, [stack([Array(y) for y in column]) for column in columns])
+
+
+def _no_rows(
+    applied: Callable[..., Any],
+    rows: Sequence[Array],
+    rows_tree: Hashable,
+    states: Sequence[Array],
+    tree: Hashable,
+) -> Any:
+    """The results of no step at all, whose shapes a trace tells."""
+    with tracing.tracing(Trace()):
+        carry = unflatten(tree, [Array(placeholder(s.shape, s.dtype)) for s in states])
+        examples = [Array(placeholder(x.shape[1:], x.dtype)) for x in rows]
+        _, collected, kind = applied(carry, unflatten(rows_tree, examples) if rows else None)
+    return _nested(kind, [zeros((0, *y.shape), dtype=y.dtype) for y in collected])
+
+
+def state_of(value: Any) -> Array:
+    """An array of the value that a loop begins with, apart from the caller's own handle."""
+    if isinstance(value, TracedScalar):
+        return value.converted()
+    return +value if isinstance(value, Array) else asarray(value)
+
+
+def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Array]) -> list[Node]:
+    """The nodes of the arrays that the body of a loop returned, which must be like its states.
+
+    Raises MagmathError, ShapeError or DTypeError.
+    """
     leaves, returned_tree = flatten(returned)
     if returned_tree != tree:
         raise MagmathError(
-            f"fori_loop: the body must return what it is given, arrays nested alike; it returned "
+            f"{name}: the body must return what it is given, arrays nested alike; it returned "
             f"{type(returned).__name__} of {len(leaves)}, for {len(states)}"
         )
-    arrays = [as_array("fori_loop", leaf) for leaf in leaves]
+    arrays = [_next_state(name, leaf, state) for leaf, state in zip(leaves, states, strict=True)]
     for array, state in zip(arrays, states, strict=True):
         if array.shape != state.shape or array.dtype != state.dtype:
             raise (ShapeError if array.shape != state.shape else DTypeError)(
-                f"fori_loop: the body was given {state.shape} {state.dtype} and returned "
+                f"{name}: the body was given {state.shape} {state.dtype} and returned "
                 f"{array.shape} {array.dtype}; every step must return the same shape and type"
             )
-    return arrays
+    return [array.node for array in arrays]
+
+
+def _next_state(name: str, value: Any, state: Array) -> Array:
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        return asarray(value, dtype=state.dtype)
+    return as_array(name, value)

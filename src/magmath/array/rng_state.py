@@ -46,6 +46,10 @@ class RngState:
         trace = tracing.current()
         if trace is not self._trace and trace is not None:
             return trace.draw(self)
+        return self.draw_eagerly()
+
+    def draw_eagerly(self) -> tuple[Node, Node]:
+        """The same, with the numbers themselves."""
         number = parameter(self.skip(1), int64)
         _drawn[number] = self
         return parameter(self.seed, int64), number

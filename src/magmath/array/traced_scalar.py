@@ -11,6 +11,7 @@ from magmath.array.data import untold
 from magmath.array.lines import user_line
 from magmath.array.number_list import is_number
 from magmath.core.dtypes import NUMBERS, WIDEST
+from magmath.core.promotion import number_dtype
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
@@ -51,6 +52,10 @@ class TracedScalar(Array):
     def __init__(self, node: Node, sample: bool | int | float | complex) -> None:
         self.sample = sample
         super().__init__(node)
+
+    def converted(self) -> Array:
+        """The array that `mm.asarray` makes of the number: of the default type of its class."""
+        return Array(e.astype(self.node, number_dtype(_class_of(self.sample))))
 
     @property
     def operand_kind(self) -> type:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from sys import getrefcount
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType, int64
 from magmath.errors import MagmathError
@@ -25,6 +25,10 @@ class VariableState(Protocol):
 
     leaf: Node
     number: int
+
+    @property
+    def current_version(self) -> Node:
+        """The value that it has outside of functions that are traced."""
 
 
 class UpdatedArray(Protocol):
@@ -45,6 +49,9 @@ class Streams(Protocol):
 
     def skip(self, count: int) -> int:
         """Take the numbers of the next `count` streams; the first of them."""
+
+    def draw_eagerly(self) -> tuple[Node, Node]:
+        """Take the next stream outside of any trace: its seed and its number."""
 
 
 @final
@@ -95,7 +102,7 @@ class Trace:
         """Leaves for numbers that are asked for at each run."""
         self._step = step
         self._draws: dict[int, Draws] = {}
-        self._updated: list[tuple[UpdatedArray, Node]] = []
+        self._updates = Updates()
 
     def value_of(self, variable: VariableState) -> Node:
         """What reading a variable means at this line."""
@@ -141,7 +148,7 @@ class Trace:
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
         """An array is updated in place; `former` is what it was."""
-        self._updated.append((array, former))
+        self._updates.note(array, former)
 
     def check_updates(self, function: str) -> None:
         """Raise MagmathError where the function has updated an array that exists outside of it.
@@ -149,6 +156,82 @@ class Trace:
         The arguments and results of the function must not be referred to any more. What was updated
         has the former value again.
         """
+        self._updates.check(function)
+
+
+@final
+class Scope:
+    """What a function changes while its graph becomes a part of the surrounding expression.
+
+    The function of `vmap`, `remat`, a branch of `cond`. It reads variables and draws random numbers
+    as the surrounding code does. Assigned variables are recorded in `assigned`, by their leaves,
+    and take effect when the caller says so. `drawn` are the numbers of the streams that it draws
+    from generators that exist outside of it.
+    """
+
+    def __init__(self) -> None:
+        self.outer = current()
+        self.read: dict[Node, Any] = {}
+        self.assigned: dict[Node, Node] = {}
+        self.drawn: list[Node] = []
+        self._updates = Updates()
+
+    def value_of(self, variable: VariableState) -> Node:
+        """What reading a variable means at this line."""
+        value = self.assigned.get(variable.leaf)
+        if value is not None:
+            return value
+        return variable.current_version if self.outer is None else self.outer.value_of(variable)
+
+    def assign(self, variable: VariableState, value: Node) -> None:
+        """A variable's next value."""
+        leaf = variable.leaf
+        self.read[leaf] = variable
+        self.assigned[leaf] = version(leaf, value, variable.number)
+
+    def number(self, source: Callable[[], float], dtype: DType) -> Node:
+        """A leaf for a number that is asked for at each run."""
+        if self.outer is None:
+            return parameter(source(), dtype)
+        return self.outer.number(source, dtype)
+
+    @property
+    def is_loop(self) -> bool:
+        """True if the surrounding code is the body of a loop, whose steps run without asking."""
+        return self.outer is not None and self.outer.is_loop
+
+    def draw(self, generator: Streams) -> tuple[Node, Node]:
+        """The seed and the number of the next stream of a generator."""
+        if self.outer is None:
+            seed, number = generator.draw_eagerly()
+        else:
+            seed, number = self.outer.draw(generator)
+        self.drawn.append(number)
+        return seed, number
+
+    def note_update(self, array: UpdatedArray, former: Node) -> None:
+        """An array is updated in place; `former` is what it was."""
+        self._updates.note(array, former)
+
+    def check_updates(self, function: str) -> None:
+        """Raise MagmathError where the function has updated an array that exists outside of it."""
+        self._updates.check(function)
+
+
+@final
+class Updates:
+    """The arrays that a traced function updates in place, and what they were."""
+
+    def __init__(self) -> None:
+        self._updated: list[tuple[UpdatedArray, Node]] = []
+
+    def note(self, array: UpdatedArray, former: Node) -> None:
+        """An array is updated in place."""
+        self._updated.append((array, former))
+
+    def check(self, function: str) -> None:
+        """Raise MagmathError where one of the arrays exists outside of the function; all have the
+        former values again."""
         outside = None
         updated, self._updated = self._updated, []
         while updated:
@@ -172,16 +255,18 @@ def _alone() -> int:
 
 _ALONE = _alone()  # references to what only one local name refers to
 
-_current: Trace | None = None
+Traced = TypeVar("Traced", bound="Trace | Scope")
+
+_current: Trace | Scope | None = None
 
 
-def current() -> Trace | None:
-    """The trace that is being made, if one is."""
+def current() -> Trace | Scope | None:
+    """The trace that is being made, or the scope within it, if there is one."""
     return _current
 
 
 @contextmanager
-def tracing(trace: Trace) -> Iterator[Trace]:
+def tracing(trace: Traced) -> Iterator[Traced]:
     """While a function is traced: its arguments have no values, so nothing is computed."""
     global _current
     outer, _current = _current, trace

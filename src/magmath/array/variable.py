@@ -68,6 +68,11 @@ class Variable(Array):
         trace = tracing.current()
         if trace is not None:
             return trace.value_of(self)
+        return self.current_version
+
+    @property
+    def current_version(self) -> Node:
+        """The value that it has outside of functions that are traced."""
         if self._version is None:
             self._version = version(self.leaf, self._value, self.number, self._value)
         return self._version

@@ -39,6 +39,21 @@ def topological(
     return order
 
 
+def topological_until(outputs: Iterable[Node], ends: Iterable[Node]) -> list[Node]:
+    """Every node that the outputs need, each after its inputs, and nothing behind the ends."""
+    order: list[Node] = []
+    last, seen = set(ends), set[Node]()
+    stack: list[Node | None] = list(outputs)
+    while stack:
+        node = stack.pop()
+        if node is None:
+            order.append(stack.pop())  # type: ignore[arg-type]
+        elif node not in seen:
+            seen.add(node)
+            stack += (node, None, *(() if node in last else node.inputs[::-1]))
+    return order
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Nodes that are wanted together, with what they are computed from.

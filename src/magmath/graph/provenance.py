@@ -10,7 +10,7 @@ that the array depended on it, and refuses instead of returning zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import ref
 
 from magmath.graph.node import NO_ATTRIBUTES, Node
@@ -241,16 +241,29 @@ def recipe_of(
     return Recipe(steps, places), operands, position
 
 
+class Loop(Protocol):
+    """A loop on the workers, whose expression is written out when it is asked for.
+
+    `length` is the number of operations of all its steps.
+    """
+
+    length: int
+
+    def written_out(self) -> tuple[Recipe, Sequence[int]]:
+        """All steps as one recipe, and the positions of the results in it."""
+
+
 @final
 class Provenance:
     """How the value of a leaf was computed: the output of a recipe at a position, from operands.
 
-    `operands` and `numbers` are those of the recipe, in its order. Without a recipe, as for the
-    result of a loop, the operands are known and the expression is not.
+    `operands` and `numbers` are those of the recipe, in its order. The recipe of a loop is written
+    out when the expression is asked for; until then `output` is the number of the result. Without
+    either, the operands are known and the expression is not.
     """
 
     __slots__ = (
-        "__weakref__", "_is_loop", "_kept", "_length", "_numbers", "_operands", "_output",
+        "__weakref__", "_kept", "_length", "_loop", "_numbers", "_operands", "_output",
         "_recipe", "line",
     )  # fmt: skip
 
@@ -267,7 +280,7 @@ class Provenance:
         self._output = output
         self._operands = operands
         self._numbers = numbers
-        self._is_loop = False
+        self._loop: Loop | None = None
         self._kept: Sequence[Node] = ()
         longest: int = 0
         for x in operands:
@@ -279,10 +292,14 @@ class Provenance:
         self._length: int = longest + (recipe.length if recipe is not None else 1)
 
     @staticmethod
-    def unknown(nodes: Sequence[Node], line: Line) -> Provenance:
-        """Of what a loop has computed from nodes, which cannot be differentiated."""
-        found = Provenance(None, 0, [operand(node) for node in nodes], line)
-        found._is_loop = True
+    def of_loop(loop: Loop, output: int, operands: Sequence[Operand], line: Line) -> Provenance:
+        """Of a result of a loop, by its number; the operands are in the order of its recipe."""
+        found = Provenance(None, output, operands, line)
+        found._loop = loop
+        if loop.length <= LONGEST:
+            found._length += loop.length
+            # All loops behind one another that gradients go through keep no more than that.
+            found._keep_up_to(SMALL * loop.length // LONGEST)
         return found
 
     def read(self) -> list[Operand]:
@@ -309,8 +326,11 @@ class Provenance:
 
     def keep_arrays(self) -> None:
         """Refer to the arrays that the value was computed from directly, if they are small."""
+        self._keep_up_to(SMALL)
+
+    def _keep_up_to(self, nbytes: int) -> None:
         plain, _ = self.arrays()
-        if sum([node.size * node.dtype.itemsize for node in plain]) <= SMALL:
+        if sum([node.size * node.dtype.itemsize for node in plain]) <= nbytes:
             self._kept = plain
 
     def operands(self) -> Iterator[Operand]:
@@ -371,14 +391,18 @@ class Provenance:
         self, before: Mapping[Provenance, Node | None], value: Node | None, replace: Replace
     ) -> Node | None:
         """The expression, given those of the operands that do not exist any more."""
-        recipe = self._recipe
+        recipe, output = self._recipe, self._output
+        if self._loop is not None and self._loop.length <= LONGEST:
+            recipe, outputs = self._loop.written_out()
+            output = outputs[output]
         if recipe is None:
             return None
         operands = dict(zip(recipe.operands, self._operands, strict=True))
-        operands.pop(self._output, None)
+        if self._loop is None:
+            operands.pop(output, None)
         numbers = dict(zip(recipe.numbers, self._numbers, strict=True))
         built: dict[int, Node | None] = {}
-        for i in recipe.reached(self._output):
+        for i in recipe.reached(output):
             step, read = recipe.steps[i], operands.get(i)
             node: Node | None = None
             if isinstance(step, Node):
@@ -388,17 +412,21 @@ class Provenance:
                 if node is None and read.provenance is not None:
                     node = before.get(read.provenance)
             if node is None and isinstance(step, tuple):
-                node = _built(step, built, value if i == self._output else None)
+                node = _built(step, built, value if i == output else None)
             built[i] = node
-        return built[self._output]
+        return built[output]
 
     def why_lost(self) -> str:
         """Why the expression cannot be built again."""
         before = [x.provenance for x in self.operands() if x.provenance is not None]
         unknown = [one for one in (self, *before) if one._recipe is None]
-        if any(one._is_loop for one in unknown):
-            return "it is the result of a loop on the workers (mm.fori_loop)"
-        if unknown:
+        for one in unknown:
+            if one._loop is not None and one._loop.length > LONGEST:
+                return (
+                    f"it is the result of a loop on the workers (mm.fori_loop, mm.scan) of "
+                    f"{one._loop.length:,} operations, and gradients go through {LONGEST:,}"
+                )
+        if any(one._loop is None for one in unknown):
             return f"more than {LONGEST:,} operations were made of it since"
         if any(isinstance(x, VersionOperand) and x.find() is None for x in self.operands()):
             return "a variable that it was computed from was assigned since"
@@ -419,6 +447,7 @@ class Provenance:
         for leaf in found:
             leaf.forget_provenance()
         self._operands, self._recipe, self._length, self._kept = found, None, 0, ()
+        self._loop = None
 
 
 def _number(placeholder: Node, value: Number) -> Node:

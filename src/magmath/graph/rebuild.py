@@ -6,8 +6,9 @@ functions of variables, need its expression, which its provenance builds again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from magmath.graph.graph import topological
 from magmath.graph.node import Node
 from magmath.graph.provenance import Operand, Provenance, Replace, Wanted
 
@@ -51,6 +52,20 @@ def with_expressions(
         below = (expressions[node],) if node in expressions else node.inputs
         stack += (node, None, *below)
     return [new[node] for node in roots], lost
+
+
+def rebuilt(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[Node]:
+    """The roots with other nodes of the same shape and type in place of some nodes.
+
+    What does not depend on these stays as it is.
+    """
+    new: dict[Node, Node] = dict(given)
+    for node in topological(roots, cut=True):
+        if node not in new:
+            inputs = tuple([new.get(source, source) for source in node.inputs])
+            known = node.value is not None or inputs == node.inputs
+            new[node] = node if known else node.replace(inputs)
+    return [new[node] for node in roots]
 
 
 def _mapped(node: Node, expressions: dict[Node, Node], new: dict[Node, Node]) -> Node:

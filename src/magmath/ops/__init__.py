@@ -22,6 +22,7 @@ from magmath.ops import (
     movement,
     positions,
     qr,
+    recomputation,
     reductions,
     scans,
     slicing,
@@ -61,4 +62,5 @@ OPERATIONS: dict[str, Operation] = {
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,
     **movement.OPERATIONS,
+    **recomputation.OPERATIONS,
 }

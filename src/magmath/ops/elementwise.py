@@ -451,6 +451,20 @@ STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass takes it ou
     elementwise=True,
 )
 
+ARGUMENT = Operation(  # an argument of a function that is differentiated: x, as another node
+    name="argument",
+    infer=pointwise_infer("argument", "any"),
+    axes=pointwise_axes,
+    reduction=None,
+    vjp=lambda node, g: (g,),
+    kernel=_astype_kernel,
+    native="{0}",
+    reference=np.asarray,
+    flops=flops_per_element(0),
+    elementwise=True,
+)
+
 OPERATIONS = {
-    operation.name: operation for operation in (*UNARY, *BINARY, WHERE, ASTYPE, STOP_GRADIENT)
+    operation.name: operation
+    for operation in (*UNARY, *BINARY, WHERE, ASTYPE, STOP_GRADIENT, ARGUMENT)
 }

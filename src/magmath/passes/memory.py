@@ -47,7 +47,8 @@ def memory(graph: Graph, schedule: Schedule) -> Storage:
     """The storage of every node of a placed, scheduled graph."""
     storage = Storage()
     for node in schedule.order:
-        if node.name == "redistribute" and is_view(_layout(node.inputs[0]), _layout(node)):
+        moved = node.name == "redistribute"
+        if node.name == "recompute" or (moved and is_view(_layout(node.inputs[0]), _layout(node))):
             storage.alias[node] = node.inputs[0]
         elif node.name == "slice" and is_slice_view(node):
             storage.alias[node] = node.inputs[0]

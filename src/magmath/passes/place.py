@@ -110,6 +110,10 @@ class _Placing:
         elif node.name == "redistribute":
             assert node.layout is not None
             self.new[node] = self.moved(self.new[node.inputs[0]], node.layout, node.line)
+        elif node.name == "recompute":
+            x, after = (self.new[source] for source in node.inputs)
+            x = self.resolved(x)
+            self.new[node] = node.replace((x, after), x.layout)
         else:
             self._place_cheapest(node)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from magmath.graph import Graph, Node, topological, users_of
 from magmath.passes.transfer import crosses
 
-_VIEWS = ("redistribute", "slice")
+_VIEWS = ("redistribute", "slice", "recompute")
 
 
 @dataclass(frozen=True)

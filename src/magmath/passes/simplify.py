@@ -115,7 +115,7 @@ def _simpler_elementwise(node: Node) -> Node | None:
                 return other
     if node.name == "add" and x[1].name == "negative" and x[1].shape == node.shape:
         return call("subtract", x[0], x[1].inputs[0])
-    if node.name == "stop_gradient":
+    if node.name in ("stop_gradient", "argument"):
         return x[0]
     inputs = list(x)
     for i in range(len(inputs)):

@@ -52,7 +52,7 @@ def lies(node: Node) -> bool:
     be gathered into a copy that all workers of a host share, it must be copied there."""
     if node.name == "slice":
         return is_slice_view(node)
-    return node.is_leaf or node.name == "redistribute"
+    return node.is_leaf or node.name in ("redistribute", "recompute")
 
 
 def part_of(outer: Tile, inner: Tile) -> tuple[slice, ...] | None:

@@ -120,7 +120,8 @@ class _Lowering:
 
     def add(self, node: Node) -> None:
         """The instructions that compute a node (none for leaves and views)."""
-        if node.is_leaf or node.name == "constant" or node in self.storage.start:
+        given = node.is_leaf or node.name == "constant"
+        if given or node in self.storage.start or node.name == "recompute":
             self.slot_of(node)
         elif node.name == "redistribute":
             self._redistribute(node)

@@ -1,0 +1,449 @@
+"""Batching, graph to graph: an expression of one example becomes that of a whole batch.
+
+The batch is the first dimension of what differs between examples; what does not is computed once.
+For most operations that is one more letter in front of their index structure: the same operation,
+with the attributes that number dimensions counted on. `RULES` has the others. An operation without
+a rule is applied to one example after the other, and the results are stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from magmath.core.dtypes import int64
+from magmath.core.shapes import broadcast
+from magmath.graph import Node, Shape, applied, topological
+from magmath.ops import OPERATIONS
+from magmath.ops.creation import full, iota
+from magmath.ops.elementwise import add, call, multiply, where
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import CONCAT, broadcast_to, permute, reshape
+from magmath.ops.rules import LETTERS
+from magmath.ops.slicing import slice_along
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of a node in a batch: `node` has the batch as its first dimension if `varies`."""
+
+    node: Node
+    varies: bool
+    size: int
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of one example."""
+        return self.node.shape[1:] if self.varies else self.node.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions of one example."""
+        return len(self.shape)
+
+    @property
+    def stacked(self) -> Node:
+        """The operand of every example, the batch in front."""
+        return self.node if self.varies else broadcast_to(self.node, (self.size, *self.shape))
+
+    def aligned(self, ndim: int) -> Node:
+        """The operand as it broadcasts to examples of so many dimensions."""
+        if not self.varies:
+            return self.node
+        return reshape(self.node, (self.size, *(1,) * (ndim - self.ndim), *self.shape))
+
+
+Operands: TypeAlias = Sequence[Operand]
+Rule: TypeAlias = Callable[[Node, Operands], Node]
+
+
+def batched(
+    outputs: Sequence[Node], given: Mapping[Node, Node], drawn: Collection[Node], size: int
+) -> list[Operand]:
+    """The outputs for a batch of `size` examples, given its nodes in place of some of one example.
+
+    `drawn` are the numbers of streams of random numbers: every example draws its own from them.
+    """
+    new = {node: Operand(batch, True, size) for node, batch in given.items()}
+    streams = set(drawn)
+    for node in topological(outputs, cut=True):
+        if node in new:
+            continue
+        if node.is_leaf or node.value is not None:
+            new[node] = Operand(node, False, size)
+            continue
+        operands = [new[source] for source in node.inputs]
+        if node.name == "recompute":
+            streams.update([node] if node.inputs[0] in streams else [])
+            varies = operands[0].varies
+        else:
+            varies = any(x.varies for x in operands) or _draws(node, streams)
+        if varies:
+            new[node] = Operand(_of_batch(node, operands), True, size)
+        else:
+            same = all(x.node is source for x, source in zip(operands, node.inputs, strict=True))
+            inputs = tuple([x.node for x in operands])
+            new[node] = Operand(node if same else node.replace(inputs), False, size)
+        if node in streams:
+            streams.add(new[node].node)
+    return [new[node] for node in outputs]
+
+
+def _draws(node: Node, streams: Collection[Node]) -> bool:
+    """True for random numbers that every example has for itself."""
+    return node.name in _DRAWN and node.inputs[1] in streams
+
+
+def _of_batch(node: Node, operands: Operands) -> Node:
+    rule = RULES.get(node.name)
+    if rule is None:
+        rule = _elementwise if node.operation.elementwise else one_by_one
+    if node.name in _DRAWN:
+        rule = one_by_one if any(x.varies for x in operands) else _drawn
+    result = rule(node, operands)
+    size = next((x.size for x in operands), 0)
+    assert result.shape == (size, *node.shape), (node, result)
+    assert result.dtype is node.dtype, (node, result)
+    if result.line is None:
+        result.line = node.line
+    return result
+
+
+def one_by_one(node: Node, operands: Operands) -> Node:
+    """The operation applied to one example after the other, and the results stacked."""
+    size = operands[0].size
+    if not size:
+        return full((0, *node.shape), constant(0, node.dtype))
+    examples = []
+    for i in range(size):
+        inputs = [_example(x, i) if x.varies else x.node for x in operands]
+        examples.append(reshape(_apply(node, inputs), (1, *node.shape)))
+    return examples[0] if size == 1 else applied(CONCAT, tuple(examples), node.line, {"axis": 0})
+
+
+def _example(x: Operand, i: int) -> Node:
+    return reshape(slice_along(x.node, 0, i, i + 1), x.shape)
+
+
+def _apply(node: Node, inputs: Sequence[Node], **attributes: Any) -> Node:
+    """The node's operation on other inputs, with some attributes changed."""
+    return applied(node.operation, tuple(inputs), node.line, {**node.attributes, **attributes})
+
+
+def _moved(x: Node, source: int, target: int) -> Node:
+    """x with one dimension at another place."""
+    order = [d for d in range(x.ndim) if d != source]
+    order.insert(target, source)
+    return permute(x, tuple(order))
+
+
+# one more letter ----------------------------------------------------------------------------------
+
+
+def _elementwise(node: Node, operands: Operands) -> Node:
+    return _apply(node, [x.aligned(node.ndim) for x in operands])
+
+
+COUNTED: Mapping[str, Callable[[Any, int], Any]] = {
+    "axis": lambda axis, size: axis + 1,
+    "axes": lambda axes, size: tuple([axis + 1 for axis in axes]),
+    "shape": lambda shape, size: (size, *shape),
+    "bounds": lambda bounds, size: ((0, size, 1), *bounds),
+}
+"""The attributes that number dimensions, or have an entry for each, with one more in front."""
+
+
+def _counted_on(node: Node, size: int) -> dict[str, Any]:
+    found = {}
+    for name, value in node.attributes.items():
+        if name == "axis" and isinstance(value, tuple):
+            found[name] = COUNTED["axes"](value, size)
+        elif name in COUNTED:
+            found[name] = COUNTED[name](value, size)
+    return found
+
+
+def _stacked(node: Node, operands: Operands) -> Node:
+    """All operands get the letter of the batch."""
+    attributes = _counted_on(node, operands[0].size)
+    return _apply(node, [x.stacked for x in operands], **attributes)
+
+
+def _permuted(node: Node, operands: Operands) -> Node:
+    return permute(operands[0].node, (0, *[d + 1 for d in node.attributes["axes"]]))
+
+
+def _broadcast(node: Node, operands: Operands) -> Node:
+    (x,) = operands
+    return broadcast_to(x.aligned(node.ndim), (x.size, *node.shape))
+
+
+def _filled(node: Node, operands: Operands) -> Node:
+    (value,) = operands
+    return broadcast_to(value.aligned(node.ndim), (value.size, *node.shape))
+
+
+def _contracted(node: Node, operands: Operands) -> Node:
+    a, rest = node.attributes["subscripts"].split(",")
+    b, out = rest.split("->")
+    letter = next(c for c in LETTERS if c not in a + b + out)
+    a, b = (letter * x.varies + own for x, own in zip(operands, (a, b), strict=True))
+    return _apply(node, [x.node for x in operands], subscripts=f"{a},{b}->{letter}{out}")
+
+
+def _written_slice(node: Node, operands: Operands) -> Node:
+    x, values = operands
+    inputs = [x.stacked, values.aligned(x.ndim)]
+    return _apply(node, inputs, **_counted_on(node, x.size))
+
+
+# positions that differ between examples -----------------------------------------------------------
+
+
+def _number(size: int, ndim: int) -> Node:
+    """The number of each example, as an index array of 1 + ndim dimensions."""
+    return iota((size, *(1,) * ndim), 0)
+
+
+def _indices(indices: Operands) -> list[Node]:
+    """Index arrays of a whole batch: of the number of the example, and those that are given."""
+    ndim = len(broadcast("indexing", *[x.shape for x in indices]))
+    return [_number(indices[0].size, ndim), *[x.aligned(ndim) for x in indices]]
+
+
+def _on(axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple([axis + 1 for axis in axes])
+
+
+def _taken(node: Node, operands: Operands) -> Node:
+    x, *indices = operands
+    axes, at = node.attributes["axes"], node.attributes["at"]
+    if not any(i.varies for i in indices):
+        return _apply(node, [x.node, *[i.node for i in indices]], axes=_on(axes), at=at + 1)
+    if x.varies:
+        picked = _apply(node, [x.node, *_indices(indices)], axes=(0, *_on(axes)), at=at)
+    else:
+        picked = _apply(node, [x.node, *_broadcasting(indices)], axes=axes, at=at)
+    return _moved(picked, at, 0)
+
+
+def _broadcasting(indices: Operands) -> list[Node]:
+    """Index arrays of a whole batch into an array that all examples share."""
+    ndim = len(broadcast("indexing", *[x.shape for x in indices]))
+    return [x.aligned(ndim) for x in indices]
+
+
+def _put(node: Node, operands: Operands) -> Node:
+    x, values, *indices = operands
+    axes, at = node.attributes["axes"], node.attributes["at"]
+    common = broadcast("indexing", *[i.shape for i in indices])
+    rest = [n for d, n in enumerate(x.shape) if d not in axes]
+    if not any(i.varies for i in indices):
+        ndim = len(rest) + len(common)
+        inputs = [x.stacked, values.aligned(ndim), *[i.node for i in indices]]
+        return _apply(node, inputs, axes=_on(axes), at=at + 1)
+    picked = (*rest[:at], *common, *rest[at:])
+    written = broadcast_to(values.aligned(len(picked)), (x.size, *picked))
+    inputs = [x.stacked, _moved(written, 0, at), *_indices(indices)]
+    return _apply(node, inputs, axes=(0, *_on(axes)), at=at)
+
+
+def _scatter_added(node: Node, operands: Operands) -> Node:
+    x, *indices = operands
+    axes, at, extents = (node.attributes[name] for name in ("axes", "at", "extents"))
+    if not any(i.varies for i in indices):
+        return _apply(node, [x.node, *[i.node for i in indices]], axes=_on(axes), at=at + 1)
+    inputs = [_moved(x.stacked, 0, at), *_indices(indices)]
+    return _apply(node, inputs, axes=(0, *_on(axes)), extents=(x.size, *extents))
+
+
+def _window(node: Node, operands: Operands) -> Node:
+    x, *starts = operands
+    if not any(start.varies for start in starts):
+        inputs = [x.node, *[start.node for start in starts]]
+        return _apply(node, inputs, axes=_on(node.attributes["axes"]))
+    indices, kept = _window_indices(node, operands[0], starts)
+    axes = node.attributes["axes"]
+    if x.varies:
+        number = _number(x.size, len(kept))
+        attributes = {"axes": (0, *_on(axes)), "at": 0}
+        picked = applied(OPERATIONS["take"], (x.node, number, *indices), node.line, attributes)
+    else:
+        attributes = {"axes": axes, "at": 0}
+        picked = applied(OPERATIONS["take"], (x.node, *indices), node.line, attributes)
+    order = _window_order(x.ndim, axes, kept)
+    return permute(picked, (0, *[1 + order.index(d) for d in sorted(order)]))
+
+
+def _written_window(node: Node, operands: Operands) -> Node:
+    x, values, *starts = operands
+    axes = node.attributes["axes"]
+    ndim = x.ndim - sum(extent is None for extent in node.attributes["extents"])
+    if not any(start.varies for start in starts):
+        inputs = [x.stacked, values.aligned(ndim), *[start.node for start in starts]]
+        return _apply(node, inputs, axes=_on(axes))
+    indices, kept = _window_indices(node, x, starts)
+    order = _window_order(x.ndim, axes, kept)
+    extents = dict(zip(axes, node.attributes["extents"], strict=True))
+    part = [extents.get(d, x.shape[d]) for d in sorted(order)]
+    written = broadcast_to(values.aligned(ndim), (x.size, *part))
+    written = permute(written, (0, *[1 + sorted(order).index(d) for d in order]))
+    operand = (x.stacked, written, _number(x.size, len(kept)), *indices)
+    return applied(OPERATIONS["put"], operand, node.line, {"axes": (0, *_on(axes)), "at": 0})
+
+
+def _window_order(ndim: int, axes: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """The dimensions of a window in the order in which index arrays pick them: those that it cuts
+    and keeps, then the others."""
+    return [*kept, *[d for d in range(ndim) if d not in axes]]
+
+
+def _window_indices(node: Node, x: Operand, starts: Operands) -> tuple[list[Node], list[int]]:
+    """Index arrays (batch, *extents) for the axes that a window cuts, and the axes whose dimension
+    the window keeps. A window that begins before the array is out of range, as it is alone."""
+    axes, extents, steps = (node.attributes[name] for name in ("axes", "extents", "steps"))
+    kept = [axis for axis, extent in zip(axes, extents, strict=True) if extent is not None]
+    indices = []
+    for axis, extent, step, start in zip(axes, extents, steps, starts, strict=True):
+        first = start.aligned(len(kept))
+        if extent is None:
+            indices.append(first)
+            continue
+        if first.dtype is not int64:
+            first = applied(OPERATIONS["astype"], (first,), node.line, {"dtype": int64})
+        negative = call("less", first, constant(0, int64))
+        first = where(negative, constant(x.shape[axis], int64), first)
+        place = [extent if other == axis else 1 for other in kept]
+        along = iota(tuple(place), kept.index(axis))
+        indices.append(add(first, multiply(along, constant(step, int64))))
+    return indices, kept
+
+
+def _masked(node: Node, operands: Operands) -> Node:
+    """What one mask picks of every example; with a mask for each there is no common shape."""
+    x, mask = operands
+    if mask.varies:
+        return one_by_one(node, operands)
+    return _apply(node, [x.node, mask.node], axis=node.attributes["axis"] + 1)
+
+
+def _searched(node: Node, operands: Operands) -> Node:
+    x, values = operands
+    return one_by_one(node, operands) if x.varies else _apply(node, [x.node, values.node])
+
+
+# matrices -----------------------------------------------------------------------------------------
+
+
+def _solved(node: Node, operands: Operands) -> Node:
+    """One matrix for all examples: their right-hand sides are columns of one."""
+    a, b, *rest = operands
+    if a.varies or any(x.varies for x in rest):
+        return _stacked(node, operands)
+    *stack, rows, columns = b.shape
+    wide = reshape(_moved(b.node, 0, b.ndim - 1), (*stack, rows, b.size * columns))
+    found = _apply(node, [a.node, wide, *[x.node for x in rest]])
+    apart = reshape(found, (*node.shape[:-1], b.size, columns))
+    return _moved(apart, node.ndim - 1, 0)
+
+
+# correlations: x (n, c, …), w (k, c / groups, …), y (n, k, …) -------------------------------------
+
+
+def _joined(x: Node, axis: int) -> Node:
+    """The batch as the leading part of another dimension of an example."""
+    moved = _moved(x, 0, axis)
+    shape = moved.shape
+    return reshape(moved, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+
+
+def _parted(x: Node, axis: int, size: int) -> Node:
+    """The batch taken out of a dimension of which it is the leading part."""
+    shape = x.shape
+    parted = reshape(x, (*shape[:axis], size, shape[axis] // max(size, 1), *shape[axis + 1 :]))
+    return _moved(parted, axis, 0)
+
+
+def _correlated(node: Node, operands: Operands) -> Node:
+    """Of one kernel: the batch joins that of the images. Otherwise every example has its own group
+    of channels."""
+    first, second = operands
+    size = first.size
+    if not size:
+        return one_by_one(node, operands)
+    if node.name != "correlation_kernel" and not second.varies:
+        return _parted(_apply(node, [_joined(first.node, 0), second.node]), 0, size)
+    groups = node.attributes["groups"] * size
+    if node.name == "correlation_kernel":
+        inputs = [_joined(first.stacked, 1), _joined(second.stacked, 1)]
+        return _parted(_apply(node, inputs, groups=groups), 0, size)
+    inputs = [_joined(first.stacked, 1), _joined(second.stacked, 0)]
+    return _parted(_apply(node, inputs, groups=groups), 1, size)
+
+
+# random numbers -----------------------------------------------------------------------------------
+
+
+def _drawn(node: Node, operands: Operands) -> Node:
+    """Numbers for each example, of one stream: those of one array with the batch in front."""
+    size, inputs = operands[0].size, [x.node for x in operands]
+    if node.name != "random_permutation":
+        return _apply(node, inputs, shape=(size, *node.shape))
+    attributes = {"shape": (size, *node.shape), "dtype": int64}
+    bits = applied(OPERATIONS["random_bits"], tuple(inputs), node.line, attributes)
+    order = {"axis": 1, "descending": False}
+    return applied(OPERATIONS["argsort"], (bits,), node.line, order)
+
+
+_DRAWN = ("random_uniform", "random_normal", "random_bits", "random_permutation")
+
+
+# marks --------------------------------------------------------------------------------------------
+
+
+def _as_it_is(node: Node, operands: Operands) -> Node:
+    """A wish for a layout, which says nothing about a batch."""
+    return operands[0].stacked
+
+
+def _marked(node: Node, operands: Operands) -> Node:
+    value, *inputs = operands
+    return _apply(node, [value.stacked, *[x.node for x in inputs]])
+
+
+_ONE_MORE_LETTER = """
+    sum prod max min any all argmax argmin cumulative_sum cumulative_prod
+    piece_positions piece_elements piece_totals piece_scan
+    reshape concat slice take_along scatter_along sort argsort
+    fft_c2c fft_r2c fft_c2r fft_twiddle
+    cholesky lu qr inv diagonal parity det logabsdet det_sign
+    eigh eigvalsh eig eigvals svd svdvals pinv
+"""
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_ONE_MORE_LETTER.split(), _stacked),
+    "broadcast_to": _broadcast,
+    "full": _filled,
+    "permute_dims": _permuted,
+    "contract": _contracted,
+    "set_slice": _written_slice,
+    "window": _window,
+    "set_window": _written_window,
+    "take": _taken,
+    "put": _put,
+    "scatter_add": _scatter_added,
+    "compress": _masked,
+    "expand": _masked,
+    "searchsorted": _searched,
+    "solve": _solved,
+    "solve_triangular": _solved,
+    "lu_solve": _solved,
+    "lstsq": _solved,
+    "correlation": _correlated,
+    "correlation_input": _correlated,
+    "correlation_kernel": _correlated,
+    "redistribute": _as_it_is,
+    "checkpoint": _marked,
+    "recompute": _marked,
+}
+"""For each operation that is no function of corresponding elements, how it computes a batch."""

@@ -1,0 +1,85 @@
+"""Marks of functions that are computed again for their gradient (`mm.remat`).
+
+`checkpoint` is the value of such a function with the inputs from which it can be computed again;
+only `autodiff` reads it, and the passes replace it by the value. In the gradient the function is
+written again, of `recompute` of its inputs: the same arrays, as nodes that equal no others, so that
+the second computation is not merged with the first one. It begins after the cotangent that asks for
+it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from magmath.core.dtypes import DType
+from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.rules import LETTERS, whole
+
+
+def _checkpoint_infer(value: Node, *inputs: Node, recomputed: int) -> tuple[Shape, DType]:
+    return value.shape, value.dtype
+
+
+def _unreachable(*_: Any, **__: Any) -> Any:
+    raise AssertionError("a checkpoint is differentiated by autodiff and expanded by the passes")
+
+
+CHECKPOINT = Operation(
+    name="checkpoint",
+    infer=_checkpoint_infer,
+    axes=_unreachable,
+    reduction=None,
+    vjp=_unreachable,
+    kernel=_unreachable,
+    native=None,
+    reference=lambda value, *inputs, recomputed: value,
+    flops=lambda node: 0.0,
+    expand=lambda node: node.inputs[0],
+)
+
+
+def checkpoint(value: Node, recomputed: tuple[Node, ...], kept: tuple[Node, ...]) -> Node:
+    """The value of a function, to be computed again for its gradient.
+
+    recomputed  inputs from which it is computed again: what lies between is not kept
+    kept        other inputs that have gradients, such as captured parameters
+    """
+    return apply(CHECKPOINT, value, *recomputed, *kept, recomputed=len(recomputed))
+
+
+def _recompute_infer(x: Node, after: Node) -> tuple[Shape, DType]:
+    return x.shape, x.dtype
+
+
+def _recompute_vjp(node: Node, cotangent: Node) -> Gradients:
+    return cotangent, None
+
+
+def _recompute_kernel(call: LocalCall) -> Callable[[], object]:
+    out, x = call.out, call.inputs[0]
+    return lambda: out.copy_(x)
+
+
+RECOMPUTE = Operation(  # a view of x where the passes see the whole graph; `after` is not read
+    name="recompute",
+    infer=_recompute_infer,
+    axes=lambda node: (
+        f"{LETTERS[: node.ndim]},{whole(node.inputs[1].ndim)}->{LETTERS[: node.ndim]}"
+    ),
+    reduction=None,
+    vjp=_recompute_vjp,
+    kernel=_recompute_kernel,
+    native=None,
+    reference=lambda x, after: x,
+    flops=lambda node: 0.0,
+)
+
+
+def recompute(x: Node, after: Node) -> Node:
+    """x, for what is computed again from it once `after` is known."""
+    return apply(RECOMPUTE, x, after)
+
+
+OPERATIONS = {record.name: record for record in (CHECKPOINT, RECOMPUTE)}

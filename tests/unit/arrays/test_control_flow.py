@@ -1,0 +1,394 @@
+"""Branches, loops that depend on values, and scans, beside NumPy and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from arrays import check
+from engines import current
+from magmath.errors import DTypeError, MagmathError, ShapeError, TracingError
+from magmath.graph.provenance import LONGEST
+
+RANDOM = np.random.default_rng(0)
+W, ROWS, START = RANDOM.normal(size=(3, 3)) / 2, RANDOM.normal(size=(5, 3)), RANDOM.normal(size=3)
+
+
+# scan ---------------------------------------------------------------------------------------------
+
+
+def cell(xp: Any, w: Any) -> Callable[[Any, Any], Any]:
+    def step(state: Any, x: Any) -> Any:
+        h = xp.tanh(state["h"] @ w + x["row"])
+        return {"h": h, "count": state["count"] + 1}, (h * 2, {"sum": xp.sum(h)})
+
+    return step
+
+
+def by_torch(w: Any, rows: Any, start: Any, reverse: bool) -> tuple[Any, Any, Any]:
+    """The last state, the rows and the sums of the results."""
+    state, results = {"h": start, "count": 0}, []
+    order = range(len(rows))[::-1] if reverse else range(len(rows))
+    for i in order:
+        state, y = cell(torch, w)(state, {"row": rows[i]})
+        results.append(y)
+    results = results[::-1] if reverse else results
+    return (
+        state["h"],
+        torch.stack([y for y, _ in results]),
+        torch.stack([y["sum"] for _, y in results]),
+    )
+
+
+def scanned(w: mm.Array, rows: mm.Array, start: mm.Array, reverse: bool) -> tuple[Any, Any, Any]:
+    state, (ys, sums) = mm.scan(
+        cell(mm, w), {"h": start, "count": 0}, {"row": rows}, reverse=reverse
+    )
+    return state["h"], ys, sums["sum"]
+
+
+def total(xp: Any, found: tuple[Any, Any, Any]) -> Any:
+    h, ys, sums = found
+    return xp.sum(h**2) + xp.sum(ys**3) + xp.sum(sums)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("wrap", [lambda f: f, mm.compile], ids=["eager", "compiled"])
+def test_scans_and_their_gradients(
+    reverse: bool, wrap: Callable[..., Any], every_pool: object
+) -> None:
+    arrays = [mm.asarray(x) for x in (W, ROWS, START)]
+    tensors = [torch.from_numpy(x) for x in (W, ROWS, START)]
+    found = wrap(lambda *given: scanned(*given, reverse))(*arrays)
+    for one, expected in zip(found, by_torch(*tensors, reverse), strict=True):
+        check(one, expected.numpy(), 1e-10)
+    slopes = wrap(mm.grad(lambda *given: total(mm, scanned(*given, reverse)), (0, 1, 2)))(*arrays)
+    expected = torch.func.grad(lambda *given: total(torch, by_torch(*given, reverse)), (0, 1, 2))
+    for one, other in zip(slopes, expected(*tensors), strict=True):
+        check(one, other.numpy(), 1e-10)
+
+
+def test_gradients_of_expressions_and_variables_through_scans(every_pool: object) -> None:
+    w, rows, start = mm.variable("w", W), mm.asarray(ROWS), mm.asarray(START)
+    y = total(mm, scanned(w * 1.0, rows, start, False))
+    tensors = [torch.from_numpy(x) for x in (W, ROWS, START)]
+    expected = torch.func.grad(lambda *given: total(torch, by_torch(*given, False)), (0, 1, 2))(
+        *tensors
+    )
+    for one, other in zip(mm.grad(y, [w, rows, start]), expected, strict=True):
+        check(one, other.numpy(), 1e-10)
+    _, slopes = mm.value_and_grad(lambda: total(mm, scanned(w, rows, start, False)), [w])
+    check(slopes[w], expected[0].numpy(), 1e-10)
+
+
+def test_scans_compose() -> None:
+    w = mm.asarray(W)
+    starts = mm.asarray(RANDOM.normal(size=(4, 3)))
+
+    def f(rows: mm.Array, start: mm.Array) -> mm.Array:
+        return total(mm, scanned(w, rows, start, False))
+
+    each = [mm.grad(f, 1)(mm.asarray(ROWS), start).numpy() for start in starts]
+    check(mm.vmap(mm.grad(f, 1), (None, 0))(mm.asarray(ROWS), starts), np.stack(each), 1e-10)
+
+    def again(rows: mm.Array, start: mm.Array) -> mm.Array:
+        h, ys = mm.scan(mm.remat(lambda h, x: (h2 := mm.tanh(h @ w + x), mm.sum(h2))), start, rows)
+        return mm.sum(h) + mm.sum(ys)
+
+    def plain(rows: mm.Array, start: mm.Array) -> mm.Array:
+        h, ys = mm.scan(lambda h, x: (h2 := mm.tanh(h @ w + x), mm.sum(h2)), start, rows)
+        return mm.sum(h) + mm.sum(ys)
+
+    given = mm.asarray(ROWS), starts[0]
+    check(mm.grad(again)(*given), mm.grad(plain)(*given).numpy(), 1e-10)
+    check(mm.compile(mm.grad(again))(*given), mm.grad(plain)(*given).numpy(), 1e-10)
+
+
+def test_scans_without_rows_without_results_and_of_no_steps(every_pool: object) -> None:
+    last, ys = mm.scan(lambda c, _: (c + 2, c), 1, length=4)
+    assert int(last) == 9
+    check(ys, np.array([1, 3, 5, 7]))
+    last, ys = mm.scan(lambda c, x: (c + mm.sum(x), None), 0.0, mm.ones((3, 2)))
+    assert float(last) == 6
+    assert ys is None
+    for wrap in (lambda f: f, mm.compile):
+        last, found = wrap(lambda xs: mm.scan(lambda c, x: (c, {"y": x[0] * 2}), 1.0, xs))(
+            mm.ones((0, 2))
+        )
+        assert found["y"].shape == (0,)
+
+
+def test_scans_draw_and_assign_as_loops_do(every_pool: object) -> None:
+    mean = mm.variable("mean", 0.0)
+
+    def step(c: mm.Array, x: mm.Array) -> Any:
+        mean.assign(0.5 * mean + x)
+        return c + mm.random.normal(), mm.random.uniform() + mean
+
+    def run(kind: str) -> Any:
+        mean.assign(0.0)
+        mm.random.seed(4)
+        xs = mm.arange(4, dtype=mm.float32)
+        if kind == "loop":
+            c, ys = mm.asarray(0.0), []
+            for x in xs:
+                c, y = step(c, x)
+                ys.append(y)
+            return [c.numpy(), mm.stack(ys).numpy(), float(mean)]
+        wrap = mm.compile if kind == "compiled" else lambda f: f
+        c, ys = wrap(lambda xs: mm.scan(step, 0.0, xs))(xs)
+        return [c.numpy(), ys.numpy(), float(mean)]
+
+    for found in (run("scan"), run("compiled")):
+        for one, expected in zip(found, run("loop"), strict=True):
+            np.testing.assert_allclose(one, expected, rtol=1e-6)
+
+
+# fori_loop ----------------------------------------------------------------------------------------
+
+
+def test_gradients_go_through_fori_loops(every_pool: object) -> None:
+    x, w = mm.asarray(START), mm.variable("w", W)
+    y = mm.fori_loop(2, 6, lambda i, z: mm.sin(z @ w) * i + x, x + 1)
+
+    def theirs(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        z = x + 1
+        for i in range(2, 6):
+            z = torch.sin(z @ w) * i + x
+        return z.sum()
+
+    expected = torch.func.grad(theirs, (0, 1))(torch.from_numpy(START), torch.from_numpy(W))
+    for one, other in zip(mm.grad(mm.sum(y), [x, w]), expected, strict=True):
+        check(one, other.numpy(), 1e-10)
+
+
+def test_gradients_go_through_random_loops() -> None:
+    x = mm.asarray(2.0)
+    mm.random.seed(1)
+    drawn = sum(float(mm.random.normal()) for _ in range(4))
+    mm.random.seed(1)
+    y = mm.fori_loop(0, 4, lambda i, z: z + x * mm.random.normal(), mm.asarray(0.0))
+    assert float(mm.grad(y, x)) == pytest.approx(drawn, rel=1e-5)
+
+
+def test_gradients_of_long_loops_are_refused() -> None:
+    x = mm.asarray(1.0)
+    y = mm.fori_loop(0, LONGEST + 1, lambda i, z: z * x, x)
+    with pytest.raises(MagmathError, match=r"grad: .*result of a loop.*mm\.scan.*20,000"):
+        mm.grad(y, x)
+
+
+def test_gradients_through_variables_that_a_loop_assigns_are_refused() -> None:
+    v, x = mm.variable("v", 1.0), mm.asarray(2.0)
+
+    def body(i: Any, z: mm.Array) -> mm.Array:
+        v.assign(v * 2)
+        return z * v * x
+
+    y = mm.fori_loop(0, 3, body, x)
+    with pytest.raises(MagmathError, match=r"grad: .*a variable .* was assigned since"):
+        mm.grad(y, x)
+
+
+# cond ---------------------------------------------------------------------------------------------
+
+
+def test_only_the_chosen_branch_runs_where_the_predicate_is_known() -> None:
+    def refuse(x: mm.Array) -> mm.Array:
+        raise AssertionError
+
+    x = mm.asarray(START)
+    for known in (True, np.True_, mm.asarray(True), mm.sum(x) < 1e9):
+        check(mm.cond(known, lambda x: x + 1, refuse, x), START + 1)
+    check(mm.compile(lambda x: mm.cond(False, refuse, lambda x: x * 2, x))(x), START * 2)
+    slope = mm.grad(lambda x: mm.cond(mm.sum(x) > 1e9, refuse, lambda x: mm.sum(x**2), x))
+    check(slope(x), START * 2)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, mm.compile], ids=["eager", "compiled"])
+def test_branches_and_their_gradients(wrap: Callable[..., Any], every_pool: object) -> None:
+    def f(x: mm.Array) -> mm.Array:
+        pair = mm.cond(
+            mm.sum(x) > 0,
+            lambda x, c: {"a": mm.sin(x), "b": [x * c]},
+            lambda x, c: {"a": x**2, "b": [x - c]},
+            x,
+            3.0,
+        )
+        return mm.sum(pair["a"] * pair["b"][0])
+
+    value = np.abs(START)
+    both = wrap(mm.value_and_grad(f))
+    found, slope = both(mm.asarray(value))
+    check(found, (np.sin(value) * value * 3).sum())
+    check(slope, 3 * (np.sin(value) + value * np.cos(value)))
+    found, slope = both(mm.asarray(-value))
+    check(found, (value**2 * (-value - 3)).sum())
+    check(slope, 3 * value**2 - 6 * -value)
+
+
+def test_assignments_of_the_chosen_branch_count(every_pool: object) -> None:
+    v, w, z = (mm.variable(name, [1.0, 2.0]) for name in "vwz")
+
+    def first() -> None:
+        v.assign(v * 2)
+        z.assign(v + 1)
+
+    def second() -> None:
+        w.assign(w + 5)
+        z.assign(w)
+
+    @mm.compile
+    def step(choice: mm.Array) -> mm.Array:
+        v.assign(v + 1)
+        mm.cond(choice, first, second)
+        return v + w
+
+    expected_v, expected_w = np.array([1.0, 2.0]), np.array([1.0, 2.0])
+    for choice in (True, False, False, True):
+        found = step(mm.asarray(choice))
+        expected_v = (expected_v + 1) * (2 if choice else 1)
+        expected_w = expected_w + (0 if choice else 5)
+        check(found, (expected_v + expected_w).astype("float32"))
+        check(v, expected_v.astype("float32"))
+        check(w, expected_w.astype("float32"))
+        check(z, (expected_v + 1 if choice else expected_w).astype("float32"))
+
+
+def test_steps_are_skipped_where_a_loss_is_not_finite() -> None:
+    v = mm.variable("v", [1.0, 2.0])
+    optimizer = mm.optim.Momentum(0.1)
+
+    @mm.compile
+    def step(x: mm.Array) -> mm.Array:
+        loss, slopes = mm.value_and_grad(lambda: mm.sum(v**2 * x), [v])
+        mm.cond(mm.isfinite(loss), lambda: optimizer.update(slopes), lambda: None)
+        return loss
+
+    step(mm.ones(2))
+    before = v.numpy()
+    step(mm.asarray([1.0, float("nan")]))
+    check(v, before)
+    step(mm.ones(2))
+    assert not np.allclose(v.numpy(), before)
+
+
+def test_branches_within_loops_and_batches() -> None:
+    def body(i: Any, x: mm.Array) -> mm.Array:
+        return mm.cond(i % 2 == 0, lambda x: x + i, lambda x: x * 2, x)
+
+    for wrap in (lambda f: f, mm.compile):
+        assert float(wrap(lambda x: mm.fori_loop(0, 5, body, x))(mm.asarray(1.0))) == 12
+    found = mm.vmap(lambda p, x: mm.cond(p, mm.sin, lambda x: x * 2, x))(
+        mm.asarray([True, False]), mm.asarray([1.0, 2.0])
+    )
+    check(found, np.array([np.sin(1), 4], "float32"))
+    grads = mm.vmap(mm.grad(lambda x: mm.cond(x > 0, lambda x: x**2, lambda x: -x, x)))
+    check(grads(mm.asarray([3.0, -1.0])), np.array([6, -1], "float32"))
+
+
+# while_loop ---------------------------------------------------------------------------------------
+
+
+def test_while_loops_and_their_gradients(every_pool: object) -> None:
+    def f(x: mm.Array) -> Any:
+        return mm.while_loop(
+            lambda s: mm.sum(s["z"]) < 100, lambda s: {"z": s["z"] * x, "n": s["n"] + 1},
+            {"z": x, "n": 0},
+        )  # fmt: skip
+
+    x = np.array([1.5, 1.25])
+    z, n = x, 0
+    while z.sum() < 100:
+        z, n = z * x, n + 1
+    found = f(mm.asarray(x))
+    check(found["z"], z)
+    assert int(found["n"]) == n
+    check(mm.grad(lambda x: mm.sum(f(x)["z"]))(mm.asarray(x)), (n + 1) * x**n)
+
+
+def test_while_loops_of_no_steps_that_draw_and_assign() -> None:
+    check(mm.while_loop(lambda x: False, lambda x: x, mm.ones(2)), np.ones(2, "float32"))
+    count = mm.variable("count", 0)
+
+    def body(x: mm.Array) -> mm.Array:
+        count.assign(count + 1)
+        return x + mm.random.uniform()
+
+    def by_hand() -> float:
+        x = mm.asarray(0.0)
+        while float(x) < 3:
+            x = body(x)
+        return float(x)
+
+    mm.random.seed(2)
+    found = float(mm.while_loop(lambda x: x < 3, body, 0.0))
+    steps = int(count)
+    mm.random.seed(2)
+    assert found == pytest.approx(by_hand(), rel=1e-6)
+    assert int(count) == 2 * steps
+
+
+def test_while_loops_of_python_values_may_be_traced() -> None:
+    def f(x: mm.Array) -> mm.Array:
+        left = [3]
+
+        def goes_on(x: mm.Array) -> bool:
+            left[0] -= 1
+            return left[0] >= 0
+
+        return mm.while_loop(goes_on, lambda x: x * 2, x)
+
+    check(mm.compile(f)(mm.ones(2)), np.full(2, 8, "float32"))
+
+
+def _while(x: mm.Array) -> mm.Array:
+    return mm.while_loop(lambda x: x < 3, lambda x: x + 1, x)
+
+
+one, two = (lambda x: x), (lambda x: (x, x))
+MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: mm.compile(_while)(mm.asarray(1.0)), TracingError, "while_loop: .*fori_loop"),
+    (lambda: mm.vmap(_while)(mm.ones(2)), TracingError, "while_loop: .*fori_loop"),
+    (lambda: mm.while_loop(lambda x: x, one, mm.ones(())), DTypeError, "while_loop: .*float32"),
+    (lambda: mm.while_loop(lambda x: x < 3, one, mm.ones(2)), ShapeError, r"while_loop: .*\(2,\)"),
+    (lambda: mm.while_loop(lambda x: 1, one, mm.ones(2)), TypeError, "while_loop: .*truth value"),
+    (lambda: mm.while_loop(lambda x: True, two, mm.ones(2)), MagmathError, "while_loop: the body"),
+    (lambda: mm.while_loop(True, one, 1.0), TypeError, "while_loop: needs functions"),  # type: ignore[arg-type]
+    (lambda: mm.cond(mm.ones(2) > 0, one, one, 1.0), ShapeError, r"cond: .*\(2,\).*mm\.any"),
+    (lambda: mm.cond(mm.ones(()), one, one, 1.0), DTypeError, "cond: .*float32; compare"),
+    (lambda: mm.cond("yes", one, one, 1.0), TypeError, "cond: .*truth value"),
+    (lambda: mm.cond(True, 1, one, 1.0), TypeError, "cond: needs functions"),  # type: ignore[arg-type]
+    (
+        lambda: mm.compile(lambda x: mm.cond(x > 0, one, two, x))(mm.asarray(1.0)),
+        MagmathError,
+        "cond: both functions must return arrays nested alike",
+    ),
+    (
+        lambda: mm.compile(lambda x: mm.cond(x > 0, one, lambda x: mm.ones(2), x))(mm.asarray(1.0)),
+        ShapeError,
+        r"cond: .*\(\) float32, the other \(2,\) float32",
+    ),
+    (lambda: mm.scan(lambda c, x: c, 0.0, mm.ones(2)), MagmathError, r"scan: .*\(carry, y\)"),
+    (lambda: mm.scan(two, 0.0), MagmathError, "scan: needs xs, or the number of steps"),
+    (
+        lambda: mm.scan(lambda c, x: (c, x), 0.0, [mm.ones(2), mm.ones(3)]),
+        ShapeError,
+        r"scan: .*\(2,\), \(3,\)",
+    ),
+    (lambda: mm.scan(lambda c, x: (c, x), 0.0, mm.ones(2), 3), ShapeError, "scan: .*length 3"),
+    (lambda: mm.scan(lambda c, x: (c, x), 0.0, mm.ones(())), ShapeError, "scan: .*0-d"),
+    (lambda: mm.scan(lambda c, x: (x, x), mm.ones(()), mm.ones((2, 2))), ShapeError, "scan: "),
+    (lambda: mm.scan(3, 0.0, mm.ones(2)), TypeError, "scan: needs a function"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("mistake", "kind", "message"), MISTAKES)
+def test_mistakes(mistake: Callable[[], object], kind: type[Exception], message: str) -> None:
+    with current("inline"), pytest.raises(kind, match=message):
+        mistake()

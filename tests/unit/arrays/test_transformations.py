@@ -1,0 +1,374 @@
+"""`grad` and `value_and_grad` of functions, and `remat`, beside torch.func."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from arrays import check
+from engines import current
+from executors import Compiled, NativeWherePossible
+from magmath.array.compiled import _Function
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.kernels import build
+from magmath.program import execute
+from magmath.program.arena import arrange
+
+RANDOM = np.random.default_rng(0)
+X, W = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=(3, 4))
+
+
+def on_torch(value: Any) -> Any:
+    """A tree of NumPy arrays as tensors."""
+    if isinstance(value, dict):
+        return {key: on_torch(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([on_torch(part) for part in value])
+    return torch.from_numpy(value)
+
+
+def on_magmath(value: Any) -> Any:
+    """A tree of NumPy arrays as magmath's."""
+    if isinstance(value, dict):
+        return {key: on_magmath(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([on_magmath(part) for part in value])
+    return mm.asarray(value)
+
+
+def check_tree(found: Any, expected: Any) -> None:
+    assert type(found) is type(expected) or isinstance(found, mm.Array)
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        found, expected = list(found.values()), list(expected.values())
+    if isinstance(expected, (list, tuple)):
+        for one, other in zip(found, expected, strict=True):
+            check_tree(one, other)
+    else:
+        check(found, expected.detach().numpy(), 1e-10)
+
+
+PARAMETERS = {"w": W, "rest": [RANDOM.normal(size=4), (RANDOM.normal(size=(4,)),)]}
+
+
+def model(xp: Any, parameters: Any, x: Any) -> Any:
+    h = xp.tanh(x @ parameters["w"] + parameters["rest"][0])
+    return xp.sum(h * parameters["rest"][1][0] + h**3)
+
+
+@pytest.mark.parametrize("argnums", [0, 1, -1, (0, 1), (1, 0), (1,)])
+def test_gradients_of_functions_of_trees(argnums: Any, every_pool: object) -> None:
+    expected = torch.func.grad(lambda p, x: model(torch, p, x), argnums)(
+        on_torch(PARAMETERS), on_torch(X)
+    )
+    given = on_magmath(PARAMETERS), on_magmath(X)
+    f = mm.grad(lambda p, x: model(mm, p, x), argnums)
+    check_tree(f(*given), expected)
+    check_tree(mm.compile(f)(*given), expected)
+    value, slopes = mm.value_and_grad(lambda p, x: model(mm, p, x), argnums)(*given)
+    check_tree(slopes, expected)
+    check(value, model(torch, on_torch(PARAMETERS), on_torch(X)).numpy(), 1e-10)
+
+
+def test_nested_gradients_and_auxiliary_results() -> None:
+    def f(x: Any) -> Any:
+        return x**4
+
+    assert float(mm.grad(mm.grad(mm.grad(f)))(2.0)) == pytest.approx(48)
+    assert float(mm.compile(mm.grad(mm.grad(f)))(2.0)) == pytest.approx(48)
+    assert mm.grad(f)(2.0).dtype == mm.compile(mm.grad(f))(2.0).dtype == mm.float32
+
+    def with_auxiliary(x: mm.Array) -> Any:
+        h = mm.tanh(x)
+        return mm.sum(h), {"hidden": h}
+
+    slope, auxiliary = mm.grad(with_auxiliary, has_aux=True)(mm.asarray(X))
+    check(slope, 1 - np.tanh(X) ** 2)
+    check(auxiliary["hidden"], np.tanh(X))
+    (value, auxiliary), slope = mm.value_and_grad(with_auxiliary, has_aux=True)(mm.asarray(X))
+    check(value, np.tanh(X).sum())
+    check(auxiliary["hidden"], np.tanh(X))
+
+
+def test_what_is_read_otherwise_counts_as_a_constant() -> None:
+    x = mm.asarray(X)
+    check(mm.grad(lambda a: mm.sum(a * x))(x), X)
+    check(mm.grad(lambda a, b: mm.sum(a * x), 1)(x, x), np.zeros_like(X))
+    check(mm.grad(lambda a, b: mm.sum(a * b), (0, 1))(x, x)[1], X)
+    check(mm.grad(lambda a: mm.sum(a * mm.stop_gradient(a)))(x), X)
+    v = mm.variable("v", X)
+    check(mm.grad(lambda a: mm.sum(a * v))(v), X)
+
+
+def test_values_may_be_asked_for_and_temporaries_released() -> None:
+    def f(x: mm.Array) -> mm.Array:
+        h = mm.tanh(x * mm.asarray(X))
+        if float(mm.sum(h)) > 1e9:
+            return mm.sum(x)
+        total = mm.asarray(0.0, dtype=mm.float64)
+        for _ in range(3):
+            h = h + mm.asarray(2 * X) * x
+            total = total + mm.sum(h**2)
+            print(float(total), h)
+        return total
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        h, total = torch.tanh(x * torch.from_numpy(X)), 0
+        for _ in range(3):
+            h = h + torch.from_numpy(2 * X) * x
+            total = total + (h**2).sum()
+        return total  # type: ignore[return-value]
+
+    expected = torch.func.grad(theirs)(torch.from_numpy(X + 1))
+    check(mm.grad(f)(mm.asarray(X + 1)), expected.numpy(), 1e-10)
+
+
+# variables ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", ["list", "tuple", "dict"])
+def test_training_with_running_statistics_and_noise(
+    compiled: bool, kind: str, every_pool: object
+) -> None:
+    """A loop of one's own, beside torch: `update` takes the dictionary."""
+    w, b = mm.variable("w", W), mm.variable("b", np.zeros(4))
+    mean = mm.variable("mean", np.zeros(4))
+    chosen: Any = {"list": [w, b], "tuple": (w, b), "dict": {"w": w, "b": b}}[kind]
+    optimizer = mm.optim.GradientDescent(0.1)
+    x = mm.asarray(X)
+
+    def loss() -> Any:
+        h = x @ w + b
+        mean.assign(0.9 * mean + 0.1 * mm.mean(h, axis=0))
+        noise = mm.random.normal(shape=(4,), dtype="float64")
+        return mm.mean((mm.tanh(h - mm.mean(h, axis=0)) - noise) ** 2), mm.mean(h)
+
+    def step() -> Any:
+        (value, auxiliary), slopes = mm.value_and_grad(loss, chosen, has_aux=True)
+        optimizer.update(slopes)
+        return value, auxiliary
+
+    mm.random.seed(7)
+    run = mm.compile(step) if compiled else step
+    found = [float(run()[0]) for _ in range(4)]
+    mm.random.seed(7)
+    held = [torch.tensor(W, requires_grad=True), torch.zeros(4, dtype=torch.float64)]
+    held[1].requires_grad_()
+    running, expected = np.zeros(4), []
+    for _ in range(4):
+        noise = mm.random.normal(shape=(4,), dtype="float64").numpy()
+        h = torch.from_numpy(X) @ held[0] + held[1]
+        running = 0.9 * running + 0.1 * h.mean(0).detach().numpy()
+        value = ((torch.tanh(h - h.mean(0)) - torch.from_numpy(noise)) ** 2).mean()
+        slopes = torch.autograd.grad(value, held)
+        held = [(p - 0.1 * s).detach().requires_grad_() for p, s in zip(held, slopes, strict=True)]
+        expected.append(value.item())
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    check(w, held[0].detach().numpy(), 1e-10)
+    check(mean, running, 1e-10)
+
+
+def test_variables_that_are_not_read_have_gradient_zero() -> None:
+    v, w = mm.variable("v", X), mm.variable("w", W)
+    value, slopes = mm.value_and_grad(lambda: mm.sum(v**2), [v, w])
+    assert list(slopes) == [v, w]
+    check(slopes[v], 2 * X)
+    check(slopes[w], np.zeros_like(W))
+    check(value, (X**2).sum())
+    assert mm.value_and_grad(lambda: mm.sum(v), [])[1] == {}
+    assert list(mm.value_and_grad(lambda: mm.sum(v), v)[1]) == [v]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_after_a_value_was_printed(compiled: bool) -> None:
+    v = mm.variable("v", X)
+
+    def f() -> mm.Array:
+        h = mm.tanh(v * mm.asarray(X))
+        if not compiled:
+            print(h, float(mm.sum(h)))
+        return mm.sum(h)
+
+    def slope() -> mm.Array:
+        return mm.value_and_grad(f, [v])[1][v]
+
+    check((mm.compile(slope) if compiled else slope)(), X * (1 - np.tanh(X * X) ** 2))
+
+
+# remat --------------------------------------------------------------------------------------------
+
+
+def layer(x: mm.Array, a: mm.Array, b: mm.Array) -> mm.Array:
+    h = mm.sin(x @ a)
+    h = h * mm.sigmoid(h + 1)
+    noise = mm.random.uniform(shape=x.shape, dtype="float64")
+    return x + mm.tanh(h @ b) * noise
+
+
+def network(rows: int, depth: int, wrap: Callable[..., Any]) -> tuple[Any, list[mm.Variable]]:
+    random = np.random.default_rng(1)
+    pairs = [
+        (
+            mm.variable(f"a{i}", random.normal(size=(16, 64)) / 4),
+            mm.variable(f"b{i}", random.normal(size=(64, 16)) / 8),
+        )
+        for i in range(depth)
+    ]
+    x = mm.asarray(random.normal(size=(rows, 16)), layout=mm.Layout.split(0))
+
+    def loss() -> mm.Array:
+        h = x
+        for number, (a, b) in enumerate(pairs):
+            if number % 2:
+                h = wrap(layer)(h, a, b)
+            else:  # parameters that it is not given
+                h = wrap(lambda h, a=a, b=b: {"h": layer(h, a, b)})(h)["h"]
+        return mm.mean(h**2)
+
+    return loss, [v for pair in pairs for v in pair]
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+@pytest.mark.parametrize("kind", ["inline", "planned", "shared", "messages", "exact"])
+def test_recomputed_networks_have_the_same_gradients(kind: str) -> None:
+    with current(kind, 1 if kind in ("inline", "planned") else 3):
+        found = []
+        for wrap in (plain, mm.remat, lambda f: mm.remat(mm.remat(f))):
+            loss, variables = network(8, 4, wrap)
+            for transform in (plain, mm.compile):
+                mm.random.seed(0)
+                step = transform(
+                    lambda loss=loss, variables=variables: [
+                        *(r := mm.value_and_grad(loss, variables))[1].values(), r[0]
+                    ]
+                )  # fmt: skip
+                found.append([x.numpy() for x in step()])
+        for other in found[1:]:
+            for x, y in zip(found[0], other, strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+
+
+def planned_bytes(rows: int, depth: int, wrap: Callable[..., Any]) -> int:
+    """The arena of a compiled gradient, of one worker."""
+    loss, variables = network(rows, depth, wrap)
+    step = mm.compile(lambda: list(mm.value_and_grad(loss, variables)[1].values()))
+    step()
+    assert isinstance(step, _Function)
+    (trace,) = step._traces.values()
+    return arrange(trace.repeated.compiled.program).nbytes
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("planned", 1), ("shared", 2), ("shared", 4)])
+def test_recomputation_saves_memory(kind: str, workers: int) -> None:
+    """Each layer more costs its result alone, and not what it computes on the way."""
+    with current(kind, workers):
+        rows, itemsize = 4096, 8
+        kept = [planned_bytes(rows, depth, plain) for depth in (4, 8)]
+        again = [planned_bytes(rows, depth, mm.remat) for depth in (4, 8)]
+        result = rows * 16 * itemsize // workers
+        intermediate = rows * 64 * itemsize // workers
+        assert kept[1] - kept[0] > 4 * 2 * intermediate
+        assert again[1] - again[0] < 4 * (result + intermediate / 2)
+        assert again[1] < 0.6 * kept[1]
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("planned", 1), ("shared", 2)])
+def test_recomputed_networks_have_a_native_form(
+    kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "Chooser", NativeWherePossible)
+    monkeypatch.setattr(build, "Build", Compiled)
+
+    def trained(wrap: Callable[..., Any]) -> Any:
+        x = mm.variable("x", X)
+        f = wrap(lambda x: mm.sum(mm.tanh(mm.sin(x) * 2) ** 2))
+
+        def body(i: Any, loss: mm.Array) -> mm.Array:
+            value, slopes = mm.value_and_grad(lambda: f(x * 1.5), [x])
+            x.assign(x - 0.1 * slopes[x])
+            return value
+
+        loss = mm.fori_loop(0, 5, body, mm.asarray(0.0, dtype="float64"))
+        return loss.numpy(), x.numpy()
+
+    NativeWherePossible.used.clear()
+    with current(kind, workers):
+        for one, other in zip(trained(plain), trained(mm.remat), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10)
+    assert workers > 1 or set(NativeWherePossible.used) == {"native"}
+
+
+def test_remat_composes() -> None:
+    weights = mm.asarray(W)
+
+    def f(x: mm.Array) -> mm.Array:
+        return mm.sum(mm.tanh(x @ weights) ** 2)
+
+    x, rows = mm.asarray(X[0]), mm.asarray(X)
+    again = mm.remat(f)
+    check(mm.vmap(mm.grad(again))(rows), mm.vmap(mm.grad(f))(rows).numpy())
+    check(
+        mm.grad(lambda x: mm.sum(mm.vmap(again)(x)))(rows),
+        mm.grad(lambda x: mm.sum(mm.vmap(f)(x)))(rows).numpy(),
+    )
+    twice = [mm.grad(lambda x, f=f: mm.sum(mm.grad(f)(x) ** 2))(x).numpy() for f in (f, again)]
+    np.testing.assert_allclose(twice[0], twice[1])
+    check(mm.compile(mm.remat(mm.grad(f)))(x), mm.grad(f)(x).numpy())
+
+    def noisy(x: mm.Array) -> mm.Array:
+        return mm.sum(x**2 * mm.random.normal(shape=(3,), dtype="float64"))
+
+    mm.random.seed(1)
+    expected = mm.vmap(mm.grad(noisy))(rows).numpy()
+    mm.random.seed(1)
+    check(mm.vmap(mm.grad(mm.remat(noisy)))(rows), expected)
+    stopped = mm.remat(lambda x: mm.sum(x * mm.stop_gradient(x)))
+    check(mm.grad(stopped)(rows), X)
+
+
+def test_remat_of_functions_that_assign_and_of_closures() -> None:
+    v, count = mm.variable("v", X), mm.variable("count", 0)
+
+    def f() -> Any:
+        count.assign(count + 1)
+        return mm.sum(mm.tanh(v) ** 2), mm.asarray(3)
+
+    value, slopes = mm.value_and_grad(lambda: mm.remat(f)()[0], [v])
+    check(slopes[v], 2 * np.tanh(X) * (1 - np.tanh(X) ** 2))
+    assert int(count) == 1
+    check(value, (np.tanh(X) ** 2).sum())
+
+
+MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: mm.grad(lambda x: x)(mm.ones(3)), ShapeError, r"0-d array, it returned shape \(3,\)"),
+    (lambda: mm.grad(lambda x: 3.0)(mm.ones(3)), TypeError, "must return a 0-d array"),
+    (lambda: mm.grad(lambda x: (mm.sum(x), x))(mm.ones(3)), TypeError, "has_aux"),
+    (lambda: mm.grad(lambda x: mm.sum(x), has_aux=True)(mm.ones(3)), TypeError, "has_aux"),
+    (lambda: mm.grad(lambda x: mm.sum(x))(mm.arange(3)), DTypeError, "argument 0 .*int64"),
+    (lambda: mm.grad(lambda x: mm.sum(x), 1)(mm.ones(3)), MagmathError, "names argument 1"),
+    (lambda: mm.grad(lambda x: mm.sum(x))(), MagmathError, "0 positional arguments"),
+    (lambda: mm.value_and_grad(mm.ones(3), 0), TypeError, "needs a function"),  # type: ignore[call-overload]
+    (lambda: mm.value_and_grad(lambda: mm.ones(()), [mm.ones(3)]), TypeError, "needs variables"),  # type: ignore[list-item]
+    (
+        lambda: mm.value_and_grad(lambda: mm.ones(()), [mm.variable("n", mm.arange(3))]),
+        DTypeError,
+        "variable n is int64",
+    ),
+    (lambda: mm.remat(3), TypeError, "remat: needs a function"),  # type: ignore[arg-type]
+    (lambda: mm.remat(lambda x: "a")(mm.ones(3)), TypeError, "remat: .*must return arrays"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "kind", "message"), MISTAKES)
+def test_mistakes(mistake: Callable[[], object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        mistake()
