@@ -13,7 +13,6 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, topological
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
-from magmath.ops.elementwise import add
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import sum_to
 
@@ -73,7 +72,7 @@ def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node],
 
 
 def _add(table: dict[Node, Node], node: Node, part: Node) -> None:
-    table[node] = add(table[node], part) if node in table else part
+    table[node] = table[node] + part if node in table else part
 
 
 def _not_differentiable(node: Node) -> MagmathError:
