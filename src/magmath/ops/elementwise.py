@@ -119,6 +119,11 @@ def negative(x: Node) -> Node:
     return apply(OPERATIONS["negative"], x)
 
 
+def sqrt(x: Node) -> Node:
+    """The square root of x."""
+    return apply(OPERATIONS["sqrt"], x)
+
+
 def where(condition: Node, x: Node, y: Node) -> Node:
     """x where the condition holds, else y."""
     return apply(WHERE, condition, x, y)
