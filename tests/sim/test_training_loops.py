@@ -162,7 +162,7 @@ def test_accuracy_counts_the_first_maximum(kind: str, workers: int) -> None:
     labels = draw.integers(0, 4, 200)
     share = float(np.mean(np.argmax(scores, axis=1) == labels))
     with current(kind, workers):
-        from magmath.nn.losses import accuracy
+        from magmath.nn.metrics import accuracy
 
         assert float(accuracy(mm.asarray(scores), mm.asarray(labels))) == pytest.approx(share)
         whole = mm.asarray(np.eye(4, dtype=np.float32)[labels])

@@ -25,7 +25,7 @@ from magmath.errors import DataError, MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, Shape, apply
 from magmath.layout import Layout
 from magmath.nn.layers import Noise
-from magmath.nn.losses import accuracy
+from magmath.nn.metrics import accuracy
 from magmath.ops import creation, gathering, windows
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, parameter, variable_leaf
