@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magmath.nn import losses, metrics
+from magmath.nn import initializers, losses, metrics
 from magmath.nn.layers import Activation, Dense, Dropout, Flatten, Layer
 from magmath.nn.losses import (
     binary_cross_entropy,
@@ -33,6 +33,7 @@ __all__ = [
     "cross_entropy",
     "hinge",
     "huber",
+    "initializers",
     "kl_divergence",
     "losses",
     "mean_absolute_error",
