@@ -16,6 +16,7 @@ import torch
 import magmath as mm
 from arrays import programs
 from engines import current
+from executors import only
 from magmath.errors import MagmathError, ShapeError
 from magmath.optim import (
     LARS,
@@ -29,6 +30,7 @@ from magmath.optim import (
     RMSprop,
     schedules,
 )
+from magmath.program import execute
 
 Torch = Callable[[Any], torch.optim.Optimizer]
 T = torch.optim
@@ -269,6 +271,29 @@ def test_the_norm_of_half_types_does_not_overflow(dtype: str) -> None:
         v = mm.variable("v", mm.asarray([0.0, 0.0], dtype=dtype))
         GradientDescent(1.0, clip_norm=1.0).update({v: mm.asarray([3e4, 4e4], dtype=dtype)})
         np.testing.assert_allclose(mm.astype(v, "float32").numpy(), [-0.6, -0.8], rtol=1e-2)
+
+
+NATIVE: dict[str, Callable[[], Optimizer]] = {
+    "rmsprop": lambda: RMSprop(0.01, centered=True, momentum=0.7, clip_norm=0.1),
+    "adamw": lambda: AdamW(schedules.OneCycle(0.1, 30), amsgrad=True, clip_value=0.05),
+    "lars": lambda: LARS(0.5, trust=0.05, weight_decay=0.1),
+    "adagrad": lambda: Adagrad(0.1, 0.2, groups={"*.bias": {"learning_rate": 0.01}}),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.timeout(300)  # the compiler's time
+def test_native_code_takes_the_same_steps(
+    name: str, kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chooser = only(0)
+    with current(kind, workers):
+        expected, _ = in_fit(NATIVE[name]())
+        monkeypatch.setattr(execute, "Chooser", chooser)
+        steps, _ = in_fit(NATIVE[name]())
+    np.testing.assert_allclose(steps, expected, rtol=1e-10)
+    assert set(chooser.used) == {"native"}
 
 
 # groups ---------------------------------------------------------------------------------------

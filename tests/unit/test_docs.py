@@ -119,7 +119,7 @@ class SlotsApart(doctest.OutputChecker):
         return super().check_output(want, got, optionflags)
 
 
-@pytest.mark.parametrize("page", ["tour.md", "arrays.md", "magmadnn.md"])
+@pytest.mark.parametrize("page", ["tour.md", "arrays.md", "magmadnn.md", "optimizers.md"])
 def test_page_shows_what_happens(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, page, None, 0)
