@@ -155,7 +155,7 @@ def test_half_types(name: str, dtype: str) -> None:
         (lambda: i.orthogonal(3), ShapeError, r"Orthogonal: needs 2 dimensions or more.*\(3,\)"),
         (lambda: i.identity((2, 2, 2)), ShapeError, r"Identity: needs 2 dimensions.*\(2, 2, 2\)"),
         (lambda: i.truncated_normal(3, dtype="int64"), DTypeError, "floating point.*int64"),
-        (lambda: i.Mask(1.5), MagmathError, r"share must be in \[0, 1\], was given 1.5"),
+        (lambda: i.Mask(1.5), MagmathError, r"probability must be in \[0, 1\], was given 1.5"),
         (lambda: i.VarianceScaling(fan="in"), MagmathError, "fan must be .*'in'"),
         (lambda: i.VarianceScaling(distribution="even"), MagmathError, "distribution must be .*'even'"),
         (lambda: mm.variable("w", i.glorot), TypeError, r"initializer and a shape go together.*shape=None"),

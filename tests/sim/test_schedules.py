@@ -97,22 +97,22 @@ def test_fifty_rates_are_those_of_pytorch(name: str) -> None:
     assert asdict(schedule)["per"] == ("step" if name.startswith("one cycle") else "epoch")
 
 
-@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("mode", ["min", "max"])
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"patience": 0}, {"patience": 2, "cooldown": 3, "factor": 0.5, "least": 0.02},
+    [{}, {"patience": 0}, {"patience": 2, "cooldown": 3, "factor": 0.5, "minimum": 0.02},
      {"patience": 1, "threshold": 0.2}],
 )  # fmt: skip
-def test_plateaus_are_those_of_pytorch(settings: dict[str, Any], largest: bool) -> None:
+def test_plateaus_are_those_of_pytorch(settings: dict[str, Any], mode: Any) -> None:
     values = np.abs(np.random.default_rng(3).normal(size=50)) + np.linspace(2, 1, 50)
-    ours = s.Plateau(BASE, largest=largest, **settings)
-    named = {"least": "min_lr"}
+    ours = s.Plateau(BASE, mode=mode, **settings)
+    named = {"minimum": "min_lr"}
     theirs = {named.get(k, k): v for k, v in settings.items()}
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], BASE)
-    twin = twins.ReduceLROnPlateau(optimizer, "max" if largest else "min", **theirs)
+    twin = twins.ReduceLROnPlateau(optimizer, mode, **theirs)
     for i, value in enumerate(values):
         if i == 20:  # on from what was saved
-            other = s.Plateau(1.0, largest=largest, **settings)
+            other = s.Plateau(1.0, mode=mode, **settings)
             other.load_state_dict(ours.state_dict())
             ours = pickle.loads(pickle.dumps(other))
         ours.observe(value)
@@ -244,6 +244,8 @@ def test_a_plateau_takes_the_value_of_each_epoch() -> None:
         return mm.mean(outputs) * 0.0 + 1.0
 
     with current("inline"):
+        _, descent = fitted(s.WarmUp(s.Plateau(0.4, 0.5, patience=1), 2), [5], 8, constant)
+        assert descent.rate(5) == pytest.approx(0.1)
         _, descent = fitted(s.Plateau(0.4, 0.5, patience=1), [5], 8, constant)
         assert descent.rate(0) == pytest.approx(0.1)
         state = descent.state_dict()

@@ -78,7 +78,7 @@ def test_nodes_are_compared_by_identity() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     x = parameter(1.0, mm.float32)
     for other in ("a", None, [1.0], np.ones(2)):
-        with pytest.raises(TypeError, match="unsupported operand"):
+        with pytest.raises(TypeError, match="unsupported operand|does not support ufuncs"):
             operator.add(x, other)
     with pytest.raises(DTypeError):
         _ = x + parameter(1.0, mm.float64)

@@ -209,18 +209,18 @@ class Identity(Initializer):
 @final
 @dataclass(frozen=True)
 class Mask(Initializer):
-    """`value` with probability `share`, otherwise 0: `Mask(0.8, 1 / 0.8)` is dropout's."""
+    """`value` with probability `probability`, otherwise 0: `Mask(0.8, 1 / 0.8)` is dropout's."""
 
-    share: float = 0.5
+    probability: float = 0.5
     value: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise MagmathError(f"Mask: share must be in [0, 1], was given {self.share}")
+        if not 0 <= self.probability <= 1:
+            raise MagmathError(f"Mask: probability must be in [0, 1], was given {self.probability}")
 
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
         drawn = rng.uniform(0.0, 1.0, shape, dtype=mm.float32)
-        ones = mm.astype(drawn < self.share, dtype)
+        ones = mm.astype(drawn < self.probability, dtype)
         return ones if self.value == 1 else ones * self.value
 
 

@@ -14,13 +14,14 @@ from magmath.optim.rates import LearningRate
 @final
 @dataclass(eq=False, repr=False)
 class Adagrad(Optimizer):
-    """s ← s + g²;  w ← w - rate / (1 + (t - 1) · rate_decay) · g / (√s + epsilon) in step t.
+    """s ← s + g²;  w ← w - rate · g / (√s + epsilon).
 
-    Source: Duchi et al. (2011), in PyTorch's form of the equations.
+    In step t the rate is divided by 1 + (t - 1) · learning_rate_decay. Source: Duchi et al. (2011),
+    in PyTorch's form of the equations.
     """
 
     learning_rate: LearningRate = 0.01
-    rate_decay: float = 0.0
+    learning_rate_decay: float = 0.0
     epsilon: float = 1e-10
 
     @property
@@ -29,12 +30,12 @@ class Adagrad(Optimizer):
 
     @property
     def counts(self) -> bool:
-        return self.rate_decay != 0
+        return self.learning_rate_decay != 0
 
     def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
         squares = state["squares"] + gradient * gradient
         if count is not None:
-            rate = rate / astype(1 + (count - 1) * self.rate_decay, rate.dtype)
+            rate = rate / astype(1 + (count - 1) * self.learning_rate_decay, rate.dtype)
         return value - rate * (gradient / (sqrt(squares) + self.epsilon)), {"squares": squares}

@@ -27,7 +27,7 @@ from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
 from magmath.optim.minimizing import Minimizer, check_finite, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
-from magmath.optim.schedules import Plateau, Schedule
+from magmath.optim.schedules import Schedule, plateau_of
 from magmath.optim.states import MASTER, Needs, Slot, States
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ class Optimizer(ABC):
         check_limits(self.clip_value, self.clip_norm)
         if not self.weight_decay >= 0:
             raise MagmathError(f"weight_decay must be at least 0, was given {self.weight_decay}")
-        self._steps = 0
         self._start()
 
     def _start(self) -> None:
+        self._steps = 0
         self._groups = Groups(self)
         self.kept = States(self._needs)
         """What is kept of the variables that were updated."""
@@ -94,9 +94,9 @@ class Optimizer(ABC):
         return f"{type(self).__name__}({', '.join(s for s in shown if s != 'groups={}')})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: the settings and the number of steps. What is kept belongs to the
-        variables, which the copy does not know: `state_dict` returns it."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"_steps": self._steps}
+        """For pickle and copy: the settings. The state belongs to the variables, which the copy
+        does not know: `state_dict` returns it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -197,8 +197,8 @@ class Optimizer(ABC):
     def end_epoch(self, figures: Mapping[str, float | None]) -> None:
         """Pass an epoch's figures, such as `loss`, to schedules that monitor one (`Plateau`)."""
         for one in self._groups.learning_rates:
-            if isinstance(one, Plateau):
-                one.monitored(figures)
+            if plateau := plateau_of(one):
+                plateau.monitored(figures)
 
     # steps ------------------------------------------------------------------------------------
 
@@ -303,8 +303,8 @@ class Optimizer(ABC):
         """
         state = self.kept.state_dict()
         for i, one in enumerate(self._groups.learning_rates):
-            if isinstance(one, Plateau):
-                found = {f"learning_rate.{i}.{k}": x for k, x in one.state_dict().items()}
+            if plateau := plateau_of(one):
+                found = {f"learning_rate.{i}.{k}": x for k, x in plateau.state_dict().items()}
                 state |= {k: constant(x, dtype=float64) for k, x in found.items()}
         return {**state, "steps": constant(self._steps, dtype=int64)}
 
@@ -323,10 +323,10 @@ class Optimizer(ABC):
             )
         self._steps = int(given.pop("steps"))
         for i, one in enumerate(self._groups.learning_rates):
-            if isinstance(one, Plateau):
+            if plateau := plateau_of(one):
                 start = f"learning_rate.{i}."
                 names = [name for name in given if name.startswith(start)]
-                one.load_state_dict({k.removeprefix(start): float(given.pop(k)) for k in names})
+                plateau.load_state_dict({k.removeprefix(start): float(given.pop(k)) for k in names})
         self.kept.load_state_dict(given)
 
 

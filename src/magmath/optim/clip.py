@@ -28,13 +28,16 @@ def check_limits(value: float | None, norm: float | None) -> None:
 
 def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) -> Sequence[Node]:
     """Gradients with elements in ±value, or scaled by one factor so that their norm is at most
-    `norm`. The norm is a sum over all elements of all gradients, wherever they are stored."""
+    `norm`; those of half types are float32 then.
+
+    The norm is that of all elements of all gradients, wherever they are stored.
+    """
     if value is not None:
         return [_limited(g, value) for g in gradients]
     if norm is None or not gradients:
         return gradients
     factor = e.call("minimum", norm / (_norm(gradients) + LEAST_NORM), _like(1, gradients))
-    return [e.astype(e.astype(factor, widened(g.dtype)) * wide(g), g.dtype) for g in gradients]
+    return [e.astype(factor, widened(g.dtype)) * wide(g) for g in gradients]
 
 
 def wide(x: Node) -> Node:

@@ -18,7 +18,7 @@ from magmath.optim.rates import LearningRate
 class LARS(Optimizer):
     """Layer-wise adaptive rate scaling, with momentum, for large batches:
 
-        λ = trust · ‖w‖ / (‖g‖ + weight_decay · ‖w‖)
+        λ = trust_coefficient · ‖w‖ / (‖g‖ + weight_decay · ‖w‖)
         v ← momentum · v + rate · λ · (g + weight_decay · w);  w ← w - v
 
     The norms are over all elements of a variable, on all workers. A variable that is zero, or has
@@ -29,7 +29,7 @@ class LARS(Optimizer):
 
     learning_rate: LearningRate = 0.1
     momentum: float = 0.9
-    trust: float = 1e-3
+    trust_coefficient: float = 1e-3
 
     decays_in_rule: ClassVar[bool] = True
 
@@ -44,7 +44,7 @@ class LARS(Optimizer):
         whole, zero = slope + self.weight_decay * size, constant(0, value.dtype)
         known = call("logical_and", call("greater", size, zero), call("greater", whole, zero))
         one = constant(1, value.dtype)
-        ratio = where(known, self.trust * size / where(known, whole, one), one)
+        ratio = where(known, self.trust_coefficient * size / where(known, whole, one), one)
         step = rate * ratio * (gradient + self.weight_decay * value)
         velocity = self.momentum * state["velocity"] + step
         return value - velocity, {"velocity": velocity}

@@ -146,8 +146,8 @@ class Cosine(Formula):
 @final
 @dataclass(frozen=True)
 class WarmUp(Formula):
-    """A straight line from `start` times the first rate of `after` to that rate, in so many steps;
-    then `after`, which counts its steps from there.
+    """A straight line from `start_factor` times the first rate of `after` to that rate, in so many
+    steps; then `after`, which counts its steps from there.
 
     `after` is a schedule or a number; what it counts in `fit` is what this schedule counts. Source:
     Goyal et al. (2017), section 2.2.
@@ -155,39 +155,39 @@ class WarmUp(Formula):
 
     after: Schedule | float
     steps: int
-    start: float = 0.1
+    start_factor: float = 0.1
 
     def __call__(self, step: int) -> float:
         after = self.after if isinstance(self.after, Schedule) else Constant(self.after)
         if step >= self.steps:
             return after(step - self.steps)
-        return after(0) * (self.start + (1 - self.start) * step / self.steps)
+        return after(0) * (self.start_factor + (1 - self.start_factor) * step / self.steps)
 
 
 @final
 @dataclass(frozen=True)
 class OneCycle(Formula):
-    """Up from rate / start_divisor to `rate` in the first `rise` of the steps, then down to
-    rate / start_divisor / end_divisor, where it stays; along a cosine, or straight with `linear`.
+    """Up from rate / div_factor to `rate` in the share `pct_start` of the steps, then down to
+    rate / div_factor / final_div_factor, where it stays; along a cosine, or straight with `linear`.
 
     It counts steps in `fit` unless `per="epoch"`. Source: Smith and Topin (2018).
     """
 
     rate: float
     steps: int
-    rise: float = 0.3
-    start_divisor: float = 25.0
-    end_divisor: float = 1e4
+    pct_start: float = 0.3
+    div_factor: float = 25.0
+    final_div_factor: float = 1e4
     linear: bool = False
     per: Per = field(default="step", kw_only=True)
 
     def __call__(self, step: int) -> float:
-        first = self.rate / self.start_divisor
-        top, last = self.rise * self.steps - 1, self.steps - 1
+        first = self.rate / self.div_factor
+        top, last = self.pct_start * self.steps - 1, self.steps - 1
         if step <= top:
             return self._between(first, self.rate, step / top if top else 1.0)
         share = min(step - top, last - top) / (last - top)
-        return self._between(self.rate, first / self.end_divisor, share)
+        return self._between(self.rate, first / self.final_div_factor, share)
 
     def _between(self, start: float, end: float, share: float) -> float:
         if self.linear:
@@ -202,8 +202,8 @@ class Plateau(Schedule):
 
     `fit` passes the value called `monitor` ("loss", "validation_loss", "accuracy", …) at the end of
     each epoch; in a loop of your own call `observe`. A value improves if it is less than the best
-    one (with `largest`: more) by the share `threshold` of it. After a change the next `cooldown`
-    values do not count. The rate never falls below `least`.
+    one (with `mode="max"`: more) by the share `threshold` of it. After a change the next `cooldown`
+    values do not count. The rate never falls below `minimum`.
     """
 
     rate: float
@@ -211,14 +211,16 @@ class Plateau(Schedule):
     patience: int = 10
     threshold: float = 1e-4
     cooldown: int = 0
-    least: float = 0.0
+    minimum: float = 0.0
     monitor: str = "loss"
-    largest: bool = False
+    mode: Literal["min", "max"] = "min"
 
     per: ClassVar[Per] = "epoch"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        self._best = -math.inf if self.largest else math.inf
+        if self.mode not in ("min", "max"):
+            raise MagmathError(f'Plateau: mode must be "min" or "max", was given {self.mode!r}')
+        self._best = math.inf if self.mode == "min" else -math.inf
         self._bad = self._waiting = 0
 
     def __call__(self, step: int) -> float:
@@ -227,19 +229,21 @@ class Plateau(Schedule):
     def observe(self, value: float) -> None:
         """Take the next value, and lower the rate if it is time to."""
         value = float(value)
-        if value > self._best * (1 + self.threshold) if self.largest else self._is_less(value):
+        if self._is_better(value):
             self._best, self._bad = value, 0
         else:
             self._bad += 1
         if self._waiting:
             self._waiting, self._bad = self._waiting - 1, 0
         if self._bad > self.patience:
-            lower = max(self.rate * self.factor, self.least)
+            lower = max(self.rate * self.factor, self.minimum)
             self.rate = lower if self.rate - lower > LEAST_CHANGE else self.rate
             self._waiting, self._bad = self.cooldown, 0
 
-    def _is_less(self, value: float) -> bool:
-        return value < self._best * (1 - self.threshold)
+    def _is_better(self, value: float) -> bool:
+        if self.mode == "min":
+            return value < self._best * (1 - self.threshold)
+        return value > self._best * (1 + self.threshold)
 
     def monitored(self, figures: Mapping[str, float | None]) -> None:
         """Take the value that is monitored from the figures of an epoch."""
@@ -260,3 +264,10 @@ class Plateau(Schedule):
         """Go on from what `state_dict` returned."""
         self.rate, self._best = state["rate"], state["best"]
         self._bad, self._waiting = int(state["bad"]), int(state["waiting"])
+
+
+def plateau_of(rate: object) -> Plateau | None:
+    """The `Plateau` that a learning rate is, or warms up to, if any."""
+    while isinstance(rate, WarmUp):
+        rate = rate.after
+    return rate if isinstance(rate, Plateau) else None
