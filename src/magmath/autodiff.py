@@ -17,7 +17,6 @@ from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
-from magmath.ops.elementwise import add
 from magmath.ops.leaves import constant
 from magmath.ops.recomputation import CHECKPOINT, recompute
 from magmath.ops.reductions import sum_to
@@ -129,7 +128,7 @@ def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node],
 
 
 def _add(table: dict[Node, Node], node: Node, part: Node) -> None:
-    table[node] = add(table[node], part) if node in table else part
+    table[node] = table[node] + part if node in table else part
 
 
 def _not_differentiable(node: Node) -> MagmathError:

@@ -25,65 +25,6 @@ PAIRS: dict[str, tuple[Callable[[], Optimizer], Callable[[Any], torch.optim.Opti
     ),
     "adam": (lambda: Adam(0.05), lambda p: torch.optim.Adam(p, 0.05)),
 }  # fmt: skip
-DRAW = np.random.default_rng(3)
-X, Y = DRAW.normal(size=(60, 5)), DRAW.normal(size=(60, 2))
-W, B = DRAW.normal(size=(5, 2)), DRAW.normal(size=2)
-BATCHES = [slice(i, i + 12) for i in range(0, 60, 12)] * 2
-
-
-def of_torch(make: Callable[[Any], torch.optim.Optimizer]) -> tuple[list[float], list[Any]]:
-    """The losses and the last weights of PyTorch's loop."""
-    w, b = (torch.nn.Parameter(torch.from_numpy(v.copy())) for v in (W, B))
-    optimizer, losses = make([w, b]), []
-    for rows in BATCHES:
-        optimizer.zero_grad()
-        loss = (
-            (torch.tanh(torch.from_numpy(X[rows]) @ w + b) - torch.from_numpy(Y[rows])) ** 2
-        ).mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, [w.detach().numpy(), b.detach().numpy()]
-
-
-class Loop:
-    """The same loop here, its loss written anew in each step."""
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.w, self.b = mm.variable("w", W), mm.variable("b", B)
-        self.optimizer = optimizer
-        self.compiled = mm.compile(self.update)
-
-    def loss(self, x: Any, y: Any) -> mm.Array:
-        return mm.mean((mm.tanh(x @ self.w + self.b) - y) ** 2)
-
-    def minimize(self, x: mm.Array, y: mm.Array) -> float:
-        return self.optimizer.minimize(self.loss(x, y), [self.w, self.b])
-
-    def update(self, x: mm.Array, y: mm.Array) -> mm.Array:
-        loss = self.loss(x, y)
-        slopes = mm.grad(loss, [self.w, self.b])
-        self.optimizer.update({self.w: slopes[0], self.b: slopes[1]})
-        return loss
-
-    def run(self, way: str) -> list[float]:
-        step = {"minimize": self.minimize, "update": self.update, "compiled": self.compiled}[way]
-        return [float(step(mm.asarray(X[rows]), mm.asarray(Y[rows]))) for rows in BATCHES]
-
-
-@pytest.mark.parametrize("way", ["minimize", "update", "compiled"])
-@pytest.mark.parametrize("name", PAIRS)
-@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 4)])
-def test_minibatch_loops_take_the_steps_of_torch(
-    way: str, name: str, kind: str, workers: int
-) -> None:
-    ours, theirs = PAIRS[name]
-    losses, weights = of_torch(theirs)
-    with current(kind, workers):
-        loop = Loop(ours())
-        np.testing.assert_allclose(loop.run(way), losses, rtol=1e-9)
-        for v, value in zip((loop.w, loop.b), weights, strict=True):
-            np.testing.assert_allclose(v.numpy(), value, rtol=1e-9, atol=1e-12)
 
 
 def test_variables_that_are_updated_apart_count_their_own_steps() -> None:
@@ -162,7 +103,7 @@ def test_accuracy_counts_the_first_maximum(kind: str, workers: int) -> None:
     labels = draw.integers(0, 4, 200)
     share = float(np.mean(np.argmax(scores, axis=1) == labels))
     with current(kind, workers):
-        from magmath.nn.losses import accuracy
+        from magmath.nn.metrics import accuracy
 
         assert float(accuracy(mm.asarray(scores), mm.asarray(labels))) == pytest.approx(share)
         whole = mm.asarray(np.eye(4, dtype=np.float32)[labels])

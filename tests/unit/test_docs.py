@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from magmath.array import elementwise as functions
 from magmath.layout import Layout, Mesh, layout
 from magmath.nn import layers
 from magmath.ops import OPERATIONS, elementwise
-from magmath.optim import optimizers
 from magmath.runtime import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,11 +119,11 @@ class SlotsApart(doctest.OutputChecker):
         return super().check_output(want, got, optionflags)
 
 
-@pytest.mark.parametrize("page", ["tour.md", "arrays.md"])
+@pytest.mark.parametrize("page", ["tour.md", "arrays.md", "magmadnn.md", "optimizers.md"])
 def test_page_shows_what_happens(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, page, None, 0)
-    assert len(test.examples) > 30
+    assert len(test.examples) > 20
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     report: list[str] = []
     try:
@@ -191,14 +191,17 @@ def test_recipe_for_a_layout_rule() -> None:
     assert bound == Layout.split(1).bind((4, 7), mesh)
 
 
-def test_recipe_for_an_optimizer() -> None:
-    adagrad = defined("optim/optimizers.py", optimizers)["Adagrad"](0.1)
+def test_recipe_for_an_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("adadelta")
+    monkeypatch.setitem(sys.modules, "adadelta", module)
+    exec(recipe("optim/adadelta.py"), vars(module))
+    adadelta = module.Adadelta(weight_decay=0.1, groups={"*": {"learning_rate": 0.5}})
     start = [3.0, -2.0, 0.5]
     x, theirs = mm.variable("x", start), torch.tensor(start, requires_grad=True)
-    reference = torch.optim.Adagrad([theirs], lr=0.1)
+    reference = torch.optim.Adadelta([theirs], lr=0.5, weight_decay=0.1)
     expression = mm.sum(x**4 + x)
     for _ in range(5):
-        adagrad.minimize(expression, [x])
+        adadelta.minimize(expression, [x])
         reference.zero_grad()
         (theirs**4 + theirs).sum().backward()
         reference.step()

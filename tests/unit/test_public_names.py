@@ -54,8 +54,17 @@ NAMES = """
     linalg.matrix_power linalg.matrix_rank linalg.matrix_transpose linalg.outer linalg.pinv linalg.qr
     linalg.slogdet linalg.solve linalg.solve_triangular linalg.svd linalg.svd_truncated
     linalg.svdvals linalg.tensordot linalg.trace linalg.vecdot linalg.vector_norm
-    optim.GradientDescent optim.Momentum optim.Adam optim.Optimizer.minimize
-    optim.Optimizer.update Variable.assign
+    optim.GradientDescent optim.Momentum optim.Adagrad optim.RMSprop optim.Adam optim.AdamW optim.LARS
+    optim.Optimizer.minimize optim.Optimizer.update optim.Optimizer.state_dict
+    optim.Optimizer.load_state_dict Variable.assign
+    optim.schedules.Constant optim.schedules.Step optim.schedules.MultiStep
+    optim.schedules.Exponential optim.schedules.Polynomial optim.schedules.Cosine
+    optim.schedules.WarmUp optim.schedules.OneCycle optim.schedules.Plateau
+    nn.cross_entropy nn.binary_cross_entropy nn.binary_cross_entropy_with_logits
+    nn.mean_squared_error nn.mean_absolute_error nn.huber nn.hinge nn.kl_divergence
+    nn.metrics.accuracy nn.metrics.top_k_accuracy nn.metrics.precision nn.metrics.recall
+    nn.metrics.f1 nn.metrics.confusion_matrix nn.initializers.glorot nn.initializers.he
+    nn.initializers.Uniform nn.initializers.Mask
     nn.NeuralNetwork nn.Dense nn.Activation nn.Dropout nn.Flatten
     nn.NeuralNetwork.fit nn.NeuralNetwork.evaluate nn.NeuralNetwork.predict
     nn.NeuralNetwork.summary nn.NeuralNetwork.explain nn.NeuralNetwork.save nn.NeuralNetwork.load

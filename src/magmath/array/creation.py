@@ -86,12 +86,26 @@ def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | 
 
 
 def variable(
-    name: str, value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None
+    name: str,
+    value: Any,
+    *,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
 ) -> Variable:
     """A variable with this first value: what optimizers change, and `grad` differentiates by.
 
-    It lies in `layout`, or where none is given as the value lies (see `asarray`).
+    The value may be an initializer (`mm.nn.initializers`), a function that is called with `shape`,
+    `dtype=` and `layout=`. The variable is stored in `layout`, or without one in that of the value
+    (see `asarray`).
     """
+    if callable(value) != (shape is not None):
+        raise TypeError(
+            f"variable: an initializer and a shape go together, as in mm.variable({name!r}, "
+            f"mm.nn.initializers.glorot, shape=(3, 2)); was given {value!r} and shape={shape}"
+        )
+    if callable(value):
+        value = value(shape, dtype=dtype, layout=layout)
     element = get_default_dtype() if dtype is None and _is_real(value) else dtype
     array = asarray(value, dtype=element, layout=layout)
     return Variable(name, data_of(copy_of(array, array.node.layout).evaluated()))

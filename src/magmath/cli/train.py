@@ -45,7 +45,10 @@ def mlp(
     activation: Annotated[Literal["relu", "tanh", "sigmoid"], Parameter(group=_NETWORK)] = "relu",
     batch: Annotated[PositiveInt, Parameter(group=_TRAINING)] = 64,
     epochs: Annotated[PositiveInt, Parameter(group=_TRAINING)] = 20,
-    optimizer: Annotated[Literal["sgd", "momentum", "adam"], Parameter(group=_TRAINING)] = "adam",
+    optimizer: Annotated[
+        Literal["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "lars"],
+        Parameter(group=_TRAINING),
+    ] = "adam",
     learning_rate: Annotated[PositiveFloat, Parameter(group=_TRAINING)] = 1e-3,
     seed: Annotated[NonNegativeInt, Parameter(group=_TRAINING)] = 0,
     workers: Annotated[NonNegativeInt, Parameter(group=_MACHINE)] = 0,
@@ -152,16 +155,12 @@ def _make(folder: Path) -> None:
 def _build(options: dict[str, Any], classes: int) -> NeuralNetwork:
     import magmath as mm
 
-    optimizers = {
-        "sgd": mm.optim.GradientDescent,
-        "momentum": mm.optim.Momentum,
-        "adam": mm.optim.Adam,
-    }
+    make = mm.optim.OPTIMIZERS[options["optimizer"]]
     hidden = [mm.nn.Dense(n, activation=options["activation"]) for n in options["width"]]
     return mm.nn.NeuralNetwork(
         [mm.nn.Flatten(), *hidden, mm.nn.Dense(classes)],
         loss="cross_entropy",
-        optimizer=optimizers[options["optimizer"]](options["learning_rate"]),
+        optimizer=make(learning_rate=options["learning_rate"]),
     )
 
 

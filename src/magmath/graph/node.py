@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from magmath.core.dtypes import DType
+from magmath.graph.arithmetic import Arithmetic
 from magmath.layout import Layout
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Form:
         self.structure: Structure | None = None
 
 
-class Node:
+class Node(Arithmetic):
     """An operation's immutable application.
 
     `value` is the data behind an `input`, a weak reference to the variable of a `variable`, the

@@ -1,4 +1,4 @@
-"""Layers, losses and networks.
+"""Layers, losses, metrics and networks.
 
 `NeuralNetwork` is here for users; it lives in `train/`, above this package, and is loaded when it
 is first asked for.
@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from magmath.nn import initializers, losses, metrics
 from magmath.nn.layers import Activation, Dense, Dropout, Flatten, Layer
-from magmath.nn.losses import cross_entropy, mean_squared_error
+from magmath.nn.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    hinge,
+    huber,
+    kl_divergence,
+    mean_absolute_error,
+    mean_squared_error,
+)
 
 __all__ = [
     "Activation",
@@ -18,8 +28,17 @@ __all__ = [
     "Flatten",
     "Layer",
     "NeuralNetwork",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
     "cross_entropy",
+    "hinge",
+    "huber",
+    "initializers",
+    "kl_divergence",
+    "losses",
+    "mean_absolute_error",
     "mean_squared_error",
+    "metrics",
 ]
 
 if TYPE_CHECKING:

@@ -1,9 +1,14 @@
-"""Losses: the mean over a batch of how far outputs are from targets."""
+"""Losses: how far outputs are from targets, as functions of (outputs, targets).
+
+The values and gradients are those of PyTorch's functions of the same meaning. `reduction` is
+"mean", "sum" or "none", which returns the loss of each sample (or element). `fit` takes a loss by
+its name in `LOSSES` or as a function.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import magmath as mm
 from magmath.array.array import Array
@@ -12,69 +17,274 @@ from magmath.graph import apply
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
 
+Reduction = Literal["mean", "sum", "none"]
+LEAST_LOG = -100.0
+"""What `binary_cross_entropy` takes for the logarithm of 0, as PyTorch does."""
+
+
+def cross_entropy(
+    outputs: Array,
+    targets: Array,
+    *,
+    weight: Any = None,
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+    reduction: Reduction = "mean",
+) -> Array:
+    """-log softmax(outputs)[label], or for probabilities -Σ p · log softmax(outputs).
+
+    outputs          (N, classes, …) scores before softmax
+    targets          (N, …) integers in [0, classes), or probabilities of the shape of the outputs
+    weight           (classes,) factors; with integer targets the mean is a weighted one
+    label_smoothing  this share of each target is spread evenly over all classes
+    ignore_index     samples with this label have loss 0 and do not count in the mean
+
+    A label out of range counts as loss 0; `fit` and `evaluate` check. Source of label_smoothing:
+    Szegedy et al. (2016), section 7.
+    """
+    if outputs.ndim < 2:
+        raise ShapeError(f"cross_entropy: outputs must be (N, classes), was given {outputs.shape}")
+    if not 0 <= label_smoothing <= 1:
+        raise MagmathError(
+            f"cross_entropy: label_smoothing must be in [0, 1], was given {label_smoothing}"
+        )
+    log_probability = mm.log_softmax(outputs, axis=1)
+    factors = None if weight is None else _class_factors(weight, outputs)
+    if targets.ndim == outputs.ndim:
+        _check_shapes("cross_entropy", outputs, targets)
+        share = mm.astype(targets, outputs.dtype, copy=False)
+        if label_smoothing:
+            share = share * (1 - label_smoothing) + label_smoothing / outputs.shape[1]
+        weighted = log_probability if factors is None else log_probability * factors
+        return _reduced(mm.negative(mm.sum(share * weighted, axis=1)), reduction)
+    return _of_labels(log_probability, targets, factors, label_smoothing, ignore_index, reduction)
+
+
+def _of_labels(
+    log_probability: Array,
+    labels: Array,
+    factors: Array | None,
+    smoothing: float,
+    ignored: int | None,
+    reduction: Reduction,
+) -> Array:
+    _check_labels("cross_entropy", log_probability, labels)
+    classes = log_probability.shape[1]
+    mask = class_mask(labels, classes)
+    weighted = log_probability if factors is None else log_probability * factors
+    losses = mm.negative(mm.sum(mm.where(mask, weighted, 0.0), axis=1))
+    if smoothing:
+        spread = mm.negative(mm.sum(weighted, axis=1)) * (smoothing / classes)
+        losses = losses * (1 - smoothing) + spread
+    counted = None if ignored is None else labels != ignored
+    if counted is not None:
+        losses = mm.where(counted, losses, 0.0)
+    if reduction != "mean" or (factors is None and counted is None):
+        return _reduced(losses, reduction)
+    share = mm.ones(labels.shape, dtype=losses.dtype)
+    if factors is not None:
+        share = mm.sum(mm.where(mask, factors, 0.0), axis=1)
+    if counted is not None:
+        share = mm.where(counted, share, 0.0)
+    return mm.sum(losses) / mm.sum(share)
+
+
+def binary_cross_entropy(
+    outputs: Array, targets: Array, *, weight: Any = None, reduction: Reduction = "mean"
+) -> Array:
+    """-t · log(p) - (1 - t) · log(1 - p) of probabilities p, element by element.
+
+    Logarithms are at least -100. For scores take `binary_cross_entropy_with_logits`, which is more
+    exact. `weight` is a factor for each element, and broadcasts.
+    """
+    targets = _alike("binary_cross_entropy", outputs, targets)
+    one = targets * _log(outputs) + (1.0 - targets) * _log(1.0 - outputs)
+    return _reduced(mm.negative(one if weight is None else one * weight), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    outputs: Array,
+    targets: Array,
+    *,
+    weight: Any = None,
+    pos_weight: Any = None,
+    reduction: Reduction = "mean",
+) -> Array:
+    """`binary_cross_entropy` of sigmoid(outputs), without overflow.
+
+    `weight` is a factor for each element, `pos_weight` one for the part of the targets; both
+    broadcast.
+    """
+    targets = _alike("binary_cross_entropy_with_logits", outputs, targets)
+    if pos_weight is None:
+        losses = mm.logaddexp(outputs, 0.0) - outputs * targets
+    else:
+        factor = (pos_weight - 1.0) * targets + 1.0
+        losses = (1.0 - targets) * outputs + factor * mm.logaddexp(-outputs, 0.0)
+    return _reduced(losses if weight is None else losses * weight, reduction)
+
+
+def mean_squared_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
+    """(outputs - targets)² element by element, in the outputs' type."""
+    targets = _alike("mean_squared_error", outputs, targets)
+    return _reduced(mm.square(outputs - targets), reduction)
+
+
+def mean_absolute_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
+    """|outputs - targets| element by element: the L1 loss. Its slope where they are equal is 0."""
+    targets = _alike("mean_absolute_error", outputs, targets)
+    return _reduced(mm.abs(outputs - targets), reduction)
+
+
+def huber(
+    outputs: Array, targets: Array, *, delta: float = 1.0, reduction: Reduction = "mean"
+) -> Array:
+    """½ d² where |d| ≤ delta, else delta · (|d| - ½ delta), of d = outputs - targets.
+
+    Divided by delta it is the smooth L1 loss. Source: Huber (1964).
+    """
+    if not delta > 0:
+        raise MagmathError(f"huber: delta must be positive, was given {delta}")
+    size = mm.abs(outputs - _alike("huber", outputs, targets))
+    near = mm.minimum(size, delta)
+    return _reduced(near * (size - 0.5 * near), reduction)
+
+
+def hinge(
+    outputs: Array,
+    targets: Array,
+    *,
+    margin: float = 1.0,
+    power: Literal[1, 2] = 1,
+    weight: Any = None,
+    reduction: Reduction = "mean",
+) -> Array:
+    """The hinge loss, to a power.
+
+    Of outputs of any shape and targets -1 and 1 of the same shape: max(0, margin - t · y), element
+    by element. Of outputs (N, classes) and integer targets (N,): the sum over the wrong classes i
+    of max(0, margin - y[label] + y[i]), divided by the number of classes; `weight` (classes,) is a
+    factor of each sample by its label. Source: Crammer and Singer (2001).
+    """
+    if targets.ndim == outputs.ndim:
+        targets = _alike("hinge", outputs, targets)
+        return _reduced(_to_power(mm.relu(margin - targets * outputs), power), reduction)
+    if outputs.ndim != 2:
+        raise ShapeError(f"hinge: outputs must be (N, classes), was given {outputs.shape}")
+    _check_labels("hinge", outputs, targets)
+    mask = class_mask(targets, outputs.shape[1])
+    own = mm.sum(mm.where(mask, outputs, 0.0), axis=1, keepdims=True)
+    wrong = mm.where(mask, 0.0, _to_power(mm.relu(margin - own + outputs), power))
+    losses = mm.sum(wrong, axis=1) / outputs.shape[1]
+    if weight is not None:
+        factors = _class_factors(weight, outputs)
+        losses = losses * mm.sum(mm.where(mask, factors, 0.0), axis=1)
+    return _reduced(losses, reduction)
+
+
+def kl_divergence(
+    outputs: Array,
+    targets: Array,
+    *,
+    log_targets: bool = False,
+    reduction: Reduction | Literal["batchmean"] = "mean",
+) -> Array:
+    """The Kullback–Leibler divergence t · (log t - outputs), element by element.
+
+    The outputs are logarithms of probabilities, such as of `mm.log_softmax`; the targets are
+    probabilities, or their logarithms with `log_targets`. The divergence of two distributions is
+    the sum: "batchmean" is its mean over the first dimension, "mean" is over all elements.
+    """
+    targets = _alike("kl_divergence", outputs, targets)
+    if log_targets:
+        losses = mm.exp(targets) * (targets - outputs)
+    else:
+        positive = targets > 0
+        logarithm = mm.log(mm.where(positive, targets, 1.0))
+        losses = mm.where(positive, targets * logarithm, 0.0) - targets * outputs
+    if reduction == "batchmean":
+        return mm.sum(losses) / outputs.shape[0]
+    return _reduced(losses, reduction)
+
+
+# parts ----------------------------------------------------------------------------------------
+
 
 def class_mask(labels: Array, classes: int) -> Array:
-    """(N, classes) booleans, true at each sample's label."""
-    shape = (labels.shape[0], classes)
-    column = manipulation.reshape(labels.node, (labels.shape[0], 1))
+    """(N, classes, …) booleans, true at the label of each of the (N, …) samples."""
+    shape = (labels.shape[0], classes, *labels.shape[1:])
+    column = manipulation.reshape(labels.node, (labels.shape[0], 1, *labels.shape[1:]))
     numbers = apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=1)
     return Array(e.call("equal", numbers, column))
 
 
-def cross_entropy(outputs: Array, labels: Array) -> Array:
-    """The mean of -log softmax(outputs)[label].
-
-    outputs: (N, classes) scores before softmax. labels: (N,) integers in [0, classes), or
-    (N, classes) probabilities. A label out of range counts as loss 0; `fit` and `evaluate` check.
-    """
-    if outputs.ndim != 2:
-        raise ShapeError(f"cross_entropy: outputs must be (N, classes), was given {outputs.shape}")
-    log_probability = mm.log_softmax(outputs, axis=1)
-    if labels.ndim == 2:
-        if labels.shape != outputs.shape:
-            raise ShapeError(
-                f"cross_entropy: probabilities {labels.shape} do not fit outputs {outputs.shape}"
-            )
-        return mm.negative(mm.mean(mm.sum(labels * log_probability, axis=1)))
-    if labels.ndim != 1 or not labels.dtype.is_integer:
-        raise DTypeError(
-            f"cross_entropy: labels must be (N,) integers or (N, classes) probabilities, was given "
-            f"{labels.shape} {labels.dtype}; convert classes with mm.astype(labels, mm.int64)"
-        )
-    mask = class_mask(labels, outputs.shape[1])
-    return mm.negative(mm.mean(mm.sum(mm.where(mask, log_probability, 0.0), axis=1)))
+def _reduced(losses: Array, reduction: str) -> Array:
+    if reduction == "mean":
+        return mm.mean(losses)
+    if reduction == "sum":
+        return mm.sum(losses)
+    if reduction == "none":
+        return losses
+    raise MagmathError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
 
 
-def mean_squared_error(outputs: Array, targets: Array) -> Array:
-    """The mean over all elements of (outputs - targets)², in the outputs' type."""
+def _alike(name: str, outputs: Array, targets: Array) -> Array:
+    """The targets in the outputs' type. ShapeError unless both have the same shape: what would be
+    broadcast is hardly meant."""
+    _check_shapes(name, outputs, targets)
+    return mm.astype(targets, outputs.dtype, copy=False)
+
+
+def _check_shapes(name: str, outputs: Array, targets: Array) -> None:
     if outputs.shape != targets.shape:
-        raise ShapeError(
-            f"mean_squared_error: outputs {outputs.shape} and targets {targets.shape} differ"
+        raise ShapeError(f"{name}: outputs {outputs.shape} and targets {targets.shape} differ")
+
+
+def _check_labels(name: str, outputs: Array, labels: Array) -> None:
+    if labels.ndim != outputs.ndim - 1 or not labels.dtype.is_integer:
+        raise DTypeError(
+            f"{name}: labels must be (N,) integers or (N, classes) numbers for the outputs "
+            f"{outputs.shape}, was given {labels.shape} {labels.dtype}; convert classes with "
+            f"mm.astype(labels, mm.int64)"
         )
-    return mm.mean(mm.square(outputs - mm.astype(targets, outputs.dtype, copy=False)))
+    if labels.shape != (outputs.shape[0], *outputs.shape[2:]):
+        raise ShapeError(f"{name}: outputs {outputs.shape} and labels {labels.shape} do not fit")
 
 
-def accuracy(outputs: Array, labels: Array) -> Array:
-    """The share of samples whose label has the largest output; of equal ones the first counts.
+def _class_factors(weight: Any, outputs: Array) -> Array:
+    """The factors of classes, to be multiplied with the outputs."""
+    factors = mm.astype(mm.asarray(weight), outputs.dtype, copy=False)
+    if factors.shape != (outputs.shape[1],):
+        raise ShapeError(
+            f"loss: weight must have a number for each of the {outputs.shape[1]} classes, was "
+            f"given {factors.shape}"
+        )
+    return mm.reshape(factors, (1, outputs.shape[1], *[1] * (outputs.ndim - 2)))
 
-    outputs: (N, classes). labels: (N,) integers, or (N, classes) probabilities.
-    """
-    truth = _first_maximum(labels) if labels.ndim == 2 else mm.astype(labels, mm.int64)
-    return mm.mean(mm.astype(_first_maximum(outputs) == truth, outputs.dtype))
+
+def _log(x: Array) -> Array:
+    """The logarithm, at least -100."""
+    positive = x > 0
+    return mm.maximum(mm.where(positive, mm.log(mm.where(positive, x, 1.0)), LEAST_LOG), LEAST_LOG)
 
 
-def _first_maximum(rows: Array) -> Array:
-    """What `argmax` of each row gives, in operations that have a native form; the number of columns
-    for rows with nan."""
-    columns = Array(apply(creation.IOTA, shape=rows.shape, dtype=mm.int64, axis=1))
-    largest = rows == mm.max(rows, axis=1, keepdims=True)
-    return mm.min(mm.where(largest, columns, rows.shape[1]), axis=1)
+def _to_power(x: Array, power: int) -> Array:
+    if power not in (1, 2):
+        raise MagmathError(f"hinge: power must be 1 or 2, was given {power}")
+    return x if power == 1 else mm.square(x)
 
 
 LOSSES: dict[str, Callable[[Array, Array], Array]] = {
     "cross_entropy": cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
     "mean_squared_error": mean_squared_error,
+    "mean_absolute_error": mean_absolute_error,
+    "huber": huber,
+    "hinge": hinge,
+    "kl_divergence": kl_divergence,
 }
+"""The losses that `fit` knows by name."""
 
 
 def loss_function(loss: Any) -> Callable[[Array, Array], Array]:

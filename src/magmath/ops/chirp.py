@@ -17,7 +17,7 @@ from collections.abc import Callable
 from magmath.core.dtypes import complex128, int64
 from magmath.graph import Node
 from magmath.ops.creation import iota
-from magmath.ops.elementwise import astype, call, conj, multiply, where
+from magmath.ops.elementwise import astype, call, conj, where
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import padded, slice_along
 
@@ -40,21 +40,21 @@ def chirped(x: Node, axis: int, fft: Transform, inverse: bool, scale: float) -> 
     positions = iota(tuple(n if e < 0 else e for e in along), axis)
     w = astype(_chirp(positions, n, inverse), x.dtype)
     there = iota(tuple(m if e < 0 else e for e in along), axis)
-    apart = call("minimum", there, call("subtract", constant(m, int64), there))
+    apart = call("minimum", there, m - there)
     near = call("less", apart, constant(n, int64))
     known = astype(conj(_chirp(apart, n, inverse)), x.dtype)
     answer = fft(where(near, known, constant(0, x.dtype)), False)
     wide = (*x.shape[:axis], m, *x.shape[axis + 1 :])
-    spectrum = fft(padded(multiply(x, w), wide, (0,) * x.ndim), False)
-    found = slice_along(fft(multiply(spectrum, answer), True), axis, 0, n)
-    return [multiply(found, multiply(w, constant(scale, x.dtype)))]
+    spectrum = fft(padded(x * w, wide, (0,) * x.ndim), False)
+    found = slice_along(fft(spectrum * answer, True), axis, 0, n)
+    return [found * (w * scale)]
 
 
 def _chirp(positions: Node, n: int, inverse: bool) -> Node:
     """exp(∓iπ·j²/n), complex128: j² counts modulo 2n, which integers keep exact."""
-    squares = call("remainder", multiply(positions, positions), constant(2 * n, int64))
+    squares = call("remainder", positions * positions, constant(2 * n, int64))
     turn = constant((1j if inverse else -1j) * math.pi / n, complex128)
-    return call("exp", multiply(astype(squares, complex128), turn))
+    return call("exp", astype(squares, complex128) * turn)
 
 
 def smooth(least: int) -> int:

@@ -14,7 +14,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
 from magmath.ops.contraction import matmul
-from magmath.ops.elementwise import conj, multiply, subtract
+from magmath.ops.elementwise import conj
 from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
 from magmath.ops.leaves import constant
 from magmath.ops.matrices import adjoint, by_lower, diagonal_part, triangle
@@ -33,7 +33,7 @@ def _cholesky_vjp(node: Node, g: Node) -> Gradients:
     g = triangle(conj(g), lower=True)
     product = matmul(adjoint(node), g)
     half = constant(0.5, node.dtype)
-    p = subtract(triangle(product, lower=True), multiply(diagonal_part(product), half))
+    p = triangle(product, lower=True) - diagonal_part(product) * half
     left = solve_adjoint(node, p, lower=True)
     return (conj(by_lower(adjoint(solve_adjoint(node, adjoint(left), lower=True)))),)
 

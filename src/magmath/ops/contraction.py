@@ -24,7 +24,7 @@ from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.node import Line
 from magmath.graph.operation import Gradients
 from magmath.graph.structure import structure_of
-from magmath.ops.elementwise import astype, multiply
+from magmath.ops.elementwise import astype
 from magmath.ops.linalg import emit_gemm, product_efficiency
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.native_emit import NativeCall, Operand, Writer
@@ -257,7 +257,7 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     b, in_b = _without_solitary(b, in_b, in_a + out)
     letters = Subscripts(in_a, in_b, out)
     if not letters.summed:
-        product = multiply(_aligned(a, in_a, out), _aligned(b, in_b, out))
+        product = _aligned(a, in_a, out) * _aligned(b, in_b, out)
         product.line = line or product.line
         return product
     attributes = {"subscripts": str(letters), "dtype": widened(a.dtype)}

@@ -24,7 +24,6 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Split
 from magmath.ops import convolution_kernels as kernels
-from magmath.ops.elementwise import multiply
 from magmath.ops.rules import LETTERS, check_kind
 from magmath.ops.slicing import SLICE, padded, slice_along
 from magmath.ops.spectral import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
@@ -200,11 +199,11 @@ def _convolved(x: Node, w: Node, extents: Shape) -> Node:
     x, w = padded(x, shape, start), padded(w, shape, start)
     space, last = tuple(range(2, x.ndim)), x.ndim - 1
     if not x.dtype.is_floating:
-        spectra = [fft(a, space, inverse=False, norm="backward") for a in (x, w)]
-        return fft(multiply(*spectra), space, inverse=True, norm="backward")
+        of_x, of_w = [fft(a, space, inverse=False, norm="backward") for a in (x, w)]
+        return fft(of_x * of_w, space, inverse=True, norm="backward")
     halves = [fft_of_real(a, last, inverse=False, norm="backward") for a in (x, w)]
-    halves = [fft(half, space[:-1], inverse=False, norm="backward") for half in halves]
-    half = fft(multiply(*halves), space[:-1], inverse=True, norm="backward")
+    of_x, of_w = [fft(half, space[:-1], inverse=False, norm="backward") for half in halves]
+    half = fft(of_x * of_w, space[:-1], inverse=True, norm="backward")
     return fft_to_real(half, last, extents[-1], inverse=True, norm="backward")
 
 

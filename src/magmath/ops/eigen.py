@@ -19,7 +19,7 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer
 from magmath.layout import Layout
 from magmath.ops.contraction import matmul
-from magmath.ops.elementwise import add, astype, call, conj, divide, multiply, real, subtract, where
+from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import CONCAT, reshape, transpose
@@ -79,18 +79,18 @@ def eigen_parts(packed: Node) -> tuple[Node, Node]:
 
 def reciprocal_differences(values: Node) -> Node:
     """1 / (λⱼ - λᵢ) at (i, j), and 0 where they are equal; of a row (…, 1, n)."""
-    differences = subtract(values, transpose(values))
+    differences = values - transpose(values)
     zero, one = constant(0, values.dtype), constant(1, values.dtype)
     equal = call("equal", differences, zero)
-    return where(equal, zero, divide(one, where(equal, one, differences)))
+    return where(equal, zero, one / where(equal, one, differences))
 
 
 def _eigh_vjp(node: Node, g: Node) -> Gradients:
     """V·(diag(λ̄) + F∘(VᴴV̄))·Vᴴ, Fᵢⱼ = 1/(λⱼ - λᵢ), by the lower triangle, which alone is read."""
     (values, vectors), (by_values, by_vectors) = eigen_parts(node), eigen_parts(conj(g))
     n = node.shape[-1]
-    inner = multiply(reciprocal_differences(values), matmul(adjoint(vectors), by_vectors))
-    middle = add(inner, multiply(identity(n, n, node), by_values))
+    inner = reciprocal_differences(values) * matmul(adjoint(vectors), by_vectors)
+    middle = inner + identity(n, n, node) * by_values
     return (conj(by_lower(matmul(matmul(vectors, middle), adjoint(vectors)))),)
 
 
@@ -118,7 +118,7 @@ def _eigvalsh_vjp(node: Node, g: Node) -> Gradients:
     (a,) = node.inputs
     _, vectors = eigen_parts(apply(EIGH, a))
     by_values = astype(reshape(g, (*g.shape[:-1], 1, g.shape[-1])), a.dtype)
-    return (conj(by_lower(matmul(multiply(vectors, by_values), adjoint(vectors)))),)
+    return (conj(by_lower(matmul(vectors * by_values, adjoint(vectors)))),)
 
 
 EIGVALSH = Operation(
@@ -143,8 +143,8 @@ def _eig_vjp(node: Node, g: Node) -> Gradients:
     n = node.shape[-1]
     mixed = matmul(adjoint(vectors), by_vectors)
     along = matmul(matmul(adjoint(vectors), vectors), real_diagonal(mixed))
-    inner = multiply(conj(reciprocal_differences(values)), subtract(mixed, along))
-    middle = add(inner, multiply(identity(n, n, node), by_values))
+    inner = conj(reciprocal_differences(values)) * (mixed - along)
+    middle = inner + identity(n, n, node) * by_values
     solved = solve(adjoint(vectors), matmul(middle, adjoint(vectors)))
     by_a = conj(solved)
     return (by_a if a.dtype is by_a.dtype else real(by_a),)
@@ -178,7 +178,7 @@ def _eigvals_vjp(node: Node, g: Node) -> Gradients:
     (a,) = node.inputs
     _, vectors = eigen_parts(apply(EIG, a))
     by_values = conj(reshape(g, (*g.shape, 1)))
-    by_a = conj(solve(adjoint(vectors), multiply(by_values, adjoint(vectors))))
+    by_a = conj(solve(adjoint(vectors), by_values * adjoint(vectors)))
     return (by_a if a.dtype is by_a.dtype else real(by_a),)
 
 
@@ -220,11 +220,11 @@ def _inverse(s: Node) -> Node:
     """1 / s, and 0 where s is 0."""
     zero, one = constant(0, s.dtype), constant(1, s.dtype)
     none = call("equal", s, zero)
-    return where(none, zero, divide(one, where(none, one, s)))
+    return where(none, zero, one / where(none, one, s))
 
 
 def _skew(x: Node) -> Node:
-    return subtract(x, adjoint(x))
+    return x - adjoint(x)
 
 
 def _svd_vjp(node: Node, g: Node) -> Gradients:
@@ -241,24 +241,21 @@ def _svd_vjp(node: Node, g: Node) -> Gradients:
         )
     u, s, vh = svd_parts(node, m, n, full=full)
     by_u, by_s, by_vh = svd_parts(conj(g), m, n, full=full)
-    f = reciprocal_differences(multiply(s, s))
+    f = reciprocal_differences(s * s)
     skew_u = _skew(matmul(adjoint(u), by_u))
     skew_v = _skew(matmul(vh, adjoint(by_vh)))
-    middle = add(
-        multiply(multiply(f, skew_u), s),
-        multiply(transpose(s), multiply(f, skew_v)),
-    )
-    middle = add(middle, multiply(identity(k, k, node), by_s))
+    middle = f * skew_u * s + transpose(s) * (f * skew_v)
+    middle = middle + identity(k, k, node) * by_s
     if node.dtype.kind == "complex":
-        half = multiply(_inverse(s), constant(0.5, node.dtype))
-        middle = add(middle, multiply(diagonal_part(skew_u), half))
+        half = _inverse(s) * 0.5
+        middle = middle + diagonal_part(skew_u) * half
     total = matmul(matmul(u, middle), vh)
     if m > k:
-        beyond = multiply(subtract(by_u, matmul(u, matmul(adjoint(u), by_u))), _inverse(s))
-        total = add(total, matmul(beyond, vh))
+        beyond = (by_u - matmul(u, matmul(adjoint(u), by_u))) * _inverse(s)
+        total = total + matmul(beyond, vh)
     if n > k:
-        beyond = subtract(by_vh, matmul(matmul(by_vh, adjoint(vh)), vh))
-        total = add(total, matmul(multiply(u, _inverse(s)), beyond))
+        beyond = by_vh - matmul(matmul(by_vh, adjoint(vh)), vh)
+        total = total + matmul(u * _inverse(s), beyond)
     return (conj(total),)
 
 
@@ -345,7 +342,7 @@ def _svdvals_vjp(node: Node, g: Node) -> Gradients:
     (a,) = node.inputs
     u, _, vh = svd_parts(svd(a), *a.shape[-2:], full=False)
     by_s = astype(reshape(g, (*g.shape[:-1], 1, g.shape[-1])), a.dtype)
-    return (conj(matmul(multiply(u, by_s), vh)),)
+    return (conj(matmul(u * by_s, vh)),)
 
 
 SVDVALS = Operation(

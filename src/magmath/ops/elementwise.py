@@ -15,7 +15,8 @@ import numpy as np
 from magmath.core.dtypes import DType, bool_, real_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import LocalCall, Node, Operation, Shape, applied, apply
+from magmath.graph.arithmetic import Number, define
 from magmath.graph.operation import Brief, Gradients, Kernel, SameBits, Vjp, no_same_bits
 from magmath.ops.leaves import constant
 from magmath.ops.repairs import (
@@ -96,7 +97,7 @@ def _c(value: complex, like: Node) -> Node:
     return constant(value, like.dtype)
 
 
-# The operations that gradients are written with, bound to their records below.
+# The operations that graphs are built with, bound to their records below.
 def add(x: Node, y: Node) -> Node:
     """x + y."""
     return apply(OPERATIONS["add"], x, y)
@@ -122,6 +123,11 @@ def negative(x: Node) -> Node:
     return apply(OPERATIONS["negative"], x)
 
 
+def sqrt(x: Node) -> Node:
+    """The square root of x."""
+    return apply(OPERATIONS["sqrt"], x)
+
+
 def where(condition: Node, x: Node, y: Node) -> Node:
     """x where the condition holds, else y."""
     return apply(WHERE, condition, x, y)
@@ -134,7 +140,7 @@ def call(name: str, *inputs: Node) -> Node:
 
 def _scaled(factor: Callable[[Node], Node]) -> Vjp:
     """The cotangent of a unary function with derivative `factor(node)`."""
-    return lambda node, g: (multiply(g, factor(node)),)
+    return lambda node, g: (g * factor(node),)
 
 
 # Cotangents of complex numbers: a change dz of z changes the result by the real part of g·dz.
@@ -150,13 +156,13 @@ def real(x: Node) -> Node:
 
 def _abs_vjp(node: Node, g: Node) -> Gradients:
     direction = call("sign", _x(node))
-    return (multiply(astype(g, direction.dtype), conj(direction)),)
+    return (astype(g, direction.dtype) * conj(direction),)
 
 
 def _imag_vjp(node: Node, g: Node) -> Gradients:
     if _x(node).dtype.kind != "complex":
         return (None,)
-    return (multiply(astype(g, _x(node).dtype), _c(-1j, _x(node))),)
+    return (astype(g, _x(node).dtype) * -1j,)
 
 
 def _x(node: Node) -> Node:
@@ -168,32 +174,32 @@ def _sign_vjp(node: Node, g: Node) -> Gradients:
     if node.dtype.kind != "complex":
         return (None,)
     x, zero = _x(node), _c(0, g)
-    along = multiply(astype(real(multiply(g, node)), g.dtype), conj(node))
+    along = astype(real(g * node), g.dtype) * conj(node)
     length = astype(call("abs", x), g.dtype)
-    return (where(call("equal", x, zero), zero, divide(subtract(g, along), length)),)
+    return (where(call("equal", x, zero), zero, (g - along) / length),)
 
 
 def _square(x: Node) -> Node:
-    return multiply(x, x)
+    return x * x
 
 
 def _one_minus_square(x: Node) -> Node:
-    return subtract(_c(1, x), _square(x))
+    return 1 - _square(x)
 
 
 def _one_plus_square(x: Node) -> Node:
-    return add(_c(1, x), _square(x))
+    return 1 + _square(x)
 
 
 def _power_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
     one, zero = _c(1, x), _c(0, x)
-    by_x = multiply(g, multiply(y, call("power", x, subtract(y, one))))
+    by_x = g * (y * x ** (y - 1))
     by_x = where(call("equal", y, zero), zero, by_x)  # x**0 is 1 even at x = 0
     if y.name in ("parameter", "constant"):
         return by_x, None
     safe = where(call("greater", x, zero), x, one)  # d/dy needs log x, defined for x > 0
-    return by_x, multiply(g, multiply(node, call("log", safe)))
+    return by_x, g * (node * call("log", safe))
 
 
 def _extremum_vjp(comparison: str) -> Vjp:
@@ -209,34 +215,33 @@ def _extremum_vjp(comparison: str) -> Vjp:
 
 def _atan2_vjp(node: Node, g: Node) -> Gradients:
     y, x = node.inputs
-    scale = divide(g, add(_square(x), _square(y)))
-    return multiply(scale, x), negative(multiply(scale, y))
+    scale = g / (_square(x) + _square(y))
+    return scale * x, -(scale * y)
 
 
 def _hypot_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
-    scale = divide(g, node)
-    return multiply(scale, x), multiply(scale, y)
+    scale = g / node
+    return scale * x, scale * y
 
 
 def _logaddexp_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
-    return (
-        multiply(g, call("exp", subtract(x, node))),
-        multiply(g, call("exp", subtract(y, node))),
-    )
+    return g * call("exp", x - node), g * call("exp", y - node)
 
 
 def _remainder_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
-    return g, negative(multiply(g, call("floor", divide(x, y))))
+    return g, -(g * call("floor", x / y))
 
 
 _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
 
 UNARY = (
-    _row("negative", "numeric", "(-{0})", lambda n, g: (negative(g),), bits=same_bits_always),
-    _row("abs", "numeric", "abs({0})", _abs_vjp, result=real_dtype, bits=same_bits_always),
+    _row("negative", "numeric", "(-{0})", lambda n, g: (-g,),
+         bits=same_bits_always),
+    _row("abs", "numeric", "abs({0})", _abs_vjp, result=real_dtype,
+         bits=same_bits_always),
     _row("conj", "numeric", "{0}", lambda n, g: (conj(g),), torch="conj_physical", numpy=np.conj,
          bits=same_bits_always),
     _row("real", "numeric", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
@@ -245,52 +250,56 @@ UNARY = (
          bits=same_bits_always),
     _row("sign", "numeric",
          "({one} if {0} > 0 else -{one} if {0} < 0 else {0} if {0} != {0} else {one} - {one})",
-         _sign_vjp, kernel=sign_kernel, flops=2, bits=same_bits_always),
-    _row("square", "numeric", "({0} * {0})", _scaled(lambda n: add(_x(n), _x(n))),
+         _sign_vjp, kernel=sign_kernel, flops=2,
          bits=same_bits_always),
-    _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: negative(_square(n))),
+    _row("square", "numeric", "({0} * {0})", _scaled(lambda n: _x(n) + _x(n)),
+         bits=same_bits_always),
+    _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: -_square(n)),
          bits=same_bits_always),
     _row("sqrt", "floating", "np.sqrt({0})",
-         lambda n, g: (divide(g, add(n, n)),), flops=4),
+         lambda n, g: (g / (n + n),), flops=4),
     _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10),
-    _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: add(n, _c(1, n))),
+    _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: n + 1),
          numpy=expm1, kernel=exact_complex_kernel, flops=12),
-    _row("log", "floating", "np.log({0})", lambda n, g: (divide(g, _x(n)),), flops=10),
+    _row("log", "floating", "np.log({0})", lambda n, g: (g / _x(n),), flops=10),
     _row("log1p", "floating", "np.log1p({0})",
-         lambda n, g: (divide(g, add(_x(n), _c(1, n))),),
+         lambda n, g: (g / (_x(n) + 1),),
          kernel=exact_complex_kernel, flops=12),
     _row("log2", "floating", "np.log2({0})",
-         lambda n, g: (divide(g, multiply(_x(n), _c(_LN2, n))),), flops=10),
+         lambda n, g: (g / (_x(n) * _LN2),), flops=10),
     _row("log10", "floating", "np.log10({0})",
-         lambda n, g: (divide(g, multiply(_x(n), _c(_LN10, n))),), flops=10),
+         lambda n, g: (g / (_x(n) * _LN10),), flops=10),
     _row("sin", "floating", "np.sin({0})", _scaled(lambda n: call("cos", _x(n))), flops=12),
     _row("cos", "floating", "np.cos({0})",
-         _scaled(lambda n: negative(call("sin", _x(n)))), flops=12),
+         _scaled(lambda n: -call("sin", _x(n))), flops=12),
     _row("tan", "floating", "np.tan({0})", _scaled(lambda n: _one_plus_square(n)), flops=16),
     _row("asin", "floating", "np.arcsin({0})",
-         lambda n, g: (divide(g, call("sqrt", _one_minus_square(_x(n)))),),
+         lambda n, g: (g / call("sqrt", _one_minus_square(_x(n))),),
          numpy=np.arcsin, flops=16),
     _row("acos", "floating", "np.arccos({0})",
-         lambda n, g: (negative(divide(g, call("sqrt", _one_minus_square(_x(n))))),),
+         lambda n, g: (-(g / call("sqrt", _one_minus_square(_x(n)))),),
          numpy=np.arccos, kernel=exact_complex_kernel, flops=16),
     _row("atan", "floating", "np.arctan({0})",
-         lambda n, g: (divide(g, _one_plus_square(_x(n))),), numpy=np.arctan, flops=16),
+         lambda n, g: (g / _one_plus_square(_x(n)),), numpy=np.arctan, flops=16),
     _row("sinh", "floating", "np.sinh({0})", _scaled(lambda n: call("cosh", _x(n))), flops=14),
     _row("cosh", "floating", "np.cosh({0})", _scaled(lambda n: call("sinh", _x(n))), flops=14),
     _row("tanh", "floating", "np.tanh({0})", _scaled(_one_minus_square), flops=14),
     _row("asinh", "floating", "np.arcsinh({0})",
-         lambda n, g: (divide(g, call("sqrt", _one_plus_square(_x(n)))),),
+         lambda n, g: (g / call("sqrt", _one_plus_square(_x(n))),),
          numpy=np.arcsinh, flops=16),
     _row("acosh", "floating", "np.arccosh({0})",
-         lambda n, g: (divide(g, call("sqrt", subtract(_square(_x(n)), _c(1, n)))),),
+         lambda n, g: (g / call("sqrt", _square(_x(n)) - 1),),
          numpy=np.arccosh, flops=16),
     _row("atanh", "floating", "np.arctanh({0})",
-         lambda n, g: (divide(g, _one_minus_square(_x(n))),), numpy=np.arctanh, flops=16),
-    _row("floor", "real", "np.floor({0})", no_gradient, bits=same_bits_always),
-    _row("ceil", "real", "np.ceil({0})", no_gradient, bits=same_bits_always),
+         lambda n, g: (g / _one_minus_square(_x(n)),), numpy=np.arctanh, flops=16),
+    _row("floor", "real", "np.floor({0})", no_gradient,
+         bits=same_bits_always),
+    _row("ceil", "real", "np.ceil({0})", no_gradient,
+         bits=same_bits_always),
     _row("round", "numeric", "np.rint({0})", no_gradient, numpy=np.round, kernel=round_kernel,
          bits=same_bits_always),
-    _row("trunc", "real", "np.trunc({0})", no_gradient, bits=same_bits_always),
+    _row("trunc", "real", "np.trunc({0})", no_gradient,
+         bits=same_bits_always),
     _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_, kernel=flag_kernel,
          bits=same_bits_always),
     _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_, kernel=flag_kernel,
@@ -299,7 +308,8 @@ UNARY = (
          bits=same_bits_always),
     _row("signbit", "real floating", "np.signbit({0})", no_gradient, result=bool_,
          bits=same_bits_always),
-    _row("logical_not", "bool", "(not {0})", no_gradient, bits=same_bits_always),
+    _row("logical_not", "bool", "(not {0})", no_gradient,
+         bits=same_bits_always),
     _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
          torch="bitwise_not", numpy=np.invert, bits=same_bits_always),
 )  # fmt: skip
@@ -307,13 +317,14 @@ UNARY = (
 BINARY = (
     _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g), kernel=parts_kernel,
          bits=same_bits_always),
-    _row("subtract", "numeric", "({0} - {1})", lambda n, g: (g, negative(g)),
-         kernel=parts_kernel, bits=same_bits_always),
+    _row("subtract", "numeric", "({0} - {1})", lambda n, g: (g, -g), kernel=parts_kernel,
+         bits=same_bits_always),
     _row("multiply", "numeric", "({0} * {1})",
-         lambda n, g: (multiply(g, n.inputs[1]), multiply(g, n.inputs[0])), bits=same_bits_always),
+         lambda n, g: (g * n.inputs[1], g * n.inputs[0]),
+         bits=same_bits_always),
     _row("divide", "floating", "({0} / {1})",
-         lambda n, g: (divide(g, n.inputs[1]),
-                       negative(divide(multiply(g, n), n.inputs[1]))), bits=same_bits_always),
+         lambda n, g: (g / n.inputs[1], -(g * n / n.inputs[1])),
+         bits=same_bits_always),
     _row("floor_divide", "real", "({0} // {1})", no_gradient,
          kernel=quotient_kernel, flops=4, brief=False),
     _row("remainder", "real",
@@ -332,7 +343,7 @@ BINARY = (
     _row("hypot", "real floating", "np.hypot({0}, {1})", _hypot_vjp, flops=6),
     _row("logaddexp", "real floating", "np.logaddexp({0}, {1})", _logaddexp_vjp, flops=20),
     _row("copysign", "real floating", "np.copysign({0}, {1})",
-         lambda n, g: (multiply(g, multiply(call("sign", n), call("sign", n.inputs[0]))), None),
+         lambda n, g: (g * (call("sign", n) * call("sign", n.inputs[0])), None),
          bits=same_bits_always),
     _row("nextafter", "real floating", "np.nextafter({0}, {1})", no_gradient,
          kernel=nextafter_kernel),
@@ -468,3 +479,13 @@ OPERATIONS = {
     operation.name: operation
     for operation in (*UNARY, *BINARY, WHERE, ASTYPE, STOP_GRADIENT, ARGUMENT)
 }
+
+
+def _build(name: str, *operands: Node | Number) -> Node:
+    """An operation of nodes and Python numbers, which become constants of a node's type."""
+    (node, *_) = [x for x in operands if isinstance(x, Node)]
+    inputs = tuple([x if isinstance(x, Node) else constant(x, node.dtype) for x in operands])
+    return applied(OPERATIONS[name], inputs, node.line)
+
+
+define(_build)  # Python's operators on nodes

@@ -17,7 +17,7 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.contraction import matmul
 from magmath.ops.eigen import svd, svd_parts
-from magmath.ops.elementwise import add, call, conj, divide, multiply, real, subtract, where
+from magmath.ops.elementwise import call, conj, real, where
 from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
@@ -50,10 +50,10 @@ def _decomposed(a: Node, tolerance: Node) -> tuple[Node, Node, Node]:
     m, n = a.shape[-2:]
     u, s, vh = svd_parts(svd(a), m, n, full=False)
     largest = columns(s, 0, min(1, s.shape[-1]))
-    limit = multiply(real(largest), reshape(tolerance, (*tolerance.shape, 1, 1)))
+    limit = real(largest) * reshape(tolerance, (*tolerance.shape, 1, 1))
     counts = call("greater", real(s), limit)
     zero, one = constant(0, s.dtype), constant(1, s.dtype)
-    return u, where(counts, divide(one, where(counts, s, one)), zero), vh
+    return u, where(counts, one / where(counts, s, one), zero), vh
 
 
 # pinv ---------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def _pinv_infer(a: Node, tolerance: Node) -> tuple[Shape, DType]:
 
 def _pinv_expanded(node: Node) -> Node:
     u, inverse, vh = _decomposed(*node.inputs)
-    return matmul(multiply(adjoint(vh), inverse), adjoint(u))
+    return matmul(adjoint(vh) * inverse, adjoint(u))
 
 
 def _pinv_vjp(node: Node, g: Node) -> Gradients:
@@ -78,9 +78,9 @@ def _pinv_vjp(node: Node, g: Node) -> Gradients:
     first = matmul(matmul(ph, by_p), ph)
     above = matmul(turned, matmul(p, ph))
     below = matmul(matmul(ph, p), turned)
-    left = subtract(above, matmul(a, matmul(p, above)))
-    right = subtract(below, matmul(matmul(below, p), a))
-    return conj(subtract(add(left, right), first)), None
+    left = above - matmul(a, matmul(p, above))
+    right = below - matmul(matmul(below, p), a)
+    return conj(left + right - first), None
 
 
 def _pinv_reference(a: Any, tolerance: Any) -> Any:
@@ -121,7 +121,7 @@ def _lstsq_infer(a: Node, b: Node, tolerance: Node) -> tuple[Shape, DType]:
 def _lstsq_expanded(node: Node) -> Node:
     a, b, tolerance = node.inputs
     u, inverse, vh = _decomposed(a, tolerance)
-    return matmul(adjoint(vh), multiply(transpose(inverse), matmul(adjoint(u), b)))
+    return matmul(adjoint(vh), transpose(inverse) * matmul(adjoint(u), b))
 
 
 def _lstsq_vjp(node: Node, g: Node) -> Gradients:
@@ -130,11 +130,11 @@ def _lstsq_vjp(node: Node, g: Node) -> Gradients:
     (a, b, tolerance), x, by_x = node.inputs, node, conj(g)
     p = pinv(a, tolerance)
     y = matmul(adjoint(p), by_x)
-    rest = subtract(b, matmul(a, x))
+    rest = b - matmul(a, x)
     out_of_columns = matmul(rest, adjoint(matmul(p, y)))
-    missing = subtract(by_x, matmul(adjoint(a), y))
+    missing = by_x - matmul(adjoint(a), y)
     out_of_rows = matmul(matmul(adjoint(p), x), adjoint(missing))
-    by_a = subtract(add(out_of_columns, out_of_rows), matmul(y, adjoint(x)))
+    by_a = out_of_columns + out_of_rows - matmul(y, adjoint(x))
     return conj(by_a), conj(y), None
 
 

@@ -19,7 +19,7 @@ from magmath.layout import Layout, Mesh
 from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
 from magmath.ops.contraction import matmul
 from magmath.ops.creation import iota
-from magmath.ops.elementwise import add, astype, call, subtract
+from magmath.ops.elementwise import astype, call
 from magmath.ops.lapack import (
     check_matrix,
     check_type,
@@ -47,7 +47,7 @@ def lu_parts(packed: Node) -> tuple[Node, Node, Node]:
     order = rows(packed, 0, 1)
     factors = rows(packed, 1, m + 1)
     low = triangle(columns(factors, 0, k), lower=True)
-    high = add(triangle(rows(factors, 0, k), lower=False, strict=True), identity(k, n, factors))
+    high = triangle(rows(factors, 0, k), lower=False, strict=True) + identity(k, n, factors)
     return permutation_matrix(order), low, high
 
 
@@ -74,14 +74,13 @@ def _lu_vjp(node: Node, g: Node) -> Gradients:
     if n > k:  # U₂ = L⁻¹·A₂
         u2, g2 = columns(high, k, n), columns(cotangent, k, n)
         beyond = solve_triangular(square, g2, lower=True, transpose=True)
-        by_low = subtract(by_low, matmul(beyond, transpose(u2)))
+        by_low = by_low - matmul(beyond, transpose(u2))
     if m > k:  # L₂ = A₂·U⁻¹
         l2, g2 = rows(low, k, m), rows(cotangent, k, m)
         beyond = transpose(solve_triangular(square, transpose(g2), lower=False, unit=True))
-        by_high = subtract(by_high, matmul(transpose(l2), beyond))
-    middle = add(
-        triangle(matmul(transpose(low1), by_low), lower=True),
-        triangle(matmul(by_high, transpose(high1)), lower=False, strict=True),
+        by_high = by_high - matmul(transpose(l2), beyond)
+    middle = triangle(matmul(transpose(low1), by_low), lower=True) + triangle(
+        matmul(by_high, transpose(high1)), lower=False, strict=True
     )
     left = solve_triangular(square, middle, lower=True, transpose=True)
     by_square = transpose(solve_triangular(square, transpose(left), lower=False, unit=True))

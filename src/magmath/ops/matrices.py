@@ -17,7 +17,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.along_axis import TAKE_ALONG
 from magmath.ops.creation import iota
-from magmath.ops.elementwise import add, astype, call, conj, real, where
+from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import broadcast_to, reshape, transpose
 from magmath.ops.rules import LETTERS
@@ -75,14 +75,14 @@ def real_diagonal(x: Node) -> Node:
 def hermitian_from_lower(x: Node) -> Node:
     """The Hermitian matrix with the lower triangle of x and the real part of its diagonal."""
     strict = triangle(x, lower=True, strict=True)
-    return add(add(strict, adjoint(strict)), real_diagonal(x))
+    return strict + adjoint(strict) + real_diagonal(x)
 
 
 def by_lower(by_matrix: Node) -> Node:
     """The gradient by a lower triangle that stands for a Hermitian matrix, from that by the
     matrix."""
-    both = add(by_matrix, adjoint(by_matrix))
-    return add(triangle(both, lower=True, strict=True), real_diagonal(by_matrix))
+    both = by_matrix + adjoint(by_matrix)
+    return triangle(both, lower=True, strict=True) + real_diagonal(by_matrix)
 
 
 # the diagonal -------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from itertools import pairwise
 from magmath.graph import Node, apply
 from magmath.graph.structure import structure_of
 from magmath.layout import Layout, even_cuts
-from magmath.ops.elementwise import add
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import slice_along
 
@@ -55,7 +54,7 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 def _added(total: Node, panel: Node) -> Node:
     """A product of two matrices is accumulated onto the total, any other is added to it."""
     if panel.name != "gemm":
-        return add(total, panel)
+        return total + panel
     attributes = {**panel.attributes, "accumulate": True}
     operands = (*panel.inputs, total, constant(1, panel.dtype))
     return apply(panel.operation, *operands, line=panel.line, **attributes)

@@ -19,7 +19,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.ops.collective import dealt, panel_traffic, shared_out
 from magmath.ops.contraction import matmul
-from magmath.ops.elementwise import add, conj, subtract
+from magmath.ops.elementwise import conj
 from magmath.ops.lapack import (
     check_matrix,
     check_type,
@@ -63,11 +63,11 @@ def _qr_vjp(node: Node, g: Node) -> Gradients:
     parts = []
     if n > m:
         beyond, by_beyond = columns(a, k, n), columns(by_r, k, n)
-        by_q = add(by_q, matmul(beyond, adjoint(by_beyond)))
+        by_q = by_q + matmul(beyond, adjoint(by_beyond))
         parts = [matmul(q, by_beyond)]
         r, by_r = columns(r, 0, k), columns(by_r, 0, k)
-    inner = subtract(matmul(r, adjoint(by_r)), matmul(adjoint(by_q), q))
-    total = add(by_q, matmul(q, hermitian_from_lower(inner)))
+    inner = matmul(r, adjoint(by_r)) - matmul(adjoint(by_q), q)
+    total = by_q + matmul(q, hermitian_from_lower(inner))
     # total·R⁻ᴴ = (R⁻¹·totalᴴ)ᴴ
     square = adjoint(solve_triangular(r, adjoint(total), lower=False))
     return (conj(apply(CONCAT, square, *parts, axis=a.ndim - 1) if parts else square),)

@@ -18,7 +18,7 @@ from magmath.errors import ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer, Kernel, Vjp
 from magmath.ops.elementwise import call as pointwise
-from magmath.ops.elementwise import divide, multiply, where
+from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import broadcast_to, reshape
 from magmath.ops.native_emit import emit_reduction
@@ -119,7 +119,7 @@ def _extremum_vjp(node: Node, g: Node) -> Gradients:
     attained = pointwise("equal", x, _expand(node, node))
     ones = where(attained, constant(1, x.dtype), constant(0, x.dtype))
     count = sum_(ones, node.attributes["axis"], node.attributes["keepdims"])
-    return (multiply(ones, _expand(node, divide(g, count))),)
+    return (ones * _expand(node, g / count),)
 
 
 def _prod_vjp(node: Node, g: Node) -> Gradients:
@@ -133,7 +133,7 @@ def _prod_vjp(node: Node, g: Node) -> Gradients:
     zeros = sum_(where(is_zero, one, zero), axis, keepdims)
     none = _expand(node, where(pointwise("equal", zeros, zero), rest, zero))
     single = _expand(node, where(pointwise("equal", zeros, one), rest, zero))
-    return (multiply(_expand(node, g), where(is_zero, single, divide(none, filled))),)
+    return (_expand(node, g) * where(is_zero, single, none / filled),)
 
 
 def _row(

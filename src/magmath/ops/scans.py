@@ -30,7 +30,7 @@ from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Kernel, Vjp
 from magmath.layout import Layout, Split
 from magmath.ops.elementwise import call as pointwise
-from magmath.ops.elementwise import divide, multiply, where
+from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
 from magmath.ops.pieces import (
     Cuts,
@@ -123,8 +123,8 @@ def _cumulative_prod_vjp(node: Node, g: Node) -> Gradients:
     )
     first = pointwise("logical_and", is_zero, pointwise("equal", number, constant(1, int64)))
     rest = apply(CUMULATIVE_PROD, where(first, one, x), axis=axis)
-    before = divide(_from_each_on(multiply(g, node), axis), where(is_zero, one, x))
-    at_first = _from_each_on(multiply(g, rest), axis)
+    before = _from_each_on(g * node, axis) / where(is_zero, one, x)
+    at_first = _from_each_on(g * rest, axis)
     after = pointwise("greater", number, constant(0, int64))
     return (where(first, at_first, where(after, zero, before)),)
 

@@ -17,7 +17,7 @@ from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.contraction import matmul
-from magmath.ops.elementwise import astype, call, multiply, negative, real, where
+from magmath.ops.elementwise import astype, call, real, where
 from magmath.ops.lapack import (
     check_matrix,
     check_system,
@@ -54,7 +54,7 @@ def _solve_vjp(node: Node, g: Node) -> Gradients:
     a, flip = node.inputs[0], node.attributes["transpose"]
     by_b = solve(a, g, transpose=not flip)
     outer = matmul(node, transpose(by_b)) if flip else matmul(by_b, transpose(node))
-    return negative(outer), by_b
+    return -outer, by_b
 
 
 def _solve_reference(a: Any, b: Any, *, transpose: bool) -> Any:
@@ -90,7 +90,7 @@ def _inv_infer(a: Node) -> tuple[Shape, DType]:
 
 def _inv_vjp(node: Node, g: Node) -> Gradients:
     turned = transpose(node)
-    return (negative(matmul(matmul(turned, g), turned)),)
+    return (-matmul(matmul(turned, g), turned),)
 
 
 def _by_solution(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
@@ -168,7 +168,7 @@ PARITY = Operation(  # 1 for even and -1 for odd permutations, the rows of a mat
 
 def _product(sign: Node, numbers: Node) -> Node:
     along = apply(BY_NAME["prod"], numbers, axis=(numbers.ndim - 1,), keepdims=False)
-    return multiply(sign, along)
+    return sign * along
 
 
 def _log_size(pivots: Node) -> Node:
@@ -183,13 +183,13 @@ def _det_expanded(node: Node) -> Node:
     least = constant(float(np.finfo(dtype.name).smallest_normal), dtype)
     within = call("greater_equal", call("abs", product), least)
     size = astype(call("exp", _log_size(pivots)), node.dtype)
-    by_size = multiply(_product(sign, call("sign", pivots)), size)
+    by_size = _product(sign, call("sign", pivots)) * size
     return where(call("logical_and", within, call("isfinite", product)), product, by_size)
 
 
 def _by_matrix(scalars: Node, a: Node) -> Node:
     """Numbers, one for each matrix, times a⁻ᵀ."""
-    return multiply(reshape(scalars, (*scalars.shape, 1, 1)), transpose(inv(a)))
+    return reshape(scalars, (*scalars.shape, 1, 1)) * transpose(inv(a))
 
 
 DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a matrix that is not singular
@@ -197,7 +197,7 @@ DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a matrix that is not si
     infer=_det_infer("det", _same),
     axes=stacked_axes,
     reduction=None,
-    vjp=lambda node, g: (_by_matrix(multiply(g, node), node.inputs[0]),),
+    vjp=lambda node, g: (_by_matrix(g * node, node.inputs[0]),),
     kernel=no_kernel,
     native=None,
     reference=np.linalg.det,
@@ -234,8 +234,8 @@ def _sign_vjp(node: Node, g: Node) -> Gradients:
     (a,) = node.inputs
     if node.dtype.kind != "complex":
         return (None,)
-    turn = real(multiply(multiply(g, node), constant(1j, node.dtype)))
-    return (_by_matrix(multiply(astype(turn, node.dtype), constant(-1j, node.dtype)), a),)
+    turn = real(g * node * 1j)
+    return (_by_matrix(astype(turn, node.dtype) * -1j, a),)
 
 
 DET_SIGN = Operation(  # det(A) / |det(A)|, 0 for a singular matrix

@@ -25,7 +25,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.chirp import SHORTEST, chirped
 from magmath.ops.creation import iota
-from magmath.ops.elementwise import astype, call, conj, multiply, where
+from magmath.ops.elementwise import astype, call, conj, where
 from magmath.ops.four_steps import (
     Transform,
     four_steps,
@@ -193,7 +193,7 @@ def _r2c_reference(x: Any, *, axis: int, inverse: bool, norm: Any) -> Any:
 
 def _r2c_vjp(node: Node, g: Node) -> Gradients:
     axis, n = node.attributes["axis"], node.inputs[0].shape[node.attributes["axis"]]
-    half = where(_edges(g, axis, n), g, multiply(g, constant(0.5, g.dtype)))
+    half = where(_edges(g, axis, n), g, g * 0.5)
     return (apply(FFT_TO_REAL, half, n=n, **node.attributes),)
 
 
@@ -267,7 +267,7 @@ def _c2r_vjp(node: Node, g: Node) -> Gradients:
     attributes = {key: value for key, value in node.attributes.items() if key != "n"}
     spectrum = apply(FFT_OF_REAL, g, **attributes)
     edges = _edges(spectrum, attributes["axis"], node.attributes["n"])
-    return (where(edges, spectrum, multiply(spectrum, constant(2.0, spectrum.dtype))),)
+    return (where(edges, spectrum, spectrum * 2.0),)
 
 
 def _c2r_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:

@@ -17,7 +17,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
 from magmath.ops.contraction import matmul
-from magmath.ops.elementwise import conj, negative
+from magmath.ops.elementwise import conj
 from magmath.ops.lapack import check_system, check_type, columns_axes, lapack
 from magmath.ops.manipulation import transpose
 from magmath.ops.matrices import triangle
@@ -37,7 +37,7 @@ def _solve_triangular_vjp(node: Node, g: Node) -> Gradients:
     lower, flip, unit = (node.attributes[key] for key in ("lower", "transpose", "unit"))
     by_b = solve_triangular(a, g, lower=lower, transpose=not flip, unit=unit)
     outer = matmul(node, transpose(by_b)) if flip else matmul(by_b, transpose(node))
-    return negative(triangle(outer, lower=lower, strict=unit)), by_b
+    return -triangle(outer, lower=lower, strict=unit), by_b
 
 
 def _solve_triangular_reference(a: Any, b: Any, *, lower: bool, transpose: bool, unit: bool) -> Any:

@@ -1,5 +1,37 @@
-"""Optimizers for `minimize` and for training."""
+"""Optimizers for `minimize` and for training, and schedules of their learning rates."""
 
-from magmath.optim.optimizers import OPTIMIZERS, Adam, GradientDescent, Momentum, Optimizer
+from collections.abc import Callable
+from functools import partial
 
-__all__ = ["OPTIMIZERS", "Adam", "GradientDescent", "Momentum", "Optimizer"]
+from magmath.optim import schedules
+from magmath.optim.adagrad import Adagrad
+from magmath.optim.adam import Adam, AdamW
+from magmath.optim.base import Optimizer
+from magmath.optim.lars import LARS
+from magmath.optim.rmsprop import RMSprop
+from magmath.optim.sgd import GradientDescent, Momentum
+
+__all__ = [
+    "LARS",
+    "OPTIMIZERS",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "GradientDescent",
+    "Momentum",
+    "Optimizer",
+    "RMSprop",
+    "schedules",
+]
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": GradientDescent,
+    "momentum": Momentum,
+    "nesterov": partial(Momentum, nesterov=True),
+    "adagrad": Adagrad,
+    "rmsprop": RMSprop,
+    "adam": Adam,
+    "adamw": AdamW,
+    "lars": LARS,
+}
+"""The optimizers, with their default settings, by the names that networks know."""

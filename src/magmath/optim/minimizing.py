@@ -25,13 +25,12 @@ from magmath.core.promotion import promote
 from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node, Operand, Provenance
 from magmath.graph.provenance import VersionOperand
-from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.ops.leaves import input_leaf, parameter
 from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.states import Kept
 
 if TYPE_CHECKING:
-    from magmath.optim.optimizers import Optimizer
+    from magmath.optim.base import Optimizer
     from magmath.runtime.pending import Run
 
 KEPT_PROGRAMS = 64
@@ -49,9 +48,14 @@ class Minimizer:
         self._function: FunctionOfVariables | None = None
 
     def run(
-        self, expression: Array, variables: Sequence[Variable], rates: Sequence[float], steps: int
+        self,
+        expression: Array,
+        variables: Sequence[Variable],
+        rates: Sequence[Sequence[float]],
+        steps: int,
     ) -> list[float]:
-        """Take `steps` steps with each of the rates; the values of the expression before them."""
+        """Take `steps` steps with each of the rates, one for each group that has its own; the
+        values of the expression before them."""
         function = self._function
         if function is None or not function.is_of(expression, variables):
             function = self._function = FunctionOfVariables(expression, variables)
@@ -150,17 +154,18 @@ class _Program:
             leaf: self._numbered(places[leaf], function.draws_of(leaf)) for leaf in function.draws
         }
         (loss,) = Graph((function.output,)).substituted({**places, **numbered}).outputs
-        self._rate = parameter(None, rate_dtype([one.variable() for one in kept]))
+        dtype = rate_dtype([one.variable() for one in kept])
+        self._rates = [parameter(None, dtype) for _ in optimizer.rates(0)]
         pairs = optimizer.next_values(
             [one.slot(_leaf) for one in kept],
             gradients(loss, [v.leaf for one in kept if (v := one.variable()) is not None]),
-            self._rate,
+            self._rates,
         )
         targets = [target for target, _ in pairs]
         outputs = [value for _, value in pairs]
         if self._step is not None:
             targets.append(self._step.leaf)
-            outputs.append(e.add(self._step.leaf, constant(1, int64)))
+            outputs.append(self._step.leaf + 1)
         self.targets = [target.value() for target in targets]
         self.graph = engine.cut(Graph(tuple(outputs), tuple(targets), (loss,)))
         self.compiled: Compiled = engine.compile(self.graph)
@@ -168,12 +173,12 @@ class _Program:
     def _numbered(self, place: Node, each: int) -> Node:
         """The number of a stream in a step of a run, in which so many are drawn in each step."""
         assert self._step is not None
-        return e.add(place, e.multiply(self._step.leaf, constant(each, int64)))
+        return place + self._step.leaf * each
 
     def run(
         self,
         function: FunctionOfVariables,
-        rate: float,
+        rates: Sequence[float],
         steps: int,
         first: list[float],
         *,
@@ -181,7 +186,7 @@ class _Program:
     ) -> list[float]:
         """Take steps; with `drawn`, with the random numbers that the expression has drawn. `first`
         gets the first value that is computed, unless it has one."""
-        given: dict[Node, Any] = {self._rate: rate}
+        given: dict[Node, Any] = dict(zip(self._rates, rates, strict=True))
         numbers = _streams(function, steps, drawn)
         for place, leaf in zip(self._places, function.leaves, strict=True):
             if leaf in numbers:

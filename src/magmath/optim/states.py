@@ -5,16 +5,17 @@ They belong to the optimizer and the variable, and last as long as both do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, NamedTuple, final
 from weakref import ref
 
 from magmath.array import tracing
 from magmath.array.captured import note_update
-from magmath.array.creation import variable, zeros
+from magmath.array.creation import asarray, variable, zeros
 from magmath.array.variable import Variable
 from magmath.core.dtypes import int64, widened
+from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 
@@ -29,6 +30,7 @@ class Slot:
     value: Node
     states: dict[str, Node]
     count: Node | None
+    group: int
 
     def nodes(self) -> Iterator[Node]:
         """All of them, always in the same order."""
@@ -38,6 +40,15 @@ class Slot:
             yield self.count
 
 
+class Needs(NamedTuple):
+    """What is kept of a variable: the names of its arrays, whether its steps are counted; and the
+    number of the group of settings that it belongs to."""
+
+    names: tuple[str, ...]
+    counts: bool
+    group: int
+
+
 @final
 @dataclass(eq=False)
 class Kept:
@@ -45,6 +56,9 @@ class Kept:
 
     variable: ref[Variable]
     states: dict[str, Variable]
+    needs: Needs
+    counted: int = 0
+    """The number of steps so far, where there is no `count` yet."""
     count: Variable | None = field(default=None)
 
     def slot(self, read: Callable[[Variable], Node]) -> Slot:
@@ -52,7 +66,8 @@ class Kept:
         owner = self.variable()
         assert owner is not None
         states = {name: read(state) for name, state in self.states.items()}
-        return Slot(read(owner), states, None if self.count is None else read(self.count))
+        count = None if self.count is None else read(self.count)
+        return Slot(read(owner), states, count, self.needs.group)
 
     @property
     def shape(self) -> Shape:
@@ -79,12 +94,13 @@ class Kept:
 
 @final
 class States:
-    """What an optimizer keeps, by variable: `names` are the arrays, `counts` whether it counts."""
+    """What an optimizer keeps, by variable; `needs` says what that is."""
 
-    def __init__(self, names: Sequence[str], counts: bool) -> None:
-        self._names = tuple(names)
-        self._counts = counts
+    def __init__(self, needs: Callable[[Variable], Needs]) -> None:
+        self._needs = needs
         self._kept: dict[int, Kept] = {}
+        self._loaded: dict[str, Any] = {}
+        """By its names, the state of variables that the optimizer has not updated since."""
 
     def of(self, variables: Sequence[Variable]) -> list[Kept]:
         """What is kept of variables that are updated together; zeros at first."""
@@ -93,11 +109,37 @@ class States:
             if new:
                 self._forget_collected()
             for v in new:
-                self._kept[id(v)] = Kept(ref(v), self._zeros(v))
+                self._kept[id(v)] = self._first(v)
             found = [self._kept[id(v)] for v in variables]
-            if self._counts:
-                self._share_counts(found)
+            self._share_counts([kept for kept in found if kept.needs.counts])
         return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is kept, by the names of variables and states, with the number of steps of each
+        variable: "w.velocity", "w.count". What was loaded and not used yet is part of it."""
+        state = dict(self._loaded)
+        names: dict[str, Variable] = {}
+        for kept in self._kept.values():
+            v = kept.variable()
+            if v is None or not _on_its_pool(kept, v):
+                continue
+            if names.setdefault(v.name, v) is not v:
+                raise MagmathError(
+                    f"state_dict: two variables have the name {v.name!r}, so their states cannot "
+                    f"be told apart; make them with different names"
+                )
+            state |= {f"{v.name}.{name}": one.snapshot() for name, one in kept.states.items()}
+            if kept.count is not None:
+                state[f"{v.name}.count"] = kept.count.snapshot()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned; programs that use what is kept are made again."""
+        for kept in self._kept.values():
+            for one in (*kept.states.values(), *([kept.count] if kept.count else [])):
+                note_update(one.leaf)
+        self._kept.clear()
+        self._loaded = dict(state)
 
     def _find(self, v: Variable) -> Kept | None:
         kept = self._kept.get(id(v))
@@ -108,29 +150,39 @@ class States:
         for identity in [i for i, kept in self._kept.items() if kept.variable() is None]:
             del self._kept[identity]
 
-    def _zeros(self, v: Variable) -> dict[str, Variable]:
-        """Zeros in the layout of the variable, in float32 at least."""
-        dtype = widened(v.dtype)
-        names = (*self._names, MASTER) if dtype is not v.dtype else self._names
-        return {
-            name: variable(
-                f"{v.name}.{name}", zeros(v.shape, dtype=dtype, layout=v.layout), layout=v.layout
+    def _first(self, v: Variable) -> Kept:
+        """What was loaded for the variable, or zeros; in its layout, in float32 at least."""
+        needs, dtype = self._needs(v), widened(v.dtype)
+        names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
+        states = {name: self._first_value(v, name) for name in names}
+        return Kept(ref(v), states, needs, int(self._loaded.pop(f"{v.name}.count", 0)))
+
+    def _first_value(self, v: Variable, name: str) -> Variable:
+        key, dtype = f"{v.name}.{name}", widened(v.dtype)
+        loaded = self._loaded.pop(key, None)
+        if loaded is None:
+            return variable(key, zeros(v.shape, dtype=dtype, layout=v.layout), layout=v.layout)
+        value = asarray(loaded)
+        if value.shape != v.shape:
+            raise ShapeError(
+                f"load_state_dict: {key} has shape {value.shape}, variable {v.name} has {v.shape}; "
+                f"load the state of an optimizer of the same variables"
             )
-            for name in names
-        }
+        return variable(key, value, dtype=dtype, layout=v.layout)
 
     def _share_counts(self, updated: Sequence[Kept]) -> None:
         """Give variables that were updated together until now, and go on so, one count."""
         own = set(map(id, updated))
         others = [kept for kept in self._kept.values() if id(kept) not in own]
         shared = {id(other.count) for other in others}
-        apart: dict[int, Variable] = {}
+        apart: dict[tuple[int, int], Variable] = {}
         for kept in updated:
             count = kept.count
             if count is None or id(count) in shared:
-                key = id(count)
+                key = id(count), kept.counted
                 if key not in apart:
-                    apart[key] = variable("count", 0 if count is None else count, dtype=int64)
+                    first = kept.counted if count is None else count
+                    apart[key] = variable("count", first, dtype=int64)
                 if count is not None:
                     note_update(count.leaf)  # functions that are compiled go on with the new one
                 kept.count = apart[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,12 @@ from magmath.errors import DataError, MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, Shape, apply
 from magmath.layout import Layout
 from magmath.nn.layers import Noise
-from magmath.nn.losses import accuracy
+from magmath.nn.metrics import accuracy
 from magmath.ops import creation, gathering, windows
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, parameter
 from magmath.optim.minimizing import rate_dtype
+from magmath.optim.rates import EpochRates
 from magmath.optim.states import Kept, Slot
 from magmath.passes.environment import Environment
 from magmath.passes.partition import partition
@@ -100,7 +102,8 @@ class Fit:
 
     def _prepare(self, strategy: str) -> None:
         optimizer, engine = self.optimizer, self.engine
-        self.rate = parameter(optimizer.rate(0), rate_dtype(self.parameters))
+        steps = math.ceil(self.count / self.batch_size)
+        self.rates = EpochRates(optimizer, rate_dtype(self.parameters), steps)
         self.epoch = parameter(0, int64)
         self.seed = parameter(self.network.seed_or_pool(), int64)
         last = _continued(self.network, engine)
@@ -138,7 +141,7 @@ class Fit:
         loss = self.network.loss(outputs, y).node
         emitted = (loss, accuracy(outputs, y).node) if self.measures else (loss,)
         slopes = gradients(loss, [slot.value for slot in slots])
-        pairs = self.optimizer.next_values(slots, slopes, self.rate)
+        pairs = self.optimizer.next_values(slots, slopes, self.rates.nodes(self._number(batch)))
         whole = self.count - self.count % self.batch_size
         moved = e.add(self.position.leaf, constant(batch, int64))
         position = e.call("remainder", moved, constant(max(whole, 1), int64))
@@ -149,6 +152,12 @@ class Fit:
         return Graph(
             tuple([value for _, value in pairs]), tuple([target for target, _ in pairs]), emitted
         )
+
+    def _number(self, batch: int) -> Node:
+        """The number of this step in the epoch."""
+        if batch != self.batch_size:
+            return constant(self.count // self.batch_size, int64)
+        return e.call("floor_divide", self.position.leaf, constant(batch, int64))
 
     def _batch(self, batch: int) -> tuple[Array, Array]:
         """The samples and targets of this step, in the epoch's order."""
@@ -213,7 +222,7 @@ class Fit:
 
     def _epoch(self, epoch: int, steps: int, report: Reporter, history: History) -> EpochRecord:
         self.epoch.value = self.done
-        self.rate.value = self.optimizer.rate(self.done)
+        self.rates.begin(self.done)
         self._between_epochs = False
         start = time.perf_counter()
         per_step, first_step = 2 if self.measures else 1, len(history.steps)
@@ -239,8 +248,9 @@ class Fit:
         _check_finite(losses, epoch, len(losses), steps)
         history.steps[first_step:] = losses
         self.done += 1
+        self.optimizer.advance(steps)
         scored = score(self.network, *self.validation) if self.validation is not None else {}
-        return EpochRecord(
+        record = EpochRecord(
             epoch=epoch + 1,
             loss=_mean(losses, weights),
             accuracy=_mean(values[1::2], weights) if self.measures else None,
@@ -249,6 +259,8 @@ class Fit:
             seconds=seconds,
             samples_per_second=self.count / max(seconds, 1e-9),
         )
+        self.optimizer.end_epoch(asdict(record))
+        return record
 
     def _run(
         self, step: tuple[Graph, Compiled], steps: int, progress: Progress | None = None

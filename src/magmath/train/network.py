@@ -40,9 +40,9 @@ class NeuralNetwork:
     """A network of layers.
 
     layers      in order, from input to output
-    loss        "cross_entropy" (integer labels or probabilities), "mean_squared_error", or a
-                function of (outputs, targets) that returns a 0-d array
-    optimizer   an optimizer, or its name: "sgd", "momentum", "adam"
+    loss        a name in `mm.nn.losses.LOSSES`, such as "cross_entropy" (integer labels or
+                probabilities), or a function of (outputs, targets) that returns a 0-d array
+    optimizer   an optimizer, or a name in `mm.optim.OPTIMIZERS`, such as "sgd" or "adam"
     seed        of the first parameters, the order of batches and dropout; the pool's by default
 
     Parameters are of the default floating point type (`set_default_dtype`) at the time when they

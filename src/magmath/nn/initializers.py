@@ -1,0 +1,315 @@
+"""Initializers: first values of parameters, as functions of the shape.
+
+An initializer is a small object that is called with a shape, and is what `mm.variable` takes in the
+place of a value:
+
+    w = mm.variable("w", mm.nn.initializers.glorot, shape=(784, 128))
+    x = mm.nn.initializers.Uniform(-1.0, 1.0)((32, 28, 28))
+
+Random ones draw from the pool's sequence of random numbers, or from a generator that is given. The
+numbers follow from the position of each element, so they are the same for every layout and number
+of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, final
+
+import magmath as mm
+from magmath.array.array import Array
+from magmath.array.conversion import LayoutLike
+from magmath.array.creation import DTypeLike, normal_shape
+from magmath.core.dtypes import DType, as_dtype, widened
+from magmath.core.promotion import get_default_dtype
+from magmath.core.shapes import size_of
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import Shape
+
+Fan = Literal["fan_in", "fan_out", "fan_avg"]
+Distribution = Literal["uniform", "normal", "truncated_normal"]
+
+
+class RandomSource(Protocol):
+    """What random initializers draw from: a generator, or the module `mm.random`."""
+
+    def uniform(self, low: float, high: float, shape: Shape, *, dtype: DTypeLike) -> Array:
+        """Numbers drawn evenly from [low, high)."""
+
+    def normal(self, mean: float, std: float, shape: Shape, *, dtype: DTypeLike) -> Array:
+        """Numbers from the normal distribution."""
+
+
+@dataclass(frozen=True)
+class Initializer(ABC):
+    """First values as a function of the shape."""
+
+    def __call__(
+        self,
+        shape: int | Sequence[int],
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+        rng: mm.random.Generator | int | None = None,
+    ) -> Array:
+        """An array of this shape, of the default floating point type unless `dtype` is given.
+
+        `rng` is a generator or a seed; without one random numbers are the next of the pool's
+        sequence.
+        """
+        element = get_default_dtype() if dtype is None else as_dtype(dtype)
+        source: Any = mm.random if rng is None else rng
+        if isinstance(rng, int):
+            source = mm.random.Generator(rng)
+        array = self.values(normal_shape(type(self).__name__, shape), element, source)
+        return array if layout is None else array.redistribute(layout)
+
+    @abstractmethod
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        """The values, of this shape and type."""
+
+
+@final
+@dataclass(frozen=True)
+class Constant(Initializer):
+    """The same number everywhere."""
+
+    value: float
+
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        return mm.full(shape, self.value, dtype=dtype)
+
+
+@final
+@dataclass(frozen=True)
+class Uniform(Initializer):
+    """Numbers drawn evenly from [low, high)."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        return rng.uniform(self.low, self.high, shape, dtype=dtype)
+
+
+@final
+@dataclass(frozen=True)
+class Normal(Initializer):
+    """Numbers from a normal distribution."""
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        return rng.normal(self.mean, self.std, shape, dtype=dtype)
+
+
+TRUNCATED_AT = 2.0
+"""How many standard deviations from the mean `TruncatedNormal` reaches."""
+
+
+@final
+@dataclass(frozen=True)
+class TruncatedNormal(Initializer):
+    """Numbers from a normal distribution, without those further than 2 std from the mean.
+
+    `std` is that of the whole distribution; the numbers that are left have 0.88 times as much.
+    """
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        _check_floating("TruncatedNormal", dtype)
+        least = 0.5 * math.erfc(TRUNCATED_AT / math.sqrt(2))
+        quantile = _normal_quantile(rng.uniform(least, 1 - least, shape, dtype=widened(dtype)))
+        inside = mm.clip(quantile, -TRUNCATED_AT, TRUNCATED_AT)  # but for rounding it is
+        return mm.astype(inside * self.std + self.mean, dtype, copy=False)
+
+
+@final
+@dataclass(frozen=True)
+class VarianceScaling(Initializer):
+    """Numbers of mean 0 and variance scale / fan, so that signals keep their size from layer to
+    layer.
+
+    The fan is the number of inputs of an output ("fan_in"), of outputs of an input ("fan_out"), or
+    the mean of both ("fan_avg"). A matrix is (inputs, outputs), as of `Dense`; a kernel of a
+    convolution is (outputs, inputs, height, width). Source: Glorot and Bengio (2010) for "fan_avg",
+    He et al. (2015) for "fan_in" with scale 2, LeCun et al. (1998) for "fan_in" with scale 1.
+    """
+
+    scale: float = 1.0
+    fan: Fan = "fan_in"
+    distribution: Distribution = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.fan not in ("fan_in", "fan_out", "fan_avg"):
+            raise MagmathError(
+                f'VarianceScaling: fan must be "fan_in", "fan_out" or "fan_avg", was given '
+                f"{self.fan!r}"
+            )
+        if self.distribution not in ("uniform", "normal", "truncated_normal"):
+            raise MagmathError(
+                f'VarianceScaling: distribution must be "uniform", "normal" or '
+                f'"truncated_normal", was given {self.distribution!r}'
+            )
+
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        inputs, outputs = _fans(shape)
+        fan = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[self.fan]
+        std = math.sqrt(self.scale / max(fan, 1))
+        if self.distribution == "uniform":
+            limit = std * math.sqrt(3)
+            return Uniform(-limit, limit).values(shape, dtype, rng)
+        if self.distribution == "normal":
+            return Normal(0.0, std).values(shape, dtype, rng)
+        return TruncatedNormal(0.0, std / STD_OF_TRUNCATED).values(shape, dtype, rng)
+
+
+@final
+@dataclass(frozen=True)
+class Orthogonal(Initializer):
+    """A matrix with orthonormal columns, or rows where it is wider than high, times `gain`.
+
+    Of more than two dimensions, all but the first count as columns. The distribution is even over
+    all such matrices. Source: Saxe et al. (2014); Mezzadri (2007) for the signs.
+    """
+
+    gain: float = 1.0
+
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        _check_floating("Orthogonal", dtype)
+        if len(shape) < 2:
+            raise ShapeError(f"Orthogonal: needs 2 dimensions or more, was given {shape}")
+        rows, columns = shape[0], size_of(shape[1:])
+        high, wide = max(rows, columns), min(rows, columns)
+        q, r = mm.linalg.qr(rng.normal(0.0, 1.0, (high, wide), dtype=widened(dtype)))
+        q = q * mm.where(mm.linalg.diagonal(r) < 0, -self.gain, self.gain)
+        matrix = q if rows >= columns else mm.matrix_transpose(q)
+        return mm.astype(mm.reshape(matrix, shape), dtype, copy=False)
+
+
+@final
+@dataclass(frozen=True)
+class Identity(Initializer):
+    """`gain` on the diagonal of a matrix, 0 elsewhere."""
+
+    gain: float = 1.0
+
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        if len(shape) != 2:
+            raise ShapeError(f"Identity: needs 2 dimensions, was given {shape}")
+        diagonal = mm.eye(*shape, dtype=dtype)
+        return diagonal if self.gain == 1 else diagonal * self.gain
+
+
+@final
+@dataclass(frozen=True)
+class Mask(Initializer):
+    """`value` with probability `probability`, otherwise 0: `Mask(0.8, 1 / 0.8)` is dropout's."""
+
+    probability: float = 0.5
+    value: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability <= 1:
+            raise MagmathError(f"Mask: probability must be in [0, 1], was given {self.probability}")
+
+    def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
+        drawn = rng.uniform(0.0, 1.0, shape, dtype=mm.float32)
+        ones = mm.astype(drawn < self.probability, dtype)
+        return ones if self.value == 1 else ones * self.value
+
+
+def _check_floating(name: str, dtype: DType) -> None:
+    if not dtype.is_floating:
+        raise DTypeError(f"{name}: makes floating point numbers, was asked for {dtype}")
+
+
+def _fans(shape: Shape) -> tuple[int, int]:
+    """The numbers of inputs of each output and of outputs of each input."""
+    if len(shape) < 2:
+        raise ShapeError(
+            f"VarianceScaling: a shape of 2 dimensions or more says how many inputs and outputs "
+            f"there are, was given {shape}; for a bias take zeros"
+        )
+    if len(shape) == 2:
+        return shape[0], shape[1]
+    return size_of(shape[1:]), shape[0] * size_of(shape[2:])
+
+
+def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
+    total = x * coefficients[-1]
+    for c in coefficients[-2:0:-1]:
+        total = (total + c) * x
+    return total + coefficients[0]
+
+
+# Wichura (1988), algorithm AS 241, PPND7: for probabilities about 1/2, and for those further off.
+_MIDDLE = (3.3871327179, 50.434271938, 159.29113202, 59.109374720)
+_MIDDLE_BELOW = (1.0, 17.895169469, 78.757757664, 67.187563600)
+_OUTSIDE = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103)
+_OUTSIDE_BELOW = (1.0, 0.73700164250, 0.12021132975)
+STD_OF_TRUNCATED = 0.87962566103423978
+"""The standard deviation of a standard normal distribution that is truncated at 2."""
+
+
+def _normal_quantile(p: Array) -> Array:
+    """Where the standard normal distribution reaches probabilities in 0.02 … 0.98, to 3e-7."""
+    q = p - 0.5
+    r = 0.180625 - q * q
+    middle = q * _polynomial(_MIDDLE, r) / _polynomial(_MIDDLE_BELOW, r)
+    t = mm.sqrt(-mm.log(mm.minimum(p, 1.0 - p))) - 1.6
+    outside = mm.sign(q) * _polynomial(_OUTSIDE, t) / _polynomial(_OUTSIDE_BELOW, t)
+    return mm.where(mm.abs(q) <= 0.425, middle, outside)
+
+
+zeros = Constant(0.0)
+ones = Constant(1.0)
+uniform = Uniform()
+normal = Normal()
+truncated_normal = TruncatedNormal()
+glorot = VarianceScaling(1.0, "fan_avg")
+glorot_normal = VarianceScaling(1.0, "fan_avg", "normal")
+he = VarianceScaling(2.0, "fan_in")
+he_normal = VarianceScaling(2.0, "fan_in", "normal")
+lecun = VarianceScaling(1.0, "fan_in")
+lecun_normal = VarianceScaling(1.0, "fan_in", "normal")
+orthogonal = Orthogonal()
+identity = Identity()
+mask = Mask()
+
+INITIALIZERS: dict[str, Initializer] = {
+    "zeros": zeros,
+    "ones": ones,
+    "uniform": uniform,
+    "normal": normal,
+    "truncated_normal": truncated_normal,
+    "glorot": glorot,
+    "glorot_normal": glorot_normal,
+    "he": he,
+    "he_normal": he_normal,
+    "lecun": lecun,
+    "lecun_normal": lecun_normal,
+    "orthogonal": orthogonal,
+    "identity": identity,
+    "mask": mask,
+}
+"""The initializers that layers know by name; those without "_normal" are uniform."""
+
+
+def initializer(given: str | float | Callable[..., Array]) -> Callable[..., Array]:
+    """The initializer of this name, the constant, or the function of a shape that is given."""
+    if callable(given):
+        return given
+    if isinstance(given, (int, float)):
+        return Constant(float(given))
+    if given not in INITIALIZERS:
+        raise MagmathError(
+            f"initializer {given!r} is not known; there are {', '.join(INITIALIZERS)}"
+        )
+    return INITIALIZERS[given]

@@ -1,0 +1,251 @@
+"""Metrics: figures of how good outputs are, as functions of (outputs, targets).
+
+Each metric is made of counts, which are summed over the batches of an epoch, and of the figure that
+follows from their sum: the share of hits for accuracy, a ratio of counts for F1. So a figure of
+many batches is that of all their samples together, whatever their sizes. The values are those of
+scikit-learn. All of it is computed by the workers, where the arrays are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, final
+
+import magmath as mm
+from magmath.array.array import Array
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import apply
+from magmath.nn.losses import class_mask
+from magmath.ops import creation
+
+Average = Literal["micro", "macro"] | None
+Counts = tuple[Array, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Metric:
+    """A metric in the form that accumulates.
+
+    counts  (outputs, targets) → arrays whose sums over batches are those of all samples
+    result  these sums, in the same order → the figure
+    """
+
+    counts: Callable[[Array, Array], Counts]
+    result: Callable[..., Array]
+
+    def __call__(self, outputs: Array, targets: Array) -> Array:
+        """The figure of one batch."""
+        return self.result(*self.counts(outputs, targets))
+
+
+# classes --------------------------------------------------------------------------------------
+
+
+def accuracy(outputs: Array, targets: Array) -> Array:
+    """The share of samples whose label has the largest output; of equal ones the first counts.
+
+    outputs: (N, classes), or (N,) integers that are predicted labels. targets: (N,) integers, or
+    (N, classes) probabilities.
+    """
+    return METRICS["accuracy"](outputs, targets)
+
+
+def top_k_accuracy(outputs: Array, targets: Array, k: int = 5) -> Array:
+    """The share of samples whose label is among the k largest outputs (N, classes).
+
+    Of equal outputs those of larger classes count as larger, as in scikit-learn.
+    """
+    return top_k(k)(outputs, targets)
+
+
+def precision(
+    outputs: Array, targets: Array, average: Average = "macro", classes: int | None = None
+) -> Array:
+    """The share of samples predicted as a class that are of it; 0 where none is predicted.
+
+    average  "macro": the mean over the classes that occur; "micro": of all samples together; None:
+             one number for each class
+    classes  their number, where the outputs are (N,) integers
+    """
+    return class_ratio("precision", average, classes)(outputs, targets)
+
+
+def recall(
+    outputs: Array, targets: Array, average: Average = "macro", classes: int | None = None
+) -> Array:
+    """The share of samples of a class that are predicted as it; see `precision`."""
+    return class_ratio("recall", average, classes)(outputs, targets)
+
+
+def f1(
+    outputs: Array, targets: Array, average: Average = "macro", classes: int | None = None
+) -> Array:
+    """The harmonic mean of precision and recall; see `precision`."""
+    return class_ratio("f1", average, classes)(outputs, targets)
+
+
+def confusion_matrix(outputs: Array, targets: Array, classes: int | None = None) -> Array:
+    """(classes, classes) int64: how many samples of class i (row) are predicted as j (column)."""
+    (matrix,) = _pair_counts(classes, outputs, targets)
+    return matrix
+
+
+def top_k(k: int) -> Metric:
+    """`top_k_accuracy` in the form that accumulates."""
+    if k < 1:
+        raise MagmathError(f"top_k_accuracy: k must be at least 1, was given {k}")
+    return Metric(partial(_top_hits, k), _mean)
+
+
+def class_ratio(
+    name: Literal["precision", "recall", "f1"],
+    average: Average = "macro",
+    classes: int | None = None,
+) -> Metric:
+    """`precision`, `recall` or `f1` in the form that accumulates."""
+    if average not in ("micro", "macro", None):
+        raise MagmathError(
+            f'{name}: average must be "micro", "macro" or None, was given {average!r}'
+        )
+    return Metric(partial(_class_counts, classes), partial(_class_ratio, name, average))
+
+
+def _hits(outputs: Array, targets: Array) -> Counts:
+    truth, predicted = _class_of(targets), _class_of(outputs)
+    _check_equal_shapes("accuracy", predicted, truth)
+    return _total(predicted == truth)
+
+
+def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
+    """The label's output is among the k largest if fewer than k others are ahead of it."""
+    if outputs.ndim != 2:
+        raise ShapeError(f"top_k_accuracy: outputs must be (N, classes), was given {outputs.shape}")
+    truth = _class_of(targets)
+    mask = class_mask(truth, outputs.shape[1])
+    columns = _columns(outputs)
+    own = mm.sum(mm.where(mask, outputs, 0.0), axis=1, keepdims=True)
+    later = columns > mm.reshape(truth, (truth.shape[0], 1))
+    ahead = mm.logical_or(outputs > own, mm.logical_and(outputs == own, later))
+    return _total(mm.sum(mm.astype(ahead, mm.int64), axis=1) < k)
+
+
+def _total(values: Array) -> Counts:
+    """The sum of values, and how many there are."""
+    return mm.sum(mm.astype(values, mm.float64)), mm.full((), values.size, dtype=mm.float64)
+
+
+def _mean(total: Array, count: Array) -> Array:
+    return total / count
+
+
+def _one_hot(outputs: Array, targets: Array, classes: int | None) -> tuple[Array, Array]:
+    """(N, classes) numbers, 1 at the true and at the predicted label of each sample."""
+    predicted, truth, count = _labels(outputs, targets, classes)
+    there, called = (mm.astype(class_mask(x, count), mm.float64) for x in (truth, predicted))
+    return there, called
+
+
+def _pair_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
+    there, called = _one_hot(outputs, targets, classes)
+    return (mm.astype(mm.matrix_transpose(there) @ called, mm.int64),)
+
+
+def _class_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
+    """How many samples of each class are found, predicted, and there."""
+    there, called = _one_hot(outputs, targets, classes)
+    return tuple([mm.sum(x, axis=0) for x in (there * called, called, there)])
+
+
+def _class_ratio(name: str, average: Average, found: Array, called: Array, there: Array) -> Array:
+    if average == "micro":
+        found, called, there = [mm.sum(x) for x in (found, called, there)]
+    top, bottom = {
+        "precision": (found, called), "recall": (found, there), "f1": (2.0 * found, called + there)
+    }[name]  # fmt: skip
+    ratios = mm.where(bottom > 0, top / mm.where(bottom > 0, bottom, 1.0), 0.0)
+    if average != "macro":
+        return ratios
+    occurs = mm.astype(called + there > 0, mm.float64)
+    return mm.sum(ratios * occurs) / mm.sum(occurs)
+
+
+# numbers --------------------------------------------------------------------------------------
+
+
+def mean_absolute_error(outputs: Array, targets: Array) -> Array:
+    """The mean of |outputs - targets| over all elements."""
+    return METRICS["mean_absolute_error"](outputs, targets)
+
+
+def mean_squared_error(outputs: Array, targets: Array) -> Array:
+    """The mean of (outputs - targets)² over all elements."""
+    return METRICS["mean_squared_error"](outputs, targets)
+
+
+def _errors(name: str, of: Callable[[Array], Array], outputs: Array, targets: Array) -> Counts:
+    _check_equal_shapes(name, outputs, targets)
+    return _total(of(mm.astype(outputs, mm.float64) - mm.astype(targets, mm.float64)))
+
+
+# parts ----------------------------------------------------------------------------------------
+
+
+def _labels(outputs: Array, targets: Array, classes: int | None) -> tuple[Array, Array, int]:
+    """Predicted labels, true labels and the number of classes."""
+    if outputs.ndim == 2:
+        classes = outputs.shape[1]
+    elif targets.ndim == 2:
+        classes = targets.shape[1]
+    if classes is None:
+        raise MagmathError(
+            f"metric: outputs {outputs.shape} do not say how many classes there are; give "
+            f"classes=…, or outputs (N, classes)"
+        )
+    predicted, truth = _class_of(outputs), _class_of(targets)
+    _check_equal_shapes("metric", predicted, truth)
+    return predicted, truth, classes
+
+
+def _class_of(x: Array) -> Array:
+    """Labels (N,) as they are; the first largest of each row of (N, classes)."""
+    if x.ndim == 2:
+        return _first_maximum(x)
+    if x.ndim != 1 or not x.dtype.is_integer:
+        raise DTypeError(
+            f"metric: classes are (N,) integers or (N, classes) numbers, was given {x.shape} "
+            f"{x.dtype}; convert labels with mm.astype(x, mm.int64)"
+        )
+    return mm.astype(x, mm.int64, copy=False)
+
+
+def _first_maximum(rows: Array) -> Array:
+    """What `argmax` of each row gives, in operations that have a native form; the number of columns
+    for rows with nan."""
+    largest = rows == mm.max(rows, axis=1, keepdims=True)
+    return mm.min(mm.where(largest, _columns(rows), rows.shape[1]), axis=1)
+
+
+def _columns(rows: Array) -> Array:
+    """The number of its column at each element."""
+    return Array(apply(creation.IOTA, shape=rows.shape, dtype=mm.int64, axis=1))
+
+
+def _check_equal_shapes(name: str, outputs: Array, targets: Array) -> None:
+    if outputs.shape != targets.shape:
+        raise ShapeError(f"{name}: outputs {outputs.shape} and targets {targets.shape} differ")
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(_hits, _mean),
+    "top_5_accuracy": top_k(5),
+    "precision": class_ratio("precision"),
+    "recall": class_ratio("recall"),
+    "f1": class_ratio("f1"),
+    "confusion_matrix": Metric(partial(_pair_counts, None), mm.positive),
+    "mean_absolute_error": Metric(partial(_errors, "mean_absolute_error", mm.abs), _mean),
+    "mean_squared_error": Metric(partial(_errors, "mean_squared_error", mm.square), _mean),
+}
+"""The metrics that training knows by name."""

@@ -1,0 +1,357 @@
+"""The optimizer: a rule that turns a parameter, its gradient and a state into their next values.
+
+A rule is written on nodes, so an update is part of the graph: it is fused into the gradient's
+product, split over workers, and stored in place. The same rule serves `update` in a loop of the
+user's own, `minimize`, and the training step of a network. The state belongs to the optimizer and
+the variable: it is the same however the loss was written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from magmath.array import tracing
+from magmath.array.array import Array, as_array
+from magmath.array.creation import constant
+from magmath.array.variable import Variable, assign
+from magmath.core.dtypes import float64, int64, widened
+from magmath.core.numbers import whole_number
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import Node
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import parameter
+from magmath.optim.clip import check_limits, clipped
+from magmath.optim.groups import Groups
+from magmath.optim.minimizing import Minimizer, check_finite, rate_dtype
+from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
+from magmath.optim.schedules import Schedule, plateau_of
+from magmath.optim.states import MASTER, Needs, Slot, States
+
+if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
+
+State = dict[str, Node]
+
+
+@dataclass(eq=False, repr=False)
+class Optimizer(ABC):
+    """A rule with a learning rate: a number, a schedule (`mm.optim.schedules`), or a function of
+    the step (in `fit`: of the epoch, counted on from one call to the next).
+
+    weight_decay  adds weight_decay · w to the gradient of each w, the gradient of an L2 penalty
+    clip_value    limits each element of the gradients to ±clip_value
+    clip_norm     scales all gradients of a step by one factor, so that their common 2-norm, over
+                  all variables and workers, is at most clip_norm
+    groups        other settings for some variables, by a pattern of their names, such as
+                  `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that matches counts
+
+    The rate is a parameter of the program: changing it compiles nothing. The other settings stay as
+    they are. Rules compute in float32 at least: of a variable of a half type a float32 copy is
+    kept, which takes the updates. Source: Micikevicius et al. (2018), Mixed precision training,
+    section 3.1; for clip_norm Pascanu et al. (2013).
+    """
+
+    learning_rate: LearningRate = 0.01
+    _: KW_ONLY
+    weight_decay: float = 0.0
+    clip_value: float | None = None
+    clip_norm: float | None = None
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    decays_in_rule: ClassVar[bool] = False
+    """True for rules that apply `weight_decay` themselves."""
+
+    def __post_init__(self) -> None:
+        check_limits(self.clip_value, self.clip_norm)
+        if not self.weight_decay >= 0:
+            raise MagmathError(f"weight_decay must be at least 0, was given {self.weight_decay}")
+        self._start()
+
+    def _start(self) -> None:
+        self._steps = 0
+        self._groups = Groups(self)
+        self.kept = States(self._needs)
+        """What is kept of the variables that were updated."""
+        self._minimizer = Minimizer(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "learning_rate":
+            check_learning_rate(value)
+        elif name in self.__dataclass_fields__ and "_minimizer" in self.__dict__:
+            raise MagmathError(
+                f"{type(self).__name__}: only learning_rate may be assigned, {name} is part of "
+                f"compiled steps; make another optimizer: "
+                f"dataclasses.replace(optimizer, {name}={value!r})"
+            )
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        settings = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
+        shown = [f"{name}={value!r}" for name, value, default in settings if value != default]
+        return f"{type(self).__name__}({', '.join(s for s in shown if s != 'groups={}')})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: the settings. The state belongs to the variables, which the copy
+        does not know: `state_dict` returns it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._start()
+
+    # rules ------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def states(self) -> tuple[str, ...]:
+        """The names of the arrays, of the parameter's shape and first zero, that the rule keeps."""
+
+    @property
+    def counts(self) -> bool:
+        """True if the rule needs the number of the step (from 1)."""
+        return False
+
+    @abstractmethod
+    def rule(
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+    ) -> tuple[Node, State]:
+        """The next values of the parameter and its states.
+
+        They are of one type, float32 at least; `rate` is a 0-d node of that type. `count`, the
+        number of the step, is 0-d float64: powers of it are not exact enough in float32.
+        """
+
+    def next_values(
+        self, slots: Sequence[Slot], gradients: Sequence[Node], rates: Sequence[Node]
+    ) -> list[tuple[Node, Node]]:
+        """The nodes of parameters and of what is kept of them, each with that of its next value.
+
+        `rates` are the learning rates, in the order of the method `rates`.
+        """
+        counted: dict[Node, Node] = {}
+        pairs: dict[Node, Node] = {}
+        gradients = clipped(gradients, self.clip_value, self.clip_norm)
+        for slot, gradient in zip(slots, gradients, strict=True):
+            if slot.count is not None and slot.count not in counted:
+                counted[slot.count] = slot.count + 1
+            count = None if slot.count is None else counted[slot.count]
+            member = self._groups.members[slot.group]
+            rate = rates[self._groups.rate_index[slot.group]]
+            following = member._next(slot, gradient, rate, count)
+            pairs |= zip(slot.nodes(), following.nodes(), strict=True)
+        return list(pairs.items())
+
+    def _next(self, slot: Slot, gradient: Node, rate: Node, count: Node | None) -> Slot:
+        dtype, state = widened(slot.value.dtype), dict(slot.states)
+        value, master = slot.value, state.pop(MASTER, None)
+        if master is not None:  # which counts unless the variable was given another value since
+            same = e.call("equal", e.astype(master, value.dtype), value)
+            value = e.where(same, master, e.astype(value, dtype))
+        number = None if count is None else e.astype(count, float64)
+        slope, rate = e.astype(gradient, dtype), e.astype(rate, dtype)
+        if self.weight_decay and not self.decays_in_rule:
+            slope = slope + self.weight_decay * value
+        value, state = self.rule(value, slope, state, rate, number)
+        if master is not None:
+            state[MASTER] = value
+        states = {name: state[name] for name in slot.states}
+        return Slot(e.astype(value, slot.value.dtype), states, count, slot.group)
+
+    def _needs(self, v: Variable) -> Needs:
+        group = self._groups.index(v.name)
+        member = self._groups.members[group]
+        return Needs(member.states, member.counts, group)
+
+    # learning rates ---------------------------------------------------------------------------
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a step (or epoch)."""
+        return rate_at(self.learning_rate, step)
+
+    def rates(self, step: int, epoch: int | None = None) -> list[float]:
+        """The learning rate at a step, and those of groups that have their own.
+
+        `epoch` is the number of the epoch in `fit`, in which schedules and functions count epochs
+        unless they are schedules per step.
+        """
+        return [rate_at(one, step, epoch) for one in self._groups.learning_rates]
+
+    @property
+    def varies_within_epochs(self) -> bool:
+        """True if a learning rate is a schedule that counts steps in `fit` too."""
+        rates = self._groups.learning_rates
+        return any(isinstance(one, Schedule) and one.per == "step" for one in rates)
+
+    def advance(self, steps: int) -> None:
+        """Count steps that were taken by `next_values`."""
+        self._steps += steps
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that the optimizer has taken."""
+        return self._steps
+
+    def end_epoch(self, figures: Mapping[str, float | None]) -> None:
+        """Pass an epoch's figures, such as `loss`, to schedules that monitor one (`Plateau`)."""
+        for one in self._groups.learning_rates:
+            if plateau := plateau_of(one):
+                plateau.monitored(figures)
+
+    # steps ------------------------------------------------------------------------------------
+
+    def update(self, gradients: Mapping[Variable, Array]) -> None:
+        """Take a step: give each variable its next value, by its gradient.
+
+        All are computed together. Within a compiled function this is part of its program. Raises
+        ShapeError for a gradient of another shape than its variable.
+        """
+        variables = list(gradients)
+        _check_variables("update", variables)
+        gradients = {v: as_array("update", gradient) for v, gradient in gradients.items()}
+        for v, gradient in gradients.items():
+            if gradient.shape != v.shape:
+                raise ShapeError(
+                    f"update: variable {v.name} has shape {v.shape}, its gradient {gradient.shape}"
+                )
+        kept = self.kept.of(variables)
+        owners = [v for one in kept for v in one.variables()]
+        read = {v.node: v for v in owners}
+        slots = [one.slot(lambda v: v.node) for one in kept]
+        slopes = [gradients[v].node for v in variables]
+        pairs = self.next_values(slots, slopes, self._rates_of_update(variables))
+        assign([(read[node], value) for node, value in pairs])
+
+    def _rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
+        dtype, trace = rate_dtype(variables), tracing.current()
+        learning_rates = self._groups.learning_rates
+        if trace is not None and trace.is_loop and any(map(callable, learning_rates)):
+            raise MagmathError(
+                "fori_loop: a loop on the workers cannot ask for a learning rate that is a "
+                "function of the step; loop in Python over a compiled step, or give a number"
+            )
+        asked = [self._rate_source(i) for i in range(len(learning_rates))]
+        if trace is not None:
+            return [trace.number(source, dtype) for source in asked]
+        return [parameter(source(), dtype) for source in asked]
+
+    def _rate_source(self, index: int) -> Callable[[], float]:
+        """What returns a learning rate for the next step. The first one, which is asked first,
+        counts the step."""
+
+        def source() -> float:
+            self._steps += index == 0
+            return rate_at(self._groups.learning_rates[index], self._steps - 1)
+
+        return source
+
+    def minimize(
+        self,
+        expression: Array,
+        variables: Sequence[Variable],
+        steps: int = 1,
+        *,
+        check_finite: bool = True,
+    ) -> float:
+        """Take `steps` steps that lower a 0-d expression; returns its value before the last one.
+
+        The expression is taken as a function of its variables, and of the random numbers that it
+        draws: steps go on from the values that the variables have, with new random numbers. They
+        run on the workers, in one message. Whether the expression is written anew or given again,
+        the optimizer goes on from its state.
+
+        Raises ShapeError if the expression is not 0-d, NonFiniteLoss if it becomes nan or infinite
+        (not with `check_finite=False`).
+        """
+        _check_variables("minimize", variables)
+        _check_expression(expression)
+        steps = whole_number("minimize: steps", steps, 1)
+        if tracing.current() is not None:
+            raise MagmathError(
+                "minimize: returns a number, which a compiled function has none of while it is "
+                "traced; take the step with optimizer.update({v: mm.grad(loss, v), …}) in it"
+            )
+        if any(map(callable, self._groups.learning_rates)):
+            rates, each = [self.rates(self._steps + i) for i in range(steps)], 1
+        else:
+            rates, each = [self.rates(0)], steps
+        values = self._minimizer.run(expression, variables, rates, each)
+        self._steps += steps
+        if check_finite:
+            _finite(values)
+        return values[-1]
+
+    def explain(self) -> Explanation:
+        """The program of the last `minimize`. Raises MagmathError before the first one."""
+        from magmath.array import session
+        from magmath.array.explain import explain_program
+
+        last = self._minimizer.last
+        if last is None:
+            raise MagmathError("explain: call minimize first; there is no step yet")
+        return explain_program(last.compiled.program, session.engine().environment)
+
+    # state ------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Array]:
+        """The state, by names that are those of the variables: "w.velocity", "w.count", "steps".
+
+        The values are snapshots, 0-d for counts. Raises MagmathError if two variables have the same
+        name.
+        """
+        state = self.kept.state_dict()
+        for i, one in enumerate(self._groups.learning_rates):
+            if plateau := plateau_of(one):
+                found = {f"learning_rate.{i}.{k}": x for k, x in plateau.state_dict().items()}
+                state |= {k: constant(x, dtype=float64) for k, x in found.items()}
+        return {**state, "steps": constant(self._steps, dtype=int64)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that `state_dict` returned; the values may be arrays of any kind.
+
+        The state of a variable is used when the optimizer next updates a variable of that name. A
+        variable that the state lacks begins anew. Raises ShapeError, then, for a state of another
+        shape than its variable.
+        """
+        given = dict(state)
+        if "steps" not in given:
+            raise MagmathError(
+                f"load_state_dict: needs what state_dict returned, with the entry 'steps'; was "
+                f"given the entries {sorted(given)}"
+            )
+        self._steps = int(given.pop("steps"))
+        for i, one in enumerate(self._groups.learning_rates):
+            if plateau := plateau_of(one):
+                start = f"learning_rate.{i}."
+                names = [name for name in given if name.startswith(start)]
+                plateau.load_state_dict({k.removeprefix(start): float(given.pop(k)) for k in names})
+        self.kept.load_state_dict(given)
+
+
+_finite = check_finite
+
+
+def _check_expression(expression: Array) -> None:
+    if not isinstance(expression, Array):
+        raise TypeError(f"minimize: needs a 0-d array, was given {type(expression).__name__}")
+    if expression.shape != ():
+        raise ShapeError(
+            f"minimize: needs a 0-d expression, was given shape {expression.shape}; reduce it with "
+            f"mm.mean or mm.sum"
+        )
+    if not expression.dtype.is_floating:
+        raise DTypeError(f"minimize: needs real floating point, was given {expression.dtype}")
+
+
+def _check_variables(what: str, variables: Sequence[Variable]) -> None:
+    """TypeError for what an optimizer cannot change."""
+    single = isinstance(variables, Array) or not isinstance(variables, Sequence)
+    given: Sequence[object] = [variables] if single else variables
+    if single or not all(isinstance(v, Variable) for v in given):
+        kinds = ", ".join([type(v).__name__ for v in given])
+        raise TypeError(
+            f"{what}: needs a sequence of variables, was given {kinds}"
+            f"{' alone' if single else ''}; make them with mm.variable(name, value)"
+        )

@@ -1,0 +1,60 @@
+"""Clipping of gradients: element by element, or all together by their common norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+
+from magmath.core.dtypes import widened
+from magmath.core.promotion import promote
+from magmath.errors import MagmathError
+from magmath.graph import Node
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant
+from magmath.ops.reductions import sum_
+
+LEAST_NORM = 1e-6  # is added to the norm, as PyTorch does: a norm of zero divides nothing
+
+
+def check_limits(value: float | None, norm: float | None) -> None:
+    """MagmathError for limits that are not positive, or for both kinds at once."""
+    for name, limit in (("clip_value", value), ("clip_norm", norm)):
+        if limit is not None and not limit > 0:
+            raise MagmathError(f"{name} must be positive, was given {limit}")
+    if value is not None and norm is not None:
+        raise MagmathError("clip_value and clip_norm: give one of them, not both")
+
+
+def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) -> Sequence[Node]:
+    """Gradients with elements in ±value, or scaled by one factor so that their norm is at most
+    `norm`; those of half types are float32 then.
+
+    The norm is that of all elements of all gradients, wherever they are stored.
+    """
+    if value is not None:
+        return [_limited(g, value) for g in gradients]
+    if norm is None or not gradients:
+        return gradients
+    factor = e.call("minimum", norm / (_norm(gradients) + LEAST_NORM), _like(1, gradients))
+    return [e.astype(factor, widened(g.dtype)) * wide(g) for g in gradients]
+
+
+def wide(x: Node) -> Node:
+    """x in the type that it is computed in: float32 for half types."""
+    return e.astype(x, widened(x.dtype))
+
+
+def _like(number: float, gradients: Sequence[Node]) -> Node:
+    return constant(number, promote(*[widened(g.dtype) for g in gradients]))
+
+
+def _norm(gradients: Sequence[Node]) -> Node:
+    dtype = promote(*[widened(g.dtype) for g in gradients])
+    squares = [e.astype(sum_(wide(g) * wide(g)), dtype) for g in gradients]
+    return e.call("sqrt", reduce(add, squares))
+
+
+def _limited(gradient: Node, most: float) -> Node:
+    low, high = constant(-most, gradient.dtype), constant(most, gradient.dtype)
+    return e.call("minimum", e.call("maximum", gradient, low), high)

@@ -1,0 +1,62 @@
+"""Groups of variables with settings of their own: no decay for biases, another rate for one layer.
+
+A group is another optimizer of the same class, with other settings, whose rule is used for the
+variables whose names match the group's pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, final
+
+from magmath.errors import MagmathError
+
+if TYPE_CHECKING:
+    from magmath.optim.base import Optimizer
+    from magmath.optim.rates import LearningRate
+
+OF_ALL = ("clip_value", "clip_norm", "groups")
+"""Settings of a whole step, which a group cannot have."""
+
+
+@final
+class Groups:
+    """The groups of an optimizer; number 0 is the optimizer itself, for all other variables.
+
+    `members` are the optimizers, `rate_index` says which of the learning rates each uses.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._patterns = list(optimizer.groups)
+        self.members = [optimizer]
+        self.rate_index = [0]
+        self._own_rates: list[Optimizer] = []
+        for pattern, settings in optimizer.groups.items():
+            self.members.append(_member(optimizer, pattern, settings))
+            if "learning_rate" in settings:
+                self._own_rates.append(self.members[-1])
+            self.rate_index.append(len(self._own_rates) if "learning_rate" in settings else 0)
+
+    @property
+    def learning_rates(self) -> list[LearningRate]:
+        """The optimizer's learning rate, and those of groups that have their own."""
+        return [one.learning_rate for one in (self.members[0], *self._own_rates)]
+
+    def index(self, name: str) -> int:
+        """The number of the group of a variable: the first one whose pattern matches its name."""
+        for i, pattern in enumerate(self._patterns):
+            if fnmatchcase(name, pattern):
+                return i + 1
+        return 0
+
+
+def _member(optimizer: Optimizer, pattern: str, settings: Mapping[str, Any]) -> Optimizer:
+    known = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
+    if unknown := sorted(set(settings) - set(known)):
+        raise MagmathError(
+            f"groups: {pattern!r} sets {', '.join(unknown)}; the settings of a group of "
+            f"{type(optimizer).__name__} are {', '.join(known)}"
+        )
+    return replace(optimizer, clip_value=None, clip_norm=None, groups={}, **settings)

@@ -1,0 +1,82 @@
+"""Learning rates: numbers, schedules and functions of the step, and those of an epoch's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from magmath.array.creation import variable
+from magmath.array.variable import Variable
+from magmath.core.dtypes import DType
+from magmath.errors import MagmathError
+from magmath.graph import Node
+from magmath.ops.leaves import parameter
+from magmath.ops.manipulation import reshape
+from magmath.ops.slicing import slice_along
+from magmath.ops.windows import window
+from magmath.optim.schedules import Schedule
+
+if TYPE_CHECKING:
+    from magmath.optim.base import Optimizer
+
+LearningRate = float | Schedule | Callable[[int], float]
+
+
+def check_learning_rate(rate: Any) -> None:
+    """TypeError for what is no learning rate, MagmathError for a number that is not positive."""
+    if callable(rate):
+        return
+    if not hasattr(rate, "__float__"):
+        raise TypeError(
+            f"learning_rate must be a positive number, a schedule or a function of the step, was "
+            f"given {rate!r}"
+        )
+    if not rate > 0:
+        raise MagmathError(f"learning_rate must be positive, was given {rate}")
+
+
+def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
+    """A learning rate at a step; in `fit`, of an epoch with this number."""
+    if not callable(rate):
+        return float(rate)
+    per_step = isinstance(rate, Schedule) and rate.per == "step"
+    return float(rate(step if epoch is None or per_step else epoch))
+
+
+@final
+class EpochRates:
+    """The learning rates of the steps of an epoch, which runs on the workers as one message.
+
+    Rates that are the same in all steps are parameters of the step's program. Rates of schedules
+    per step are rows of a table, which is sent at the start of each epoch.
+    """
+
+    def __init__(self, optimizer: Optimizer, dtype: DType, steps: int) -> None:
+        self._optimizer = optimizer
+        self._steps = steps
+        rates = optimizer.rates(optimizer.steps, 0)
+        self._numbers = [parameter(rate, dtype) for rate in rates]
+        self._table: Variable | None = None
+        if optimizer.varies_within_epochs:
+            self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)
+
+    def nodes(self, step: Node) -> list[Node]:
+        """The rates at a step of the epoch, given by its number, 0-d, from 0."""
+        if self._table is None:
+            return self._numbers
+        row = window(self._table.leaf, 0, step, 1)
+        return [reshape(slice_along(row, 1, i, i + 1), ()) for i in range(len(self._numbers))]
+
+    def begin(self, epoch: int) -> None:
+        """Set the rates of the next epoch, which has this number."""
+        first = self._optimizer.steps
+        if self._table is None:
+            for number, rate in zip(
+                self._numbers, self._optimizer.rates(first, epoch), strict=True
+            ):
+                number.value = rate
+            return
+        rows = [self._optimizer.rates(first + i, epoch) for i in range(self._steps)]
+        self._table.assign(np.array(rows, dtype=self._table.dtype.name))

@@ -1,0 +1,273 @@
+"""Schedules: learning rates that change with the step.
+
+A schedule is a small object that maps the number of a step, from 0, to a learning rate. Optimizers
+take it as `learning_rate=`. A rate is a parameter of the compiled step, so a schedule compiles
+nothing. In loops of the user's own (`update`, `minimize`) the optimizer counts its steps. In
+`fit` a schedule counts epochs, or with `per="step"` steps.
+
+Where PyTorch has a scheduler of the same meaning the values are equal to its values.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, Literal, final
+
+from magmath.errors import MagmathError
+
+Per = Literal["epoch", "step"]
+LEAST_CHANGE = 1e-8
+"""The least reduction of a rate that `Plateau` makes, as PyTorch's does."""
+
+
+class Schedule(ABC):
+    """A learning rate that changes with the step; `per` says what is counted in `fit`."""
+
+    per: Per
+
+    @abstractmethod
+    def __call__(self, step: int) -> float:
+        """The learning rate at a step, counted from 0."""
+
+
+@dataclass(frozen=True)
+class Formula(Schedule):
+    """A schedule that depends on the step alone."""
+
+    _: KW_ONLY
+    per: Per = "epoch"
+
+    def __post_init__(self) -> None:
+        if self.per not in ("epoch", "step"):
+            raise MagmathError(f'schedule: per must be "epoch" or "step", was given {self.per!r}')
+        for name in ("steps", "size"):
+            if getattr(self, name, 1) < 1:
+                raise MagmathError(
+                    f"{type(self).__name__}: {name} must be at least 1, was given "
+                    f"{getattr(self, name)}"
+                )
+
+
+@final
+@dataclass(frozen=True)
+class Constant(Formula):
+    """The same rate in all steps: what other schedules are combined with."""
+
+    rate: float
+
+    def __call__(self, step: int) -> float:
+        return self.rate
+
+
+@final
+@dataclass(frozen=True)
+class Step(Formula):
+    """The rate is multiplied by `factor` after every `size` steps."""
+
+    rate: float
+    size: int
+    factor: float = 0.1
+
+    def __call__(self, step: int) -> float:
+        return self.rate * self.factor ** (step // self.size)
+
+
+@final
+@dataclass(frozen=True)
+class MultiStep(Formula):
+    """The rate is multiplied by `factor` at each of the `milestones`, numbers of steps."""
+
+    rate: float
+    milestones: Sequence[int]
+    factor: float = 0.1
+
+    def __call__(self, step: int) -> float:
+        return self.rate * self.factor ** bisect_right(sorted(self.milestones), step)
+
+
+@final
+@dataclass(frozen=True)
+class Exponential(Formula):
+    """The rate is multiplied by `factor` after every step."""
+
+    rate: float
+    factor: float
+
+    def __call__(self, step: int) -> float:
+        return self.rate * self.factor**step
+
+
+@final
+@dataclass(frozen=True)
+class Polynomial(Formula):
+    """From `rate` to `end` in so many steps, as a power of the share of steps that are left.
+
+    The power 1 is a straight line. After that the rate stays.
+    """
+
+    rate: float
+    steps: int
+    power: float = 1.0
+    end: float = 0.0
+
+    def __call__(self, step: int) -> float:
+        left = max(1 - step / self.steps, 0.0)
+        return self.end + (self.rate - self.end) * math.pow(left, self.power)
+
+
+@final
+@dataclass(frozen=True)
+class Cosine(Formula):
+    """From `rate` to `end` in so many steps, along half a cosine.
+
+    After that the rate rises again along the same curve, as PyTorch's does. With `restarts` it
+    begins anew at `rate` instead, each period `growth` times as long as the one before. Source:
+    Loshchilov and Hutter (2017), SGDR.
+    """
+
+    rate: float
+    steps: int
+    end: float = 0.0
+    restarts: bool = False
+    growth: int = 1
+
+    def __call__(self, step: int) -> float:
+        period = self.steps
+        while self.restarts and step >= period:
+            step, period = step - period, period * self.growth
+        share = (1 + math.cos(math.pi * step / period)) / 2
+        return self.end + (self.rate - self.end) * share
+
+
+@final
+@dataclass(frozen=True)
+class WarmUp(Formula):
+    """A straight line from `start_factor` times the first rate of `after` to that rate, in so many
+    steps; then `after`, which counts its steps from there.
+
+    `after` is a schedule or a number; what it counts in `fit` is what this schedule counts. Source:
+    Goyal et al. (2017), section 2.2.
+    """
+
+    after: Schedule | float
+    steps: int
+    start_factor: float = 0.1
+
+    def __call__(self, step: int) -> float:
+        after = self.after if isinstance(self.after, Schedule) else Constant(self.after)
+        if step >= self.steps:
+            return after(step - self.steps)
+        return after(0) * (self.start_factor + (1 - self.start_factor) * step / self.steps)
+
+
+@final
+@dataclass(frozen=True)
+class OneCycle(Formula):
+    """Up from rate / div_factor to `rate` in the share `pct_start` of the steps, then down to
+    rate / div_factor / final_div_factor, where it stays; along a cosine, or straight with `linear`.
+
+    It counts steps in `fit` unless `per="epoch"`. Source: Smith and Topin (2018).
+    """
+
+    rate: float
+    steps: int
+    pct_start: float = 0.3
+    div_factor: float = 25.0
+    final_div_factor: float = 1e4
+    linear: bool = False
+    per: Per = field(default="step", kw_only=True)
+
+    def __call__(self, step: int) -> float:
+        first = self.rate / self.div_factor
+        top, last = self.pct_start * self.steps - 1, self.steps - 1
+        if step <= top:
+            return self._between(first, self.rate, step / top if top else 1.0)
+        share = min(step - top, last - top) / (last - top)
+        return self._between(self.rate, first / self.final_div_factor, share)
+
+    def _between(self, start: float, end: float, share: float) -> float:
+        if self.linear:
+            return start + (end - start) * share
+        return end + (start - end) / 2 * (1 + math.cos(math.pi * share))
+
+
+@final
+@dataclass(eq=False)
+class Plateau(Schedule):
+    """A rate that is multiplied by `factor` when a value stops improving for `patience` epochs.
+
+    `fit` passes the value called `monitor` ("loss", "validation_loss", "accuracy", …) at the end of
+    each epoch; in a loop of your own call `observe`. A value improves if it is less than the best
+    one (with `mode="max"`: more) by the share `threshold` of it. After a change the next `cooldown`
+    values do not count. The rate never falls below `minimum`.
+    """
+
+    rate: float
+    factor: float = 0.1
+    patience: int = 10
+    threshold: float = 1e-4
+    cooldown: int = 0
+    minimum: float = 0.0
+    monitor: str = "loss"
+    mode: Literal["min", "max"] = "min"
+
+    per: ClassVar[Per] = "epoch"  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max"):
+            raise MagmathError(f'Plateau: mode must be "min" or "max", was given {self.mode!r}')
+        self._best = math.inf if self.mode == "min" else -math.inf
+        self._bad = self._waiting = 0
+
+    def __call__(self, step: int) -> float:
+        return self.rate
+
+    def observe(self, value: float) -> None:
+        """Take the next value, and lower the rate if it is time to."""
+        value = float(value)
+        if self._is_better(value):
+            self._best, self._bad = value, 0
+        else:
+            self._bad += 1
+        if self._waiting:
+            self._waiting, self._bad = self._waiting - 1, 0
+        if self._bad > self.patience:
+            lower = max(self.rate * self.factor, self.minimum)
+            self.rate = lower if self.rate - lower > LEAST_CHANGE else self.rate
+            self._waiting, self._bad = self.cooldown, 0
+
+    def _is_better(self, value: float) -> bool:
+        if self.mode == "min":
+            return value < self._best * (1 - self.threshold)
+        return value > self._best * (1 + self.threshold)
+
+    def monitored(self, figures: Mapping[str, float | None]) -> None:
+        """Take the value that is monitored from the figures of an epoch."""
+        value = figures.get(self.monitor)
+        if value is None:
+            there = ", ".join([name for name, figure in figures.items() if figure is not None])
+            raise MagmathError(
+                f"Plateau: monitors {self.monitor!r}, which fit does not measure here; there are "
+                f"{there}"
+            )
+        self.observe(value)
+
+    def state_dict(self) -> dict[str, float]:
+        """The rate and what was observed, as numbers."""
+        return {"rate": self.rate, "best": self._best, "bad": self._bad, "waiting": self._waiting}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Go on from what `state_dict` returned."""
+        self.rate, self._best = state["rate"], state["best"]
+        self._bad, self._waiting = int(state["bad"]), int(state["waiting"])
+
+
+def plateau_of(rate: object) -> Plateau | None:
+    """The `Plateau` that a learning rate is, or warms up to, if any."""
+    while isinstance(rate, WarmUp):
+        rate = rate.after
+    return rate if isinstance(rate, Plateau) else None

@@ -1,0 +1,510 @@
+"""Every optimizer, with every setting, takes the steps that PyTorch (for LARS: the paper) takes, in
+every kind of training loop, and goes on from a state that was saved."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from arrays import programs
+from engines import current
+from executors import only
+from magmath.errors import MagmathError, ShapeError
+from magmath.optim import (
+    LARS,
+    OPTIMIZERS,
+    Adagrad,
+    Adam,
+    AdamW,
+    GradientDescent,
+    Momentum,
+    Optimizer,
+    RMSprop,
+    schedules,
+)
+from magmath.program import execute
+
+Torch = Callable[[Any], torch.optim.Optimizer]
+T = torch.optim
+STEPS = 30
+
+
+class TorchLARS(torch.optim.Optimizer):
+    """Algorithm 1 of You et al. (2017), line by line, for one global learning rate."""
+
+    def __init__(self, parameters: Any, lr: float, trust: float, decay: float = 0.0) -> None:
+        super().__init__(parameters, {"lr": lr, "trust": trust, "decay": decay})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                w, g, decay = p.detach().numpy(), p.grad.numpy(), group["decay"]
+                v = self.state[p].setdefault("v", np.zeros_like(w))
+                bottom = np.linalg.norm(g) + decay * np.linalg.norm(w)
+                local = group["trust"] * np.linalg.norm(w) / bottom
+                v[...] = 0.9 * v + group["lr"] * local * (g + decay * w)
+                w -= v
+
+
+PAIRS: dict[str, tuple[Callable[[], Optimizer], Torch]] = {
+    "sgd": (lambda: GradientDescent(0.05), lambda p: T.SGD(p, 0.05)),
+    "sgd, decay": (
+        lambda: GradientDescent(0.05, weight_decay=0.1),
+        lambda p: T.SGD(p, 0.05, weight_decay=0.1),
+    ),
+    "momentum": (
+        lambda: Momentum(0.02, 0.8, weight_decay=0.1),
+        lambda p: T.SGD(p, 0.02, momentum=0.8, weight_decay=0.1),
+    ),
+    "nesterov": (
+        lambda: Momentum(0.02, nesterov=True, weight_decay=0.03),
+        lambda p: T.SGD(p, 0.02, momentum=0.9, nesterov=True, weight_decay=0.03),
+    ),
+    "adagrad": (lambda: Adagrad(0.1), lambda p: T.Adagrad(p, 0.1)),
+    "adagrad, decays": (
+        lambda: Adagrad(0.1, 0.2, 1e-6, weight_decay=0.1),
+        lambda p: T.Adagrad(p, 0.1, lr_decay=0.2, eps=1e-6, weight_decay=0.1),
+    ),
+    "rmsprop": (lambda: RMSprop(0.01), lambda p: T.RMSprop(p, 0.01)),
+    "rmsprop, centered": (
+        lambda: RMSprop(0.01, 0.9, 1e-6, centered=True, weight_decay=0.1),
+        lambda p: T.RMSprop(p, 0.01, 0.9, 1e-6, centered=True, weight_decay=0.1),
+    ),
+    "rmsprop, momentum": (
+        lambda: RMSprop(0.01, momentum=0.7), lambda p: T.RMSprop(p, 0.01, momentum=0.7)
+    ),
+    "rmsprop, all": (
+        lambda: RMSprop(0.01, centered=True, momentum=0.7),
+        lambda p: T.RMSprop(p, 0.01, centered=True, momentum=0.7),
+    ),
+    "adam": (lambda: Adam(0.05), lambda p: T.Adam(p, 0.05)),
+    "adam, settings": (
+        lambda: Adam(0.03, 0.8, 0.95, 1e-4, weight_decay=0.1),
+        lambda p: T.Adam(p, 0.03, (0.8, 0.95), 1e-4, weight_decay=0.1),
+    ),
+    "adam, amsgrad": (
+        lambda: Adam(0.05, 0.5, 0.6, amsgrad=True),
+        lambda p: T.Adam(p, 0.05, (0.5, 0.6), amsgrad=True),
+    ),
+    "adamw": (lambda: AdamW(0.05), lambda p: T.AdamW(p, 0.05)),
+    "adamw, settings": (
+        lambda: AdamW(0.05, 0.8, 0.9, 1e-6, amsgrad=True, weight_decay=0.3),
+        lambda p: T.AdamW(p, 0.05, (0.8, 0.9), 1e-6, amsgrad=True, weight_decay=0.3),
+    ),
+    "lars": (lambda: LARS(0.5, trust_coefficient=0.05), lambda p: TorchLARS(p, 0.5, 0.05)),
+    "lars, decay": (
+        lambda: LARS(0.5, trust_coefficient=0.05, weight_decay=0.1), lambda p: TorchLARS(p, 0.5, 0.05, 0.1)
+    ),
+}  # fmt: skip
+DRAW = np.random.default_rng(7)
+X, Y = DRAW.normal(size=(60, 5)), DRAW.normal(size=(60, 3))
+W, B = DRAW.normal(size=(5, 3)), DRAW.normal(size=3)
+BATCHES = [slice(i % 60, i % 60 + 12) for i in range(0, 12 * STEPS, 12)]
+POOLS = [("inline", 1), ("shared", 2), ("messages", 4)]
+WAYS = [
+    (way, *pool)
+    for way in ("minimize", "update", "compiled") for pool in POOLS[: 1 if way == "update" else 3]
+]  # fmt: skip
+
+
+def of_torch(
+    make: Torch, dtype: str = "float64", clip: Callable[[Any], object] = lambda p: None
+) -> tuple[list[float], list[Any]]:
+    """The losses and the last weights of PyTorch's loop."""
+    w, b = (torch.nn.Parameter(torch.from_numpy(v.astype(dtype))) for v in (W, B))
+    optimizer, losses = make([w, b]), []
+    x, y = (torch.from_numpy(v.astype(dtype)) for v in (X, Y))
+    for rows in BATCHES:
+        optimizer.zero_grad()
+        loss = ((torch.tanh(x[rows] @ w + b) - y[rows]) ** 2).mean()
+        loss.backward()
+        clip([w, b])
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [w.detach().numpy(), b.detach().numpy()]
+
+
+class Loop:
+    """The same loop here; the rows of w are divided over the workers."""
+
+    def __init__(self, optimizer: Optimizer, dtype: str = "float64") -> None:
+        self.w = mm.variable("net.weight", W.astype(dtype), layout=mm.Layout.split(0))
+        self.b = mm.variable("net.bias", B.astype(dtype))
+        self.optimizer, self.dtype = optimizer, dtype
+        self.compiled = mm.compile(self.update)
+
+    def loss(self, x: Any, y: Any) -> mm.Array:
+        return mm.mean((mm.tanh(x @ self.w + self.b) - y) ** 2)
+
+    def minimize(self, x: mm.Array, y: mm.Array) -> float:
+        return self.optimizer.minimize(self.loss(x, y), [self.w, self.b])
+
+    def update(self, x: mm.Array, y: mm.Array) -> mm.Array:
+        loss = self.loss(x, y)
+        slopes = mm.grad(loss, [self.w, self.b])
+        self.optimizer.update({self.w: slopes[0], self.b: slopes[1]})
+        return loss
+
+    def run(self, way: str, batches: list[slice] = BATCHES) -> list[float]:
+        step = {"minimize": self.minimize, "update": self.update, "compiled": self.compiled}[way]
+        x, y = X.astype(self.dtype), Y.astype(self.dtype)
+        return [float(step(mm.asarray(x[rows]), mm.asarray(y[rows]))) for rows in batches]
+
+    def check(self, weights: list[Any], limit: float) -> None:
+        for v, value in zip((self.w, self.b), weights, strict=True):
+            np.testing.assert_allclose(v.numpy(), value, rtol=limit, atol=limit)
+
+
+def test_every_optimizer_is_compared() -> None:
+    made = [ours() for ours, _ in PAIRS.values()]
+    for name, make in OPTIMIZERS.items():
+        assert any(type(one) is type(make()) for one in made), name
+    for kind in {type(one) for one in made}:
+        ours = [one for one in made if type(one) is kind]
+        for f in fields(kind):
+            if f.name not in (
+                "learning_rate",
+                "clip_value",
+                "clip_norm",
+                "groups",
+                "trust_coefficient",
+            ):
+                tried = {getattr(one, f.name) for one in ours}
+                assert len(tried) > 1 or kind in (LARS,), f"{kind.__name__}.{f.name} is not tried"
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("way", "kind", "workers"), WAYS)
+def test_thirty_steps_are_those_of_pytorch(way: str, name: str, kind: str, workers: int) -> None:
+    ours, theirs = PAIRS[name]
+    losses, weights = of_torch(theirs)
+    with current(kind, workers):
+        loop = Loop(ours())
+        np.testing.assert_allclose(loop.run(way), losses, rtol=1e-12)
+        loop.check(weights, 1e-12)
+
+
+@pytest.mark.parametrize("way", ["minimize", "compiled"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_thirty_steps_in_float32(way: str, name: str) -> None:
+    ours, theirs = PAIRS[name]
+    losses, weights = of_torch(theirs, "float32")
+    with current("inline"):
+        loop = Loop(ours(), "float32")
+        np.testing.assert_allclose(loop.run(way), losses, rtol=1e-5)
+        loop.check(weights, 1e-5)
+
+
+def in_fit(optimizer: Optimizer, epochs: int = 6) -> tuple[list[float], dict[str, Any]]:
+    """The losses and weights of a network of one dense layer, in float64."""
+    former = mm.get_default_dtype()
+    mm.set_default_dtype("float64")
+    try:
+        net = mm.nn.NeuralNetwork(
+            [mm.nn.Dense(3, activation="tanh")], loss="mean_squared_error", optimizer=optimizer
+        )
+        net.build((5,))
+        net.parameters["0.weight"].assign(W)
+        net.parameters["0.bias"].assign(B)
+        steps = net.fit(X, Y, batch_size=12, epochs=epochs, shuffle=False).steps
+        return steps, {name: v.numpy() for name, v in net.parameters.items()}
+    finally:
+        mm.set_default_dtype(former)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_fit_takes_the_steps_of_pytorch(name: str, kind: str, workers: int) -> None:
+    ours, theirs = PAIRS[name]
+    losses, (w, b) = of_torch(theirs)
+    with current(kind, workers):
+        steps, found = in_fit(ours())
+        np.testing.assert_allclose(steps, losses, rtol=1e-12)
+        np.testing.assert_allclose(found["0.weight"], w, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(found["0.bias"], b, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["rmsprop, all", "adam, amsgrad", "adamw", "lars"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_types_are_updated_in_float32(name: str, dtype: str) -> None:
+    """The same steps as in float32, of gradients that are exact in half types."""
+    make, _ = PAIRS[name]
+    with current("inline"):
+        ends = []
+        for element in (dtype, "float32"):
+            v = mm.variable("v", mm.asarray([1.0, -2.0, 0.5], dtype=element))
+            optimizer = replace(make(), learning_rate=1e-4)
+            for _ in range(100):
+                optimizer.update({v: mm.asarray([0.5, -0.25, 1.0], dtype=element)})
+            ends.append(optimizer.state_dict()["v.master"] if element == dtype else v)
+        np.testing.assert_allclose(ends[0].numpy(), ends[1].numpy(), rtol=1e-6)
+
+
+# clipping -------------------------------------------------------------------------------------
+
+CLIPS: dict[str, tuple[dict[str, float], Callable[[Any], object]]] = {
+    "norm": ({"clip_norm": 0.3}, lambda p: torch.nn.utils.clip_grad_norm_(p, 0.3)),
+    "large norm": ({"clip_norm": 1e3}, lambda p: torch.nn.utils.clip_grad_norm_(p, 1e3)),
+    "value": ({"clip_value": 0.05}, lambda p: torch.nn.utils.clip_grad_value_(p, 0.05)),
+}
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("way", ["minimize", "compiled", "fit"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_clipping_is_that_of_pytorch(clip: str, way: str, kind: str, workers: int) -> None:
+    settings, theirs = CLIPS[clip]
+    losses, weights = of_torch(lambda p: T.SGD(p, 0.5, momentum=0.9, weight_decay=0.1), clip=theirs)
+    optimizer = Momentum(0.5, weight_decay=0.1, **settings)
+    with current(kind, workers):
+        if way == "fit":
+            np.testing.assert_allclose(in_fit(optimizer)[0], losses, rtol=1e-12)
+            return
+        loop = Loop(optimizer)
+        np.testing.assert_allclose(loop.run(way), losses, rtol=1e-12)
+        loop.check(weights, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_norm_of_half_types_does_not_overflow(dtype: str) -> None:
+    with current("inline"):
+        v = mm.variable("v", mm.asarray([0.0, 0.0], dtype=dtype))
+        GradientDescent(1.0, clip_norm=1.0).update({v: mm.asarray([3e4, 4e4], dtype=dtype)})
+        np.testing.assert_allclose(mm.astype(v, "float32").numpy(), [-0.6, -0.8], rtol=1e-2)
+
+
+NATIVE: dict[str, Callable[[], Optimizer]] = {
+    "rmsprop": lambda: RMSprop(0.01, centered=True, momentum=0.7, clip_norm=0.1),
+    "adamw": lambda: AdamW(schedules.OneCycle(0.1, 30), amsgrad=True, clip_value=0.05),
+    "lars": lambda: LARS(0.5, trust_coefficient=0.05, weight_decay=0.1),
+    "adagrad": lambda: Adagrad(0.1, 0.2, groups={"*.bias": {"learning_rate": 0.01}}),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.timeout(300)  # the compiler's time
+def test_native_code_takes_the_same_steps(
+    name: str, kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chooser = only(0)
+    with current(kind, workers):
+        expected, _ = in_fit(NATIVE[name]())
+        monkeypatch.setattr(execute, "Chooser", chooser)
+        steps, _ = in_fit(NATIVE[name]())
+    np.testing.assert_allclose(steps, expected, rtol=1e-10)
+    assert set(chooser.used) == {"native"}
+
+
+# groups ---------------------------------------------------------------------------------------
+
+
+def grouped(p: list[Any]) -> torch.optim.Optimizer:
+    return T.AdamW(
+        [{"params": p[:1]}, {"params": p[1:], "weight_decay": 0.0, "lr": 0.02, "betas": (0.5, 0.9)}],
+        0.05, weight_decay=0.2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["minimize", "update", "compiled", "fit"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_groups_have_settings_of_their_own(way: str, kind: str, workers: int) -> None:
+    losses, weights = of_torch(grouped)
+    own = {"weight_decay": 0.0, "learning_rate": 0.02, "beta1": 0.5, "beta2": 0.9}
+    optimizer = AdamW(0.05, weight_decay=0.2, groups={"*.bias": own, "*.weight": {}})
+    with current(kind, workers):
+        if way == "fit":
+            np.testing.assert_allclose(in_fit(optimizer)[0], losses, rtol=1e-12)
+            return
+        loop = Loop(optimizer)
+        np.testing.assert_allclose(loop.run(way), losses, rtol=1e-12)
+        loop.check(weights, 1e-12)
+
+
+def test_groups_may_have_schedules_and_other_states() -> None:
+    """A rate of its own that changes, and amsgrad for one variable only."""
+    with current("inline"):
+        own = {"learning_rate": schedules.Step(0.1, 4, 0.5), "amsgrad": True}
+        loop = Loop(Adam(0.05, groups={"*.bias": own}))
+        loop.run("compiled", BATCHES[:15])
+        w, b = (torch.nn.Parameter(torch.from_numpy(v.copy())) for v in (W, B))
+        one, other = T.Adam([w], 0.05), T.Adam([b], 0.1, amsgrad=True)
+        halving = torch.optim.lr_scheduler.StepLR(other, 4, 0.5)
+        for rows in BATCHES[:15]:
+            one.zero_grad(), other.zero_grad()
+            x, y = torch.from_numpy(X[rows]), torch.from_numpy(Y[rows])
+            ((torch.tanh(x @ w + b) - y) ** 2).mean().backward()
+            one.step(), other.step(), halving.step()
+        loop.check([w.detach().numpy(), b.detach().numpy()], 1e-12)
+        assert {"net.bias.largest", "net.weight.first"} <= set(loop.optimizer.state_dict())
+        assert "net.weight.largest" not in loop.optimizer.state_dict()
+
+
+# what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Adam("a"), TypeError, "learning_rate must be a positive number.*'a'"),
+        (lambda: Adam(0.0), MagmathError, "learning_rate must be positive, was given 0.0"),
+        (lambda: Adam(weight_decay=-1), MagmathError, "weight_decay must be at least 0.*-1"),
+        (lambda: Adam(clip_norm=0), MagmathError, "clip_norm must be positive, was given 0"),
+        (lambda: Adam(clip_norm=1, clip_value=1), MagmathError, "give one of them"),
+        (lambda: Adam(groups={"*": {"momentum": 1}}), MagmathError,
+         r"groups: '\*' sets momentum; the settings of a group of Adam are learning_rate, .*beta1"),
+        (lambda: Adam(groups={"*": {"clip_norm": 1}}), MagmathError, "sets clip_norm"),
+        (lambda: setattr(Adam(), "beta1", 0.5), MagmathError,
+         r"only learning_rate may be assigned, beta1.*replace\(optimizer, beta1=0.5\)"),
+        (lambda: setattr(Adam(), "learning_rate", -1), MagmathError, "must be positive"),
+    ],
+)  # fmt: skip
+def test_settings_that_are_no_settings(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_the_print_shows_what_was_set() -> None:
+    assert repr(GradientDescent(0.1)) == "GradientDescent(learning_rate=0.1)"
+    assert repr(Adam(amsgrad=True, clip_norm=1.0)) == "Adam(clip_norm=1.0, amsgrad=True)"
+    assert repr(AdamW(groups={"b": {"beta1": 0.5}})) == "AdamW(groups={'b': {'beta1': 0.5}})"
+
+
+# state ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["minimize", "update", "compiled"])
+@pytest.mark.parametrize("name", ["momentum", "rmsprop, all", "adam, amsgrad", "adagrad, decays"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_another_optimizer_goes_on_from_the_state(
+    way: str, name: str, kind: str, workers: int
+) -> None:
+    make, theirs = PAIRS[name]
+    losses, weights = of_torch(theirs)
+    with current(kind, workers):
+        first = Loop(make())
+        first.run(way, BATCHES[:11])
+        state = {k: np.asarray(v) for k, v in first.optimizer.state_dict().items()}
+        second = Loop(make())
+        second.run(way, BATCHES[:3])  # its own state, and programs, are given up
+        second.w.assign(first.w), second.b.assign(first.b)
+        second.optimizer.load_state_dict(pickle.loads(pickle.dumps(state)))
+        assert second.optimizer.steps == 11
+        np.testing.assert_allclose(second.run(way, BATCHES[11:]), losses[11:], rtol=1e-12)
+        second.check(weights, 1e-12)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_fit_goes_on_from_a_state(kind: str, workers: int) -> None:
+    """In another network, and in the same one after more steps."""
+
+    def network() -> mm.nn.NeuralNetwork:
+        return mm.nn.NeuralNetwork(
+            [mm.nn.Dense(3)], loss="mean_squared_error", optimizer=Adam(0.05), seed=1
+        )
+
+    def train(net: mm.nn.NeuralNetwork, epochs: int) -> list[float]:
+        return net.fit(x, y, batch_size=20, epochs=epochs, shuffle=False).steps
+
+    with current(kind, workers):
+        x, y = mm.asarray(X.astype("float32")), mm.asarray(Y.astype("float32"))
+        net = network()
+        train(net, 2)
+        state = net.optimizer.state_dict()
+        weights = {name: v.numpy() for name, v in net.parameters.items()}
+        expected = train(net, 2)
+        other = network()
+        other.build((5,))
+        for again in (net, other):
+            for name, v in again.parameters.items():
+                v.assign(weights[name])
+            again.optimizer.load_state_dict(state)
+            assert again.optimizer.steps == 6
+            np.testing.assert_allclose(train(again, 2), expected, rtol=1e-5)
+
+
+def test_a_state_is_kept_until_it_is_used() -> None:
+    with current("inline"):
+        loop = Loop(Adam(0.05))
+        loop.run("update", BATCHES[:4])
+        state = loop.optimizer.state_dict()
+        assert sorted(state) == [
+            "net.bias.count", "net.bias.first", "net.bias.second",
+            "net.weight.count", "net.weight.first", "net.weight.second", "steps",
+        ]  # fmt: skip
+        other = Adam(0.05)
+        other.load_state_dict(state)
+        found = other.state_dict()
+        assert sorted(found) == sorted(state)
+        for name, value in state.items():
+            np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(value))
+        loop.run("update", BATCHES[:1])
+        assert int(state["net.bias.count"]) == 4, "a snapshot"
+
+
+def test_variables_whose_counts_differ_keep_them() -> None:
+    """One was updated more often: so it is after loading, in one compiled step of both."""
+    with current("inline"):
+        v, w = mm.variable("v", [1.0]), mm.variable("w", [1.0])
+        adam = Adam(0.1)
+        for step in range(6):
+            adam.update({v: mm.asarray([0.5]), **({w: mm.asarray([0.25])} if step % 2 else {})})
+        other = Adam(0.1)
+        other.load_state_dict(adam.state_dict())
+        a, b = mm.variable("v", v), mm.variable("w", w)
+        for one, (p, q) in ((adam, (v, w)), (other, (a, b))):
+            mm.compile(lambda: one.update({p: mm.asarray([1.0]), q: mm.asarray([1.0])}) or p)()  # noqa: B023
+        assert (a.tolist(), b.tolist()) == (v.tolist(), w.tolist())
+        counts = other.state_dict()
+        assert (int(counts["v.count"]), int(counts["w.count"])) == (7, 4)
+
+
+def test_states_that_do_not_fit() -> None:
+    with current("inline"):
+        v = mm.variable("v", [1.0, 2.0])
+        momentum = Momentum(0.1)
+        with pytest.raises(MagmathError, match="load_state_dict: needs what state_dict returned"):
+            momentum.load_state_dict({"v.velocity": np.zeros(2)})
+        momentum.load_state_dict({"v.velocity": np.zeros(3), "steps": 1})
+        with pytest.raises(ShapeError, match=r"v.velocity has shape \(3,\), variable v has \(2,\)"):
+            momentum.update({v: mm.asarray([1.0, 1.0])})
+        same = [mm.variable("v", [1.0]), mm.variable("v", [1.0])]
+        momentum = Momentum(0.1)
+        momentum.update({one: mm.asarray([1.0]) for one in same})
+        with pytest.raises(MagmathError, match="two variables have the name 'v'"):
+            momentum.state_dict()
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("name", PAIRS)
+def test_copies_have_the_settings(name: str, way: Callable[[Any], Any]) -> None:
+    settings = {"*.bias": {"learning_rate": schedules.Cosine(0.1, 10)}}
+    rate = schedules.WarmUp(schedules.Step(0.1, 5), 3)
+    optimizer = replace(PAIRS[name][0](), groups=settings, learning_rate=rate, clip_norm=1.0)
+    made = way(optimizer)
+    for f in fields(optimizer):
+        assert getattr(made, f.name) == getattr(optimizer, f.name)
+    assert made.rates(4) == optimizer.rates(4)
+
+
+def test_rates_compile_nothing() -> None:
+    with current("inline") as pool:
+        loop = Loop(Momentum(schedules.Cosine(0.1, 30), groups={"*.bias": {"learning_rate": 0.1}}))
+        loop.run("compiled", BATCHES[:2])
+        loop.run("minimize", BATCHES[:2])
+        before = programs(pool)
+        loop.run("compiled")
+        loop.run("minimize")
+        loop.optimizer.learning_rate = 0.03
+        loop.run("compiled")
+        assert programs(pool) == before

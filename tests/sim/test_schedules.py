@@ -1,0 +1,256 @@
+"""Schedules have the values of PyTorch's, compile nothing, and count steps or epochs in `fit`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.optim import lr_scheduler as twins
+
+import magmath as mm
+from engines import current
+from magmath.errors import MagmathError
+from magmath.optim import Adam, GradientDescent
+from magmath.optim import schedules as s
+from magmath.optim.schedules import Schedule
+
+BASE = 0.4
+Twin = Callable[[torch.optim.Optimizer], Any]
+PAIRS: dict[str, tuple[Callable[[], Schedule], Twin]] = {
+    "constant": (lambda: s.Constant(BASE), lambda o: twins.ConstantLR(o, 1.0)),
+    "step": (lambda: s.Step(BASE, 7), lambda o: twins.StepLR(o, 7)),
+    "step, factor": (lambda: s.Step(BASE, 1, 0.9), lambda o: twins.StepLR(o, 1, 0.9)),
+    "multi-step": (
+        lambda: s.MultiStep(BASE, (3, 11, 30), 0.5), lambda o: twins.MultiStepLR(o, [3, 11, 30], 0.5)
+    ),
+    "exponential": (lambda: s.Exponential(BASE, 0.93), lambda o: twins.ExponentialLR(o, 0.93)),
+    "polynomial": (
+        lambda: s.Polynomial(BASE, 40, 2.5), lambda o: twins.PolynomialLR(o, 40, 2.5)
+    ),
+    "linear": (
+        lambda: s.Polynomial(BASE * 0.25, 33, end=BASE),
+        lambda o: twins.LinearLR(o, 0.25, total_iters=33),
+    ),
+    "cosine": (
+        lambda: s.Cosine(BASE, 50, 0.01), lambda o: twins.CosineAnnealingLR(o, 50, 0.01)
+    ),
+    "cosine, short": (lambda: s.Cosine(BASE, 20), lambda o: twins.CosineAnnealingLR(o, 20)),
+    "restarts": (
+        lambda: s.Cosine(BASE, 6, 0.02, restarts=True, growth=2),
+        lambda o: twins.CosineAnnealingWarmRestarts(o, 6, 2, 0.02),
+    ),
+    "restarts, equal": (
+        lambda: s.Cosine(BASE, 9, restarts=True),
+        lambda o: twins.CosineAnnealingWarmRestarts(o, 9),
+    ),
+    "warm-up": (
+        lambda: s.WarmUp(BASE, 5, 0.2), lambda o: twins.LinearLR(o, 0.2, total_iters=5)
+    ),
+    "warm-up, cosine": (
+        lambda: s.WarmUp(s.Cosine(BASE, 40), 5),
+        lambda o: twins.SequentialLR(
+            o, [twins.LinearLR(o, 0.1, total_iters=5), twins.CosineAnnealingLR(o, 40)], [5]
+        ),
+    ),
+    "one cycle": (
+        lambda: s.OneCycle(BASE, 51), lambda o: twins.OneCycleLR(o, BASE, 51, cycle_momentum=False)
+    ),
+    "one cycle, linear": (
+        lambda: s.OneCycle(BASE, 51, 0.5, 10.0, 100.0, linear=True),
+        lambda o: twins.OneCycleLR(
+            o, BASE, 51, pct_start=0.5, div_factor=10.0, final_div_factor=100.0,
+            anneal_strategy="linear", cycle_momentum=False,
+        ),
+    ),
+}  # fmt: skip
+
+
+def of_torch(make: Twin, steps: int) -> list[float]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], BASE)
+    scheduler, rates = make(optimizer), []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+def test_every_schedule_is_compared() -> None:
+    made = {type(ours()) for ours, _ in PAIRS.values()} | {s.Plateau, s.Formula, Schedule}
+    named = [x for x in vars(s).values() if isinstance(x, type) and issubclass(x, Schedule)]
+    assert set(named) == made
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_fifty_rates_are_those_of_pytorch(name: str) -> None:
+    ours, theirs = PAIRS[name]
+    schedule = ours()
+    found = [schedule(step) for step in range(50)]
+    np.testing.assert_allclose(found, of_torch(theirs, 50), rtol=1e-12, atol=1e-12)
+    assert schedule == ours()
+    assert pickle.loads(pickle.dumps(schedule)) == schedule
+    assert asdict(schedule)["per"] == ("step" if name.startswith("one cycle") else "epoch")
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"patience": 0}, {"patience": 2, "cooldown": 3, "factor": 0.5, "minimum": 0.02},
+     {"patience": 1, "threshold": 0.2}],
+)  # fmt: skip
+def test_plateaus_are_those_of_pytorch(settings: dict[str, Any], mode: Any) -> None:
+    values = np.abs(np.random.default_rng(3).normal(size=50)) + np.linspace(2, 1, 50)
+    ours = s.Plateau(BASE, mode=mode, **settings)
+    named = {"minimum": "min_lr"}
+    theirs = {named.get(k, k): v for k, v in settings.items()}
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], BASE)
+    twin = twins.ReduceLROnPlateau(optimizer, mode, **theirs)
+    for i, value in enumerate(values):
+        if i == 20:  # on from what was saved
+            other = s.Plateau(1.0, mode=mode, **settings)
+            other.load_state_dict(ours.state_dict())
+            ours = pickle.loads(pickle.dumps(other))
+        ours.observe(value)
+        twin.step(value)
+        assert ours(i) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
+
+
+def test_one_step_of_each_schedule() -> None:
+    """Schedules of a single step or period divide nothing by zero."""
+    for schedule in (
+        s.OneCycle(1.0, 1),
+        s.OneCycle(1.0, 2, 0.5),
+        s.Cosine(1.0, 1),
+        s.WarmUp(1.0, 1),
+    ):
+        assert all(np.isfinite(schedule(step)) for step in range(4))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: s.Cosine(0.1, 0), "Cosine: steps must be at least 1, was given 0"),
+        (lambda: s.Step(0.1, 0), "Step: size must be at least 1"),
+        (lambda: s.Step(0.1, 2, per="batch"), 'per must be "epoch" or "step", was given \'batch\''),
+        (lambda: s.Plateau(0.1, monitor="f1").monitored({"loss": 1.0, "accuracy": None}),
+         "monitors 'f1', which fit does not measure here; there are loss"),
+    ],
+)  # fmt: skip
+def test_what_is_no_schedule(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(MagmathError, match=message):
+        make()
+
+
+# in loops -------------------------------------------------------------------------------------
+
+SLOPE = 2.0
+SCHEDULE = s.Polynomial(0.5, 20, 2.0)
+
+
+def moves(rates: list[float]) -> float:
+    return -SLOPE * sum(rates)
+
+
+@pytest.mark.parametrize("way", ["minimize", "steps", "update", "compiled"])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 4)])
+def test_loops_count_steps(way: str, kind: str, workers: int) -> None:
+    with current(kind, workers):
+        v = mm.variable("v", mm.asarray([0.0], dtype="float64"))
+        descent = GradientDescent(SCHEDULE)
+
+        def step() -> mm.Array:
+            descent.update({v: mm.asarray([SLOPE], dtype="float64")})
+            return v + 0.0
+
+        compiled = mm.compile(step)
+        for _ in range(6):
+            if way == "minimize":
+                descent.minimize(mm.sum(v * SLOPE), [v])
+            elif way == "steps":
+                descent.minimize(mm.sum(v * SLOPE), [v], steps=2)
+            else:
+                (compiled if way == "compiled" else step)()
+        count = 12 if way == "steps" else 6
+        assert v.tolist() == [pytest.approx(moves([SCHEDULE(i) for i in range(count)]), rel=1e-12)]
+
+
+def fitted(rate: Any, calls: list[int], samples: int, loss: Any = None) -> tuple[float, Any]:
+    """Where a weight of gradient SLOPE is after epochs of 3 steps; and the optimizer."""
+
+    def linear(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        return mm.mean(outputs) * SLOPE
+
+    x = np.ones((samples, 1), np.float32)
+    descent = GradientDescent(rate)
+    net = mm.nn.NeuralNetwork(
+        [mm.nn.Dense(1, bias=False)], loss=loss or linear, optimizer=descent, seed=1
+    )
+    net.build((1,))
+    net.parameters["0.weight"].assign(np.zeros((1, 1), np.float32))
+    for epochs in calls:
+        net.fit(x, x, batch_size=4, epochs=epochs)
+    return float(net.parameters["0.weight"][0, 0]), descent
+
+
+@pytest.mark.parametrize("samples", [12, 10, 3])
+@pytest.mark.parametrize("per", ["epoch", "step"])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 4)])
+def test_fit_counts_epochs_or_steps(per: Any, samples: int, kind: str, workers: int) -> None:
+    """Also when the last batch is smaller, and when `fit` goes on."""
+    schedule = s.Polynomial(0.5, 20, 2.0, per=per)
+    each = -(-samples // 4)
+    with current(kind, workers):
+        found, descent = fitted(schedule, [2, 1, 1], samples)
+    assert descent.steps == 4 * each
+    rates = [schedule(i if per == "step" else i // each) for i in range(4 * each)]
+    assert found == pytest.approx(moves(rates), rel=1e-5)
+
+
+def test_a_schedule_that_is_not_of_this_package() -> None:
+    """A function counts epochs."""
+    with current("inline"):
+        found, _ = fitted(lambda epoch: 0.1 / (epoch + 1), [2, 1], 8)
+    assert found == pytest.approx(moves([0.1, 0.1, 0.05, 0.05, 0.1 / 3, 0.1 / 3]), rel=1e-5)
+
+
+@pytest.mark.parametrize("per", ["epoch", "step"])
+def test_an_epoch_with_a_schedule_is_few_messages(per: Any) -> None:
+    """One for the steps; a schedule per step has its rates sent before, in the same number of
+    messages however many steps there are."""
+    with current("shared", 2) as pool:
+        x = np.ones((80, 1), np.float32)
+        sent = []
+        for batch in (2, 20):
+            net = mm.nn.NeuralNetwork(
+                [mm.nn.Dense(1)], loss="mean_squared_error",
+                optimizer=Adam(s.Exponential(0.01, 0.9, per=per)),
+            )  # fmt: skip
+            data = mm.asarray(x)
+            net.fit(data, data, batch_size=batch, epochs=2)
+            before = pool.traffic.messages
+            net.fit(data, data, batch_size=batch, epochs=4)
+            sent.append(pool.traffic.messages - before)
+        assert sent[0] == sent[1]
+        assert per == "step" or sent[0] == 4
+
+
+def test_a_plateau_takes_the_value_of_each_epoch() -> None:
+    def constant(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        return mm.mean(outputs) * 0.0 + 1.0
+
+    with current("inline"):
+        _, descent = fitted(s.WarmUp(s.Plateau(0.4, 0.5, patience=1), 2), [5], 8, constant)
+        assert descent.rate(5) == pytest.approx(0.1)
+        _, descent = fitted(s.Plateau(0.4, 0.5, patience=1), [5], 8, constant)
+        assert descent.rate(0) == pytest.approx(0.1)
+        state = descent.state_dict()
+        other = GradientDescent(s.Plateau(0.4, 0.5, patience=1))
+        other.load_state_dict(state)
+        assert other.learning_rate.state_dict() == descent.learning_rate.state_dict()
+        with pytest.raises(MagmathError, match="monitors 'validation_loss'"):
+            fitted(s.Plateau(0.4, monitor="validation_loss"), [1], 8)

@@ -1,0 +1,86 @@
+"""Python's operators on nodes build the operations that they name, and compare by identity."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.array.array import Array
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node
+from magmath.ops.leaves import parameter
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "power": operator.pow,
+}
+UNARY: dict[str, Callable[[Any], Any]] = {"negative": operator.neg, "abs": operator.abs}
+X, Y = np.array([1.5, 2.0, 0.25]), np.array([0.5, -1.0, 3.0])
+
+
+def value(node: Node) -> np.ndarray[Any, Any]:
+    return Array(node).numpy()
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_operators_build_their_operation(name: str) -> None:
+    act = BINARY[name]
+    with current("inline"):
+        x, y = mm.asarray(X).node, mm.asarray(Y).node
+        for node, expected in (
+            (act(x, y), act(X, Y)), (act(x, 2.5), act(X, 2.5)), (act(3, x), act(3, X)),
+        ):  # fmt: skip
+            assert node.name == name
+            assert node.dtype is mm.float64
+            np.testing.assert_allclose(value(node), expected)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_operators_build_their_operation(name: str) -> None:
+    with current("inline"):
+        node = UNARY[name](mm.asarray(Y).node)
+        assert node.name == name
+        np.testing.assert_array_equal(value(node), UNARY[name](Y))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "complex64"])
+def test_numbers_are_constants_of_the_type_of_the_node(dtype: str) -> None:
+    with current("inline"):
+        x = mm.asarray([1, 2], dtype=dtype).node
+        for node in (x + 1, 1 - x, x * 3):
+            (number,) = [part for part in node.inputs if part is not x]
+            assert (number.name, number.dtype, node.dtype) == ("constant", x.dtype, x.dtype)
+
+
+def test_the_user_line_is_that_of_the_node() -> None:
+    x = parameter(1.0, mm.float32)
+    x.line = ("script.py", 3)
+    assert (2.0 - x).line == (x + 2.0).line == (-x).line == ("script.py", 3)
+
+
+def test_nodes_are_compared_by_identity() -> None:
+    x, y = parameter(1.0, mm.float32), parameter(1.0, mm.float32)
+    assert x != y
+    assert x in (y, x)
+    assert (x, y).index(y) == 1
+    assert len({x, y, x + y, x + y}) == 4
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x = parameter(1.0, mm.float32)
+    for other in ("a", None, [1.0], np.ones(2)):
+        with pytest.raises(TypeError, match="unsupported operand|does not support ufuncs"):
+            operator.add(x, other)
+    with pytest.raises(DTypeError):
+        _ = x + parameter(1.0, mm.float64)
+    with current("inline"), pytest.raises(ShapeError):
+        _ = mm.ones(3).node + mm.ones(2).node
