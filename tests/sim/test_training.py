@@ -3,6 +3,7 @@ what a step sends and allocates, and what goes wrong."""
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import signal
@@ -39,6 +40,7 @@ CLOSE = 2e-4
 
 def network(optimizer: Any = None, layers: Sequence[Any] = LAYERS, **options: Any) -> NeuralNetwork:
     """A small classifier."""
+    layers = copy.deepcopy(layers)
     return NeuralNetwork(layers, optimizer=optimizer or GradientDescent(0.1), seed=3, **options)
 
 
@@ -396,7 +398,7 @@ def test_saved_weights_come_back(kind: str, workers: int, tmp_path: Path) -> Non
         expected = net.predict(X).numpy()
         values = weights(net)
     with current("inline"):
-        other = NeuralNetwork(LAYERS, seed=8)
+        other = NeuralNetwork(copy.deepcopy(LAYERS), seed=8)
         other.load(path)
         check_weights(other, values, 0)
         np.testing.assert_allclose(other.predict(X).numpy(), expected, rtol=1e-4, atol=1e-5)

@@ -143,6 +143,8 @@ class _Trace:
         self._likes = [_like(value) for value in values] if plain else None
         self.repeated = Repeated(self.engine, compiled)
         self.captured = Captured(traced, places)
+        for owner in trace.states:
+            self.captured.add(owner)
         self._history = _History(traced, position, user_line())
 
     def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:

@@ -34,14 +34,16 @@ _BITS = {"bfloat16": torch.int16}
 def reduced(array: Array) -> tuple[Callable[..., Array], tuple[Any, ...]]:
     """What `__reduce__` returns: a function, and the arguments from which it restores the array."""
     if isinstance(array, Variable):
-        return _restored_variable, (array.name, *_values(array))
+        return _restored_variable, (type(array), array.name, array.settings, *_values(array))
     return _restored, _values(array)
 
 
 def copied(array: Array) -> Array:
     """A copy with memory of its own, made by the workers; of a variable another variable."""
     leaf = copy_of(array, array.layout).evaluated()
-    return Variable(array.name, data_of(leaf)) if isinstance(array, Variable) else Array(leaf)
+    if not isinstance(array, Variable):
+        return Array(leaf)
+    return type(array).restored(array.name, data_of(leaf), array.settings)
 
 
 def _values(array: Array) -> Values:
@@ -61,8 +63,10 @@ def _restored(
     return put(tensor.contiguous(), _fitting(rule, workers, tuple(tensor.shape)))
 
 
-def _restored_variable(variable: str, *values: Any) -> Variable:
-    return Variable(variable, data_of(_restored(*values).evaluated()))
+def _restored_variable(
+    kind: type[Variable], name: str, settings: dict[str, Any], *values: Any
+) -> Variable:
+    return kind.restored(name, data_of(_restored(*values).evaluated()), settings)
 
 
 def _rule_of(layout: Layout, mesh: Mesh) -> Rule | Layout | None:

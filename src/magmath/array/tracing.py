@@ -78,6 +78,8 @@ class Trace:
         """Of assigned variables, by their leaves, the last value."""
         self.numbers: dict[Node, Callable[[], float]] = {}
         """Leaves for numbers that are asked for at each run."""
+        self.states: list[object] = []
+        """Objects of Python whose state the function depends on, such as modules."""
         self._step = step
         self._draws: dict[int, Draws] = {}
         self._updated: list[tuple[Handle, Node]] = []
@@ -123,6 +125,12 @@ class Trace:
         for draws in self._draws.values():
             found |= draws.numbers(steps, origin)
         return found
+
+    def note_state(self, owner: object) -> None:
+        """The function depends on the state of an object of Python; it is traced again after
+        `captured.note_update(owner)`."""
+        if all(known is not owner for known in self.states):
+            self.states.append(owner)
 
     def note_update(self, array: Handle, former: Node) -> None:
         """An array is updated in place; `former` is what it was."""

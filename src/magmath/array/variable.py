@@ -8,7 +8,7 @@ when the function is called, and assignment becomes part of the function's progr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -47,6 +47,20 @@ class Variable(Array):
         """Of the value among those that the variable has had."""
         self._formers = None
         self.take(data)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The attributes of its class, besides name and value, that copies have too."""
+        return {}
+
+    @classmethod
+    def restored(cls, name: str, data: Data, settings: Mapping[str, Any]) -> Variable:
+        """A variable of this class with a value and settings."""
+        made = cls.__new__(cls)
+        Variable.__init__(made, name, data)
+        for setting, value in settings.items():
+            setattr(made, setting, value)
+        return made
 
     def take(self, data: Data) -> None:
         """Have another value from now on, of the same shape, type and layout."""
@@ -150,21 +164,22 @@ class Variable(Array):
 def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
     """Give variables new values, which are computed together from the values before."""
     trace = tracing.current()
-    placed = [(v, _placed(v, node)) for v, node in pairs]
-    if trace is None:
-        _forget_former([v for v, _ in placed])
-        session.engine().assign(placed)
+    converted = [(v, _converted(v, node)) for v, node in pairs]
+    if trace is not None:  # the program stores them in the layouts of the variables
+        for v, node in converted:
+            trace.assign(v, node)
         return
-    for v, node in placed:
-        trace.assign(v, node)
+    placed = [(v, laid(Array(node), v.leaf.layout).node) for v, node in converted]
+    _forget_former([v for v, _ in placed])
+    session.engine().assign(placed)
 
 
 _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
-def _placed(variable: Variable, node: Node) -> Node:
-    """A new value in the variable's element type and layout. DTypeError where integers or parts of
-    numbers could be lost."""
+def _converted(variable: Variable, node: Node) -> Node:
+    """A new value in the variable's element type. DTypeError where integers or parts of numbers
+    could be lost."""
     given, own = node.dtype, variable.dtype
     wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
     if _KINDS.index(given.kind) > _KINDS.index(own.kind) or wider:
@@ -172,7 +187,7 @@ def _placed(variable: Variable, node: Node) -> Node:
             f"assign: variable {variable.name} is {own}, its new value would be {given} and lose "
             f"information; convert it with mm.astype(x, mm.{own.name})"
         )
-    return laid(Array(e.astype(node, own)), variable.leaf.layout).node
+    return e.astype(node, own)
 
 
 def _forget_former(variables: Sequence[Variable]) -> None:

@@ -1,24 +1,30 @@
-"""Layers, losses and networks.
+"""Modules, layers, their functions, and losses.
 
-`NeuralNetwork` is here for users; it lives in `train/`, above this package, and is loaded when it
-is first asked for.
+`NeuralNetwork` is here for users; it is defined in `train/`, above this package, and is loaded when
+it is first asked for.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magmath.nn.layers import Activation, Dense, Dropout, Flatten, Layer
+from magmath.nn import functional, layers
+from magmath.nn.layers import *  # noqa: F403
 from magmath.nn.losses import cross_entropy, mean_squared_error
+from magmath.nn.module import Module
+from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, deferred
 
-__all__ = [
-    "Activation",
-    "Dense",
-    "Dropout",
-    "Flatten",
-    "Layer",
+__all__ = [  # noqa: PLE0604
+    *layers.__all__,
+    "Buffer",
+    "Deferred",
+    "Module",
     "NeuralNetwork",
+    "Parameter",
+    "RngState",
     "cross_entropy",
+    "deferred",
+    "functional",
     "mean_squared_error",
 ]
 

@@ -12,7 +12,11 @@ from magmath.core.atomic_replace import atomic_replace
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The figures of one epoch; what was not asked for is None. Accuracies are shares in [0, 1]."""
+    """The figures of one epoch; what was not asked for is None. Accuracies are shares in [0, 1].
+
+    `metrics` and `validation_metrics` have all metrics by name. Those of training are means over
+    the steps, those of validation are computed of all samples together.
+    """
 
     epoch: int
     loss: float
@@ -21,6 +25,17 @@ class EpochRecord:
     validation_accuracy: float | None
     seconds: float
     samples_per_second: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    validation_metrics: dict[str, float] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, float]:
+        """Losses and metrics by the names that callbacks monitor: "loss", "accuracy",
+        "validation_loss", "validation_accuracy", …"""
+        found = {"loss": self.loss, **self.metrics}
+        if self.validation_loss is not None:
+            found["validation_loss"] = self.validation_loss
+        found |= {f"validation_{name}": value for name, value in self.validation_metrics.items()}
+        return found
 
 
 @dataclass
@@ -50,6 +65,10 @@ class History:
     def validation_accuracy(self) -> list[float]:
         """The validation accuracy after each epoch, where there is validation data."""
         return [r.validation_accuracy for r in self.records if r.validation_accuracy is not None]
+
+    def metric(self, name: str) -> list[float]:
+        """A figure of each epoch by its name in `EpochRecord.figures`, where it was measured."""
+        return [r.figures()[name] for r in self.records if name in r.figures()]
 
     @property
     def seconds(self) -> list[float]:
