@@ -525,7 +525,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
             network().fit(X, Y, batch_size=batch_size)  # type: ignore[arg-type]
     with pytest.raises(MagmathError, match=r"epochs must be .* at least 0, was given -1"):
         network().fit(X, Y, epochs=-1)
-    with pytest.raises(MagmathError, match=r"only metric is 'accuracy', was given \['f1'\]"):
+    with pytest.raises(MagmathError, match=r"metric 'f1' is not known; there are accuracy"):
         network().fit(X, Y, metrics=("accuracy", "f1"))
     with pytest.raises(DataError, match=r"validation must be a pair \(samples, targets\).*ndarray"):
         network().fit(X, Y, validation=X)  # type: ignore[arg-type]
@@ -537,7 +537,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
         MagmathError, match=r"strategy 'fast' is not known.*auto, data, model, rows"
     ):
         network().fit(X, Y, strategy="fast")
-    with pytest.raises(ShapeError, match=r"layer 0 .*1 dimension.*\(1, 8, 8\).*Flatten"):
+    with pytest.raises(ShapeError, match=r"outputs must be \(N, classes\).*\(10, 1, 8, 10\)"):
         network().fit(DIGITS.train_images[:10], Y[:10])
     net = network()
     net.build((64,))

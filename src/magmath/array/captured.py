@@ -21,9 +21,7 @@ class Captured:
     `places`. A variable counts as updated when it is moved to another layout, unless `moves` is
     False."""
 
-    def __init__(
-        self, traced: Graph, places: Collection[Node | None], moves: bool = True
-    ) -> None:
+    def __init__(self, traced: Graph, places: Collection[Node | None], moves: bool = True) -> None:
         self.is_current = True
         self._nodes: list[object] = []
         self._identities: list[int] = []

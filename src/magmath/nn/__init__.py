@@ -14,7 +14,7 @@ from magmath.nn.losses import cross_entropy, mean_squared_error
 from magmath.nn.module import Module
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, deferred
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     *layers.__all__,
     "Buffer",
     "Deferred",

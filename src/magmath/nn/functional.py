@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import magmath as mm
-from magmath.array.activations import log_softmax, relu, sigmoid, softmax
+from magmath.array.activations import log_softmax as log_softmax
+from magmath.array.activations import relu as relu
+from magmath.array.activations import sigmoid as sigmoid
+from magmath.array.activations import softmax as softmax
 from magmath.array.array import Array, as_array, floating
 from magmath.array.random import Distributions
 from magmath.core.dtypes import widened
@@ -17,7 +20,6 @@ from magmath.core.shapes import normal_axes, size_of
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.ops import creation
-from magmath.ops import elementwise as e
 
 # activations --------------------------------------------------------------------------------------
 
@@ -228,9 +230,7 @@ def layer_norm(
     shape: Shape
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(
-            f"layer_norm: normalizes last axes of shape {shape}, was given {x.shape}"
-        )
+        raise ShapeError(f"layer_norm: normalizes last axes of shape {shape}, was given {x.shape}")
     axes = tuple(range(x.ndim - len(shape), x.ndim))
     wide = mm.astype(x, widened(x.dtype), copy=False)
     centred = wide - mm.mean(wide, axis=axes, keepdims=True)
@@ -263,14 +263,14 @@ def batch_norm(
     Source: Ioffe and Szegedy (2015). In training the moments are those of `batch_moments(x)`.
     """
     x = floating("batch_norm", x)
-    mean, variance, weight, bias = (
-        None if value is None else _along(value, axis, x.ndim)
-        for value in (mean, variance, weight, bias)
-    )
-    assert mean is not None
-    assert variance is not None
     wide = mm.astype(x, widened(x.dtype), copy=False)
-    y = _scaled(wide - mean, variance, weight, bias, epsilon)
+    y = _scaled(
+        wide - _along(mean, axis, x.ndim),
+        _along(variance, axis, x.ndim),
+        None if weight is None else _along(weight, axis, x.ndim),
+        None if bias is None else _along(bias, axis, x.ndim),
+        epsilon,
+    )
     return mm.astype(y, x.dtype, copy=False)
 
 

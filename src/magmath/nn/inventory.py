@@ -143,6 +143,4 @@ def _items(container: Any) -> list[Any]:
 
 
 def _is_same(items: list[Any], known: list[Any]) -> bool:
-    return len(items) == len(known) and all(
-        a is b for a, b in zip(items, known, strict=True)
-    )
+    return len(items) == len(known) and all(a is b for a, b in zip(items, known, strict=True))

@@ -1,9 +1,10 @@
 """Module: a part of a network, which is a Python object with variables and other modules.
 
-A module is a class with `__call__`. Its attributes, and lists, tuples and dictionaries in them, hold
-parameters, buffers and other modules; the path to a variable ("blocks.3.conv.weight") is its name.
-Nothing is registered, and `__init__` need not call that of this class. A part that two modules share
-is one part. The attributes are walked when the parts are first asked for, not in each step.
+A module is a class with `__call__`. Its attributes, and lists, tuples and dictionaries in them,
+hold parameters, buffers and other modules; the path to a variable ("blocks.3.conv.weight") is its
+name. Nothing is registered, and `__init__` need not call that of this class. A part that two
+modules share is one part. The attributes are walked when the parts are first asked for, not in each
+step.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from magmath.array import tracing
 from magmath.array.array import Array
 from magmath.array.captured import note_update
 from magmath.array.variable import Variable
-from magmath.errors import MagmathError, ShapeError
-from magmath.nn.inventory import Inventory, joined, named, note_change
+from magmath.errors import MagmathError
+from magmath.nn.inventory import Inventory, named, note_change
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         former = self.__dict__.get(name)
         object.__setattr__(self, name, value)
+        if former is value:  # as after self.count += 1
+            return
         if isinstance(value, (Module, *_STRUCTURAL)) or isinstance(former, (Module, *_STRUCTURAL)):
             note_change()
             note_update(self)
@@ -197,7 +200,7 @@ class Module:
         return [buffer for _, buffer in self.named_buffers()]
 
     def named_modules(self) -> list[tuple[str, Module]]:
-        """The module itself, under "", and all modules in it with their paths; a shared one once."""
+        """The module itself, under "", and all in it with their paths; a shared one once."""
         return list(self._walked().modules.items())
 
     def modules(self) -> list[Module]:
@@ -241,8 +244,8 @@ class Module:
     def freeze(self, which: Filter = None) -> Module:
         """Have training leave parameters as they are; returns the module.
 
-        which   a path such as "encoder" or "blocks.*.norm", which stands for all parameters below
-                it; a function of path and parameter; None for all
+        which   a path such as "encoder" or "blocks.*.norm", in which * is any one name and which
+                stands for all parameters below it; a function of path and parameter; None for all
 
         Raises MagmathError where a path fits no parameter.
         """
@@ -343,10 +346,8 @@ def _fits(which: Filter, path: str, parameter: Variable) -> bool:
         return True
     if callable(which):
         return bool(which(path, parameter))
-    names = path.split(".")
-    return any(
-        fnmatchcase(".".join(names[:count]), which) for count in range(1, len(names) + 1)
-    )
+    names, patterns = path.split("."), which.split(".")
+    return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))
 
 
 def check_module(operation: str, module: object) -> Module:
@@ -361,5 +362,3 @@ def check_module(operation: str, module: object) -> Module:
     elif callable(module):
         remedy = "make a module of a function with mm.nn.Lambda(function)"
     raise MagmathError(f"{operation}: {module!r} is no module; {remedy}")
-
-

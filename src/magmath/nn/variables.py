@@ -7,7 +7,7 @@ from typing import Any, final
 
 import magmath as mm
 from magmath.array import session, tracing
-from magmath.array.array import Array
+from magmath.array.array import Array, is_number
 from magmath.array.creation import DTypeLike, LayoutLike, variable
 from magmath.array.data import Data
 from magmath.array.random import OWN_STREAMS, Distributions, drawing_from
@@ -129,7 +129,7 @@ def _first_value(
                 value = value(extents, element)
                 made = variable("", value, dtype=element, layout=layout)
         else:
-            if extents is not None and not hasattr(value, "shape"):
+            if extents is not None and is_number(value):
                 value = mm.full(extents, value, dtype=dtype or get_default_dtype())
             made = variable("", value, dtype=dtype, layout=layout)
     if extents is not None and made.shape != extents:
@@ -144,9 +144,7 @@ class Deferred:
     See `Module.materialize`. `kind` is `Parameter` or `Buffer`.
     """
 
-    def __init__(
-        self, initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter
-    ) -> None:
+    def __init__(self, initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter) -> None:
         self.initial = initial
         self.kind = kind
 

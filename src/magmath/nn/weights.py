@@ -1,4 +1,4 @@
-"""States of modules in safetensors files: written whole or not at all, checked before any change."""
+"""States of modules in safetensors files: written as a whole, checked before anything changes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def load_arrays(
     metadata: dict[str, str],
     strict: bool = True,
 ) -> None:
-    """Take the arrays of a file; a module that shares less than the file finds them all the same."""
+    """Take the arrays of a file; of a variable that only the file's module shares, all get it."""
     check_finite(path, state)
     aliases = json.loads(metadata.get("aliases", "{}"))
     own = module._walked().variables

@@ -1,7 +1,7 @@
 """Checkpoints: everything from which training goes on as if it had not stopped.
 
 One safetensors file, replaced as a whole after each epoch: the module's state, what the optimizer
-keeps of each parameter, and as metadata the epochs that are done, the random states and the history.
+keeps of each parameter, and as metadata the number of epochs, the random states and the history.
 """
 
 from __future__ import annotations
@@ -119,5 +119,3 @@ class Checkpoint:
 def _history(content: dict[str, Any]) -> History:
     records = [EpochRecord(**record) for record in content["records"]]
     return History(records, content["steps"], content["strategy"])
-
-

@@ -38,6 +38,11 @@ class DataSet:
         self.checked = ""
         """The operation for which it was checked that the data fit module and loss."""
         self.inputs = _mapped(inputs, lambda x: _on_workers(x, dtype))
+        self.targets_dtype: DType | None = None
+        """The element type of a single array of targets, as it was given."""
+        if not isinstance(targets, (tuple, dict)) and targets is not None:
+            targets = asarray(targets)
+            self.targets_dtype = targets.dtype
         self.targets = _mapped(targets, lambda x: _on_workers(x, dtype))
         self._leaves, self._tree = flatten((self.inputs, self.targets))
         samples, _ = flatten(self.inputs)
@@ -116,11 +121,17 @@ def _all_same(some: list[Any], others: list[Any]) -> bool:
     return len(some) == len(others) and all(map(is_, some, others))
 
 
-def check_classes(operation: str, outputs: Any, targets: Any) -> None:
+def check_classes(operation: str, outputs: Any, data: DataSet) -> None:
     """Check the targets of cross-entropy: labels in range, or probabilities."""
+    targets = data.targets
     single = isinstance(outputs, AbstractArray) and isinstance(targets, Array)
     if not single or len(outputs.shape) != 2:
         return
+    if targets.ndim == 1 and not targets.dtype.is_integer:
+        raise DataError(
+            f"{operation}: labels must be integers, or (N, {outputs.shape[1]}) probabilities, was "
+            f"given {data.targets_dtype}; convert them with mm.astype(labels, mm.int64)"
+        )
     if targets.ndim == 1:
         _check_labels(operation, outputs.shape[1], targets)
     elif targets.ndim == 2:
@@ -141,11 +152,6 @@ def _check_probabilities(operation: str, targets: Array) -> None:
 
 
 def _check_labels(operation: str, classes: int, labels: Array) -> None:
-    if not labels.dtype.is_integer:
-        raise DataError(
-            f"{operation}: labels must be integers, or (N, {classes}) probabilities, was given "
-            f"{labels.dtype}; convert them with mm.astype(labels, mm.int64)"
-        )
     low, high = int(mm.min(labels)), int(mm.max(labels))
     if low < 0 or high >= classes:
         raise DataError(

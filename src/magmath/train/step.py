@@ -108,7 +108,9 @@ class TrainingStep:
             )  # fmt: skip
         self.count = data.count
         self.batch_size = min(settings.batch_size, data.count)
-        self._places = [input_leaf(x.shape, x.dtype, x.layout, None) for x in data.leaves]
+        self._places = [
+            input_leaf(x.shape, x.dtype, x.layout, None) for x in data.leaves if x.layout
+        ]
         self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
@@ -134,7 +136,8 @@ class TrainingStep:
             self.is_whole
             and self.engine is session.engine()
             and self._captured.is_current
-            and all(map(is_, self._updated, self._updated_variables()))
+            and _are_same(self.parameters, self._module.trainable())
+            and _are_same(self._updated, self._updated_variables())
         )
 
     def _updated_variables(self) -> list[Variable]:
@@ -256,7 +259,7 @@ class TrainingStep:
         compiled = traced.compiled
         assert compiled is not None
         values: dict[Node, Any] = dict(zip(self._places, data.leaves, strict=True))
-        numbers = {self._epoch: epoch, self._seed: seed}
+        numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
 
@@ -282,6 +285,10 @@ class TrainingStep:
         assert self.full.compiled is not None
         program = self.full.compiled.program
         return explain_program(program, session.engine().environment, heading=heading)
+
+
+def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _of(leaves: Sequence[Node], positions: Sequence[int]) -> list[Node]:

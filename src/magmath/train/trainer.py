@@ -158,7 +158,7 @@ class Trainer:
         if data.checked != operation:
             outputs = self._outputs(data, min(rows, data.count), training)
             if self.loss is cross_entropy:
-                check_classes(operation, outputs, data.targets)
+                check_classes(operation, outputs, data)
             data.checked = operation
         return data
 
@@ -226,7 +226,8 @@ class Trainer:
                 f"fit: validation must be a pair (samples, targets), was given "
                 f"{type(validation).__name__}"
             )
-        return self._checked("evaluate", *validation, SCORE, training=False)
+        x, y = validation
+        return self._checked("evaluate", x, y, SCORE, training=False)
 
     def _step(self, data: DataSet, batch_size: int, shuffle: bool) -> TrainingStep:
         """The compiled step for data of this signature; one that was made before if it holds."""
