@@ -265,15 +265,16 @@ def test_a_frozen_network_says_so() -> None:
             Trainer(nn.Flatten(), "mean_squared_error").fit(X, X)
 
 
+def scores(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+    """A metric that is no number."""
+    return outputs
+
+
 def test_mistakes() -> None:
     with current("inline"):
         with pytest.raises(ShapeError, match=r"the loss must be a 0-d array, was given shape \(32"):
             Trainer(nn.Dense(4), lambda o, t: o[:, 0] - t).fit(X, Y)
         with pytest.raises(ShapeError, match=r"a metric must be a 0-d array, scores is \(32, 4\)"):
-
-            def scores(outputs: mm.Array, targets: mm.Array) -> mm.Array:
-                return outputs
-
             Trainer(nn.Dense(4), metrics=[scores]).fit(X, Y)
         assert Trainer(nn.Dense(4), metrics=[scores]).evaluate(X, Y)["scores"].shape == (60, 4)
         with pytest.raises(MagmathError, match="resume=True needs checkpoint="):

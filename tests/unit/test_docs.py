@@ -27,7 +27,7 @@ import operation_table
 from engines import current, engine_of
 from magmath.array import elementwise as functions
 from magmath.layout import Layout, Mesh, layout
-from magmath.nn import layers
+from magmath.nn.layers import norm
 from magmath.ops import OPERATIONS, elementwise
 from magmath.optim import optimizers
 from magmath.runtime import Pool
@@ -119,7 +119,7 @@ class SlotsApart(doctest.OutputChecker):
         return super().check_output(want, got, optionflags)
 
 
-@pytest.mark.parametrize("page", ["tour.md", "arrays.md"])
+@pytest.mark.parametrize("page", ["tour.md", "arrays.md", "networks.md"])
 def test_page_shows_what_happens(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, page, None, 0)
@@ -206,7 +206,7 @@ def test_recipe_for_an_optimizer() -> None:
 
 
 def test_recipe_for_a_layer() -> None:
-    scale = defined("nn/layers.py", layers)["Scale"]
+    scale = defined("nn/layers/scale.py", norm)["Scale"]
     net = mm.nn.NeuralNetwork(
         [scale()], loss="mean_squared_error", optimizer=mm.optim.GradientDescent(0.5)
     )

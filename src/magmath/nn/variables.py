@@ -19,8 +19,8 @@ from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.ops import creation
 
-Initial = Callable[[Shape, mm.DType], Any]
-"""A function of shape and element type that returns the first value of a parameter."""
+Initial = Callable[..., Any]
+"""A function `f(shape, dtype=…)` that returns the first value of a parameter."""
 
 MODULE_STREAMS = 1 << 50
 """The first stream of random states that were given no seed."""
@@ -30,7 +30,7 @@ STREAMS_EACH = 1 << 32
 class Parameter(Variable):
     """A variable that training changes.
 
-    value      an array, a number, or a function of (shape, dtype) that returns the first value
+    value      an array, a number, or a function f(shape, dtype=…) that returns the first value
     shape      where `value` is a number or a function
     trainable  whether `Module.trainable` lists it, see `Module.freeze`
 
@@ -126,7 +126,7 @@ def _first_value(
                 )
             element = get_default_dtype() if dtype is None else as_dtype(dtype)
             with drawing_from(session.engine().initial_rng_state):
-                value = value(extents, element)
+                value = value(extents, dtype=element)
                 made = variable("", value, dtype=element, layout=layout)
         else:
             if extents is not None and is_number(value):

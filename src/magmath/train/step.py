@@ -1,7 +1,7 @@
 """The training step: one program that takes a batch, computes the loss and updates the module.
 
 It is traced from the very calls that a loop of the user's own makes: the module, the loss, `grad`
-and `optimizer.update`. So parameters, buffers and random numbers change as they do there. The data
+and the optimizer's update. So parameters, buffers and random numbers change as they do there. The data
 are operands, so other data of the same shapes run the same program.
 """
 
@@ -24,7 +24,7 @@ from magmath.array.explain import explain_program
 from magmath.array.random import drawing_from
 from magmath.array.rng_state import RngState
 from magmath.array.tracing import Trace
-from magmath.array.variable import Variable, overwrite
+from magmath.array.variable import Variable, assign, overwrite
 from magmath.core.dtypes import int64
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node, apply
@@ -35,6 +35,7 @@ from magmath.ops import creation, gathering, windows
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
 from magmath.optim import Optimizer
+from magmath.optim.minimizing import rate_dtype
 from magmath.passes import pipeline
 from magmath.passes.price import predicted_seconds
 from magmath.train.dataset import DataSet
@@ -112,6 +113,7 @@ class TrainingStep:
             input_leaf(x.shape, x.dtype, x.layout, None) for x in data.leaves if x.layout
         ]
         self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
+        self._rate = parameter(None, rate_dtype(self.parameters))
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
         self.is_whole = True
@@ -120,7 +122,7 @@ class TrainingStep:
         rest = self.count % self.batch_size
         self.rest = self._traced(rest) if rest else None
         self._updated = self._updated_variables()
-        self._captured = Captured(self.full.graph, [*self._places, self._epoch, self._seed], False)
+        self._captured = Captured(self.full.graph, self._places, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
         self.choice, self.prices = self._chosen(settings.strategy)
@@ -170,9 +172,16 @@ class TrainingStep:
                 f"fit: the loss must be a 0-d array, was given {given}; reduce it with mm.mean"
             )
         measured = [_scalar(name, m(outputs, targets)) for name, m in self.settings.metrics.items()]
-        slopes = mm.grad(loss, self.parameters)
-        self._optimizer.update(dict(zip(self.parameters, slopes, strict=True)))
+        self._update(mm.grad(loss, self.parameters))
         return (loss.node, *measured)
+
+    def _update(self, slopes: Sequence[Array]) -> None:
+        """Take a step of the optimizer, as its `update` does, by the learning rate of the epoch."""
+        kept = self._optimizer.kept.of(self.parameters)
+        read = {v.node: v for one in kept for v in one.variables()}
+        slots = [one.slot(lambda v: v.node) for one in kept]
+        pairs = self._optimizer.next_values(slots, [slope.node for slope in slopes], self._rate)
+        assign([(read[node], value) for node, value in pairs])
 
     def _start(self, batch: int) -> Node:
         """The position of the batch in the order of the samples."""
@@ -260,6 +269,7 @@ class TrainingStep:
         assert compiled is not None
         values: dict[Node, Any] = dict(zip(self._places, data.leaves, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
+        numbers[self._rate] = self._optimizer.rate(epoch)
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
 

@@ -236,29 +236,15 @@ class Trainer:
         key = data.signature, settings.key, id(self.optimizer)
         step = self._steps.pop(key, None)
         if step is None or not step.is_current:
-            with self._rate_of_epoch():
-                step = TrainingStep(
-                    self.module, self.loss, self.optimizer, data, settings, self._stream
-                )
+            step = TrainingStep(
+                self.module, self.loss, self.optimizer, data, settings, self._stream
+            )
         else:
             step.place()
         self._steps[key] = step
         if len(self._steps) > KEPT_STEPS:
             self._steps.popitem(last=False)
         return step
-
-    @contextmanager
-    def _rate_of_epoch(self) -> Iterator[None]:
-        """Within it the learning rate is a number; a function is one of the epoch here."""
-        optimizer = self.optimizer
-        rate = optimizer.learning_rate
-        if callable(rate):
-            optimizer.learning_rate = optimizer.rate(self.epochs_done)
-        try:
-            yield
-        finally:
-            if callable(rate):
-                optimizer.learning_rate = rate
 
     @property
     def step(self) -> TrainingStep | None:
@@ -345,14 +331,13 @@ class _Run:
 
         seed = session.engine().rng_state.seed if trainer.seed is None else trainer.seed
         run = (self._data, trainer.epochs_done, seed)
-        with trainer._rate_of_epoch():
-            values = step.run(step.full, *run, full, progress)
-            weights = [step.batch_size] * full
-            if step.rest is not None:
-                last = step.run(step.rest, *run, 1)
-                progress(self._steps, last)
-                values += last
-                weights.append(step.count % step.batch_size)
+        values = step.run(step.full, *run, full, progress)
+        weights = [step.batch_size] * full
+        if step.rest is not None:
+            last = step.run(step.rest, *run, 1)
+            progress(self._steps, last)
+            values += last
+            weights.append(step.count % step.batch_size)
         seconds = time.perf_counter() - start
         _check_finite(values[::each], epoch, self._steps, self._steps)
         history.steps[first_step:] = values[::each]

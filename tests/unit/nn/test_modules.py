@@ -194,8 +194,7 @@ def test_shared_parts_of_files(tmp_path: Path) -> None:
     apart.load(tmp_path / "tied.safetensors")
     np.testing.assert_array_equal(apart[1].weight.numpy(), layer.weight.numpy())
     assert len(tied.parameters()) == 2
-    state = {k: v for k, v in apart.state_dict().items()}
-    tied.load_state_dict(state)  # under the further path too
+    tied.load_state_dict(apart.state_dict())  # under the further path too
 
 
 @pytest.mark.parametrize("way", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy])

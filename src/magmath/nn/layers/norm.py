@@ -7,7 +7,6 @@ from typing import final
 
 import magmath as mm
 from magmath.array.array import Array
-from magmath.core.numbers import whole_number
 from magmath.errors import ShapeError
 from magmath.nn.functional import batch_moments, batch_norm, layer_norm
 from magmath.nn.module import Module
@@ -57,7 +56,8 @@ class BatchNorm(Module):
 
     In training mode the moments are those of the whole batch, however it is divided over workers,
     and `running_mean` and `running_variance` (unbiased) move towards them by `momentum`. In
-    evaluation mode the running ones are used. As in PyTorch. Source: Ioffe and Szegedy (2015).
+    evaluation mode the running ones are used. As in PyTorch, but that a batch with a single value
+    of each channel is no error: its variance is 0. Source: Ioffe and Szegedy (2015).
     """
 
     def __init__(
@@ -100,8 +100,7 @@ class BatchNorm(Module):
         """Move the running moments towards those of the batch."""
         if self.running_mean is None or self.running_variance is None or not self.training:
             return
-        whole_number("BatchNorm: values of a channel in training", count, 2)
-        share, unbiased = self.momentum or 0.0, count / (count - 1)
+        share, unbiased = self.momentum or 0.0, count / max(count - 1, 1)
         for running, value in (
             (self.running_mean, mean), (self.running_variance, variance * unbiased)
         ):  # fmt: skip
