@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +131,19 @@ def test_large_data_is_evaluated_in_parts() -> None:
         np.testing.assert_allclose(outputs.numpy(), whole, rtol=1e-4, atol=1e-5)
 
 
+def count_and_call(counted: list[int], function: Any, *values: Any) -> Any:
+    counted.append(1)
+    return function(*values)
+
+
 def test_other_data_of_the_same_shape_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind, workers in (("inline", 1), ("shared", 3)):
         with current(kind, workers) as pool:
             net = mm.nn.NeuralNetwork(module(), seed=1)
             data = [(X + i, Y, (X - i, Y)) for i in range(3)]
-            counted = []
-            plan = pipeline.run
+            counted: list[int] = []
             with monkeypatch.context() as patch:
-                patch.setattr(pipeline, "run", lambda *a: (counted.append(1), plan(*a))[1])
+                patch.setattr(pipeline, "run", partial(count_and_call, counted, pipeline.run))
                 for x, y, held_out in data:
                     net.fit(x, y, batch_size=25, epochs=2, validation=held_out)
                     counted.append(-1)

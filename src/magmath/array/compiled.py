@@ -63,7 +63,7 @@ class _Function:
         self._function = function
         self._traces: dict[Hashable, _Trace] = {}
         self._last: _Trace | None = None
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())  # the attributes of a module are its own
 
     def __reduce__(self) -> str:
         """For pickle and copy: the function itself, by its name, as Python's functions are."""

@@ -1,8 +1,8 @@
 """The training step: one program that takes a batch, computes the loss and updates the module.
 
 It is traced from the very calls that a loop of the user's own makes: the module, the loss, `grad`
-and the optimizer's update. So parameters, buffers and random numbers change as they do there. The data
-are operands, so other data of the same shapes run the same program.
+and the optimizer's update. So parameters, buffers and random numbers change as they do there. The
+data are operands, so other data of the same shapes run the same program.
 """
 
 from __future__ import annotations

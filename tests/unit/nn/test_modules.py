@@ -258,6 +258,32 @@ def test_initial_values_take_no_number_of_the_sequence() -> None:
     np.testing.assert_array_equal(draws[0][1], draws[1][1])
 
 
+@pytest.mark.parametrize("make", [lambda: nn.Dense(3, activation="tanh"), Outer])
+def test_modules_are_compiled_as_they_are(make: Any) -> None:
+    """The first call makes the parameters, which exist outside of the function that is traced."""
+    x, module = mm.asarray(X), make().eval()
+    f = mm.compile(module)
+    np.testing.assert_allclose(f(x).numpy(), module(x).numpy(), rtol=1e-5, atol=1e-6)
+    for p in module.parameters():
+        p *= 0.5
+    np.testing.assert_allclose(f(x).numpy(), module(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_compiled_step_builds_the_module() -> None:
+    module, optimizer = Outer(), mm.optim.Adam(1e-2)
+
+    @mm.compile
+    def step(x: mm.Array) -> mm.Array:
+        loss = mm.mean(mm.square(module(x)))
+        parameters = module.trainable()
+        optimizer.update(dict(zip(parameters, mm.grad(loss, parameters), strict=True)))
+        return loss
+
+    losses = [float(step(mm.asarray(X))) for _ in range(10)]
+    assert losses[-1] < losses[0]
+    assert int(module.blocks[0].calls) == 20
+
+
 def test_mistakes() -> None:
     with pytest.raises(MagmathError, match=r"mm\.nn\.Dense\(…\), with parentheses"):
         nn.Sequential(nn.Dense)
