@@ -216,8 +216,8 @@ def test_callbacks() -> None:
             def on_epoch_end(self, trainer: Trainer, record: Any) -> None:
                 seen.append(("end", record.epoch))
 
-            def on_train_end(self, trainer: Trainer) -> None:
-                seen.append(("over",))
+            def on_train_end(self, trainer: Trainer, finished: bool) -> None:
+                seen.append(("over", finished))
 
         records: list[Any] = []
         rates = [0.1, 0.01]
@@ -227,7 +227,7 @@ def test_callbacks() -> None:
         assert seen[0] == ("begin", 2, 2)
         assert [e for e in seen if e[0] == "epoch"] == [("epoch", 0, 0.1), ("epoch", 1, 0.01)]
         assert ("step", 2) in seen
-        assert seen[-2:] == [("end", 2), ("over",)]
+        assert seen[-2:] == [("end", 2), ("over", True)]
         assert [r.epoch for r in records] == [1, 2]
         with pytest.raises(MagmathError, match="a callback is an object such as"):
             trainer.fit(X, Y, callbacks=[EarlyStopping])
@@ -294,3 +294,17 @@ def test_a_network_of_a_module() -> None:
         history = net.fit((Y[:, np.newaxis], X), (Y, X[:, :1]), epochs=2, metrics=[])
         assert history.loss[1] < history.loss[0]
         assert list(net.parameters)[:2] == ["words.weight", "body.weight"]
+
+
+@pytest.mark.parametrize("strategy", ["data", "model"])
+def test_deterministic_training_of_modules(strategy: str) -> None:
+    """The same bits for any number of workers, running statistics and dropout included."""
+    found = []
+    for workers in (1, 2, 3):
+        with current("exact", workers):
+            trainer = Trainer(module(), strategy=strategy, seed=1)
+            steps = trainer.fit(X, Y, batch_size=25, epochs=3).steps
+            found.append((steps, state(trainer.module)))
+    for steps, values in found[1:]:
+        assert steps == found[0][0]
+        check_same(values, found[0][1])

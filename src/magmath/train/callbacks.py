@@ -31,8 +31,8 @@ class Callback:
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
         """An epoch has ended, validation included. `trainer.stop()` makes it the last one."""
 
-    def on_train_end(self, trainer: Trainer) -> None:
-        """`fit` ends, also by an exception."""
+    def on_train_end(self, trainer: Trainer, finished: bool) -> None:
+        """`fit` ends; `finished` is False where an exception (Ctrl-C too) ends it."""
 
 
 @final
@@ -54,7 +54,7 @@ class Reporting(Callback):
         """An epoch ended."""
         self._reporter.epoch(record)
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Trainer, finished: bool) -> None:
         """Training ended."""
         self._reporter.end()
 
@@ -132,9 +132,9 @@ class BestWeights(Callback):
         mode = self.mode or ("min" if "loss" in name or "error" in name else "max")
         return 1 if mode == "min" else -1
 
-    def on_train_end(self, trainer: Trainer) -> None:
-        """Restore the best state."""
-        if self.restore and self.best is not None:
+    def on_train_end(self, trainer: Trainer, finished: bool) -> None:
+        """Restore the best state, unless an exception ended training."""
+        if finished and self.restore and self.best is not None:
             trainer.module.load_state_dict(self.best)
 
 

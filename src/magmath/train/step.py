@@ -130,6 +130,7 @@ class TrainingStep:
         for traced in filter(None, (self.full, self.rest)):
             traced.graph = self.engine.cut(traced.graph)
             traced.compiled = self.engine.compile(traced.graph)
+        del self._data  # which is an operand of each run
 
     @property
     def is_current(self) -> bool:

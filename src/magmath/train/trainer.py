@@ -296,6 +296,7 @@ class _Run:
         """Train from an epoch, counted from 0, up to another."""
         trainer = self._trainer
         trainer._stopped = False
+        finished = False
         self._tell("on_train_begin", last, self._steps)
         try:
             for epoch in range(first, last):
@@ -307,8 +308,9 @@ class _Run:
                 self._tell("on_epoch_end", record)
                 if trainer._stopped:
                     break
+            finished = True
         finally:
-            self._tell("on_train_end")
+            self._tell("on_train_end", finished)
 
     def _tell(self, event: str, *values: Any) -> None:
         for callback in self._callbacks:
