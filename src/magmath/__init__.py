@@ -78,6 +78,7 @@ _MODULES = {
     "signal": "magmath.array.signal",
     "nn": "magmath.nn",
     "optim": "magmath.optim",
+    "train": "magmath.train",
     "data": "magmath.data",
     "errors": "magmath.errors",
 }
@@ -91,7 +92,7 @@ newaxis = None
 if TYPE_CHECKING:
     # The same names for type checkers; `x as x` is how a re-export is written.
     # isort: off
-    from magmath import data as data, errors as errors, nn as nn, optim as optim
+    from magmath import data as data, errors as errors, nn as nn, optim as optim, train as train
     from magmath.array import fft as fft, linalg as linalg, random as random, signal as signal
     from magmath.array.activations import (
         log_softmax as log_softmax, relu as relu, sigmoid as sigmoid, softmax as softmax,

@@ -3,6 +3,7 @@ what a step sends and allocates, and what goes wrong."""
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import signal
@@ -39,6 +40,7 @@ CLOSE = 2e-4
 
 def network(optimizer: Any = None, layers: Sequence[Any] = LAYERS, **options: Any) -> NeuralNetwork:
     """A small classifier."""
+    layers = copy.deepcopy(layers)
     return NeuralNetwork(layers, optimizer=optimizer or GradientDescent(0.1), seed=3, **options)
 
 
@@ -392,7 +394,7 @@ def test_saved_weights_come_back(kind: str, workers: int, tmp_path: Path) -> Non
         expected = net.predict(X).numpy()
         values = weights(net)
     with current("inline"):
-        other = NeuralNetwork(LAYERS, seed=8)
+        other = NeuralNetwork(copy.deepcopy(LAYERS), seed=8)
         other.load(path)
         check_weights(other, values, 0)
         np.testing.assert_allclose(other.predict(X).numpy(), expected, rtol=1e-4, atol=1e-5)
@@ -519,7 +521,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
             network().fit(X, Y, batch_size=batch_size)  # type: ignore[arg-type]
     with pytest.raises(MagmathError, match=r"epochs must be .* at least 0, was given -1"):
         network().fit(X, Y, epochs=-1)
-    with pytest.raises(MagmathError, match=r"only metric is 'accuracy', was given \['f1'\]"):
+    with pytest.raises(MagmathError, match=r"metric 'f1' is not known; there are accuracy"):
         network().fit(X, Y, metrics=("accuracy", "f1"))
     with pytest.raises(DataError, match=r"validation must be a pair \(samples, targets\).*ndarray"):
         network().fit(X, Y, validation=X)  # type: ignore[arg-type]
@@ -531,7 +533,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
         MagmathError, match=r"strategy 'fast' is not known.*auto, data, model, rows"
     ):
         network().fit(X, Y, strategy="fast")
-    with pytest.raises(ShapeError, match=r"layer 0 .*1 dimension.*\(1, 8, 8\).*Flatten"):
+    with pytest.raises(ShapeError, match=r"outputs must be \(N, classes\).*\(10, 1, 8, 10\)"):
         network().fit(DIGITS.train_images[:10], Y[:10])
     net = network()
     net.build((64,))

@@ -28,7 +28,7 @@ import operation_table
 from engines import current, engine_of
 from magmath.array import elementwise as functions
 from magmath.layout import Layout, Mesh, layout
-from magmath.nn import layers
+from magmath.nn.layers import norm
 from magmath.ops import OPERATIONS, elementwise
 from magmath.runtime import Pool
 
@@ -119,7 +119,10 @@ class SlotsApart(doctest.OutputChecker):
         return super().check_output(want, got, optionflags)
 
 
-@pytest.mark.parametrize("page", ["tour.md", "arrays.md", "magmadnn.md", "optimizers.md"])
+PAGES = ["tour.md", "arrays.md", "magmadnn.md", "networks.md", "optimizers.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_page_shows_what_happens(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, page, None, 0)
@@ -209,7 +212,7 @@ def test_recipe_for_an_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_recipe_for_a_layer() -> None:
-    scale = defined("nn/layers.py", layers)["Scale"]
+    scale = defined("nn/layers/scale.py", norm)["Scale"]
     net = mm.nn.NeuralNetwork(
         [scale()], loss="mean_squared_error", optimizer=mm.optim.GradientDescent(0.5)
     )

@@ -66,6 +66,15 @@ NAMES = """
     nn.metrics.f1 nn.metrics.confusion_matrix nn.initializers.glorot nn.initializers.he
     nn.initializers.Uniform nn.initializers.Mask
     nn.NeuralNetwork nn.Dense nn.Activation nn.Dropout nn.Flatten
+    nn.Module nn.Module.build nn.Module.state_dict nn.Module.load_state_dict nn.Module.trainable
+    nn.Module.freeze nn.Module.unfreeze nn.Module.train nn.Module.eval nn.Module.summary
+    nn.Module.save nn.Module.load nn.Parameter nn.Buffer nn.RngState nn.deferred
+    nn.Sequential nn.Residual nn.Add nn.Concatenate nn.Identity nn.Lambda nn.Embedding
+    nn.LayerNorm nn.BatchNorm nn.ReLU nn.GELU nn.Softmax nn.functional.linear
+    nn.functional.dropout nn.functional.layer_norm nn.functional.batch_norm
+    nn.functional.embedding nn.functional.one_hot nn.functional.gelu
+    train.Trainer train.Trainer.fit train.Trainer.evaluate train.Trainer.predict
+    train.Callback train.EarlyStopping train.BestWeights train.LearningRateSchedule
     nn.NeuralNetwork.fit nn.NeuralNetwork.evaluate nn.NeuralNetwork.predict
     nn.NeuralNetwork.summary nn.NeuralNetwork.explain nn.NeuralNetwork.save nn.NeuralNetwork.load
     data.load data.read_csv

@@ -18,18 +18,20 @@ _readers: dict[int, WeakSet[Captured]] = {}  # by the identity of the nodes, whi
 @final
 class Captured:
     """The arrays and variables that a traced function read besides its arguments, which are at
-    `places`. A variable counts as updated when it is moved to another layout."""
+    `places`. A variable counts as updated when it is moved to another layout, unless `moves` is
+    False."""
 
-    def __init__(self, traced: Graph, places: Collection[Node | None]) -> None:
+    def __init__(self, traced: Graph, places: Collection[Node | None], moves: bool = True) -> None:
         self.is_current = True
-        self._nodes: list[Node] = []
+        self._nodes: list[object] = []
         self._identities: list[int] = []
         for node in _read(traced, places):
-            self.add(node)
+            if moves or node.name != "variable":
+                self.add(node)
         finalize(self, _forget, self._identities)
 
-    def add(self, node: Node) -> None:
-        """Note that a node was read."""
+    def add(self, node: object) -> None:
+        """Note that a node, or the state of an object of Python, was read."""
         self._nodes.append(node)
         self._identities.append(id(node))
         _readers.setdefault(id(node), WeakSet()).add(self)
@@ -63,7 +65,7 @@ def follow(node: Node, leaf: Node) -> None:
                 captured.add(leaf)
 
 
-def note_update(node: Node) -> None:
-    """An array was updated in place that was this node before."""
+def note_update(node: object) -> None:
+    """An array was updated in place that was this node before, or an object has another state."""
     for captured in _readers.pop(id(node), ()):
         captured.is_current = False

@@ -64,7 +64,7 @@ class _Function:
         self._function = function
         self._traces: dict[Hashable, _Trace] = {}
         self._last: _Trace | None = None
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())  # the attributes of a module are its own
 
     def __reduce__(self) -> str:
         """For pickle and copy: the function itself, by its name, as Python's functions are."""
@@ -144,6 +144,8 @@ class _Trace:
         self._likes = [_like(value) for value in values] if plain else None
         self.repeated = Repeated(self.engine, compiled)
         self.captured = Captured(traced, places)
+        for owner in trace.states:
+            self.captured.add(owner)
         self._history = _History(traced, position, user_line())
 
     def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:

@@ -27,7 +27,7 @@ from magmath.array.reuse import (
     is_referred_to,
     reused,
 )
-from magmath.array.rng_state import RngState
+from magmath.array.rng_state import INITIAL_STREAMS, RngState
 from magmath.core.dtypes import DType
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
@@ -128,6 +128,7 @@ class Engine:
         self.environment = environment_of(pool)
         self.at_once_bytes = AT_ONCE_BYTES
         self.rng_state = RngState(pool.seed)
+        self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
         self._last: Run | None = None

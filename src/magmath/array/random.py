@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import numbers
 import secrets
-from typing import Any, final
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -34,21 +37,22 @@ OWN_STREAMS = 1 << 44
 """The first stream of generators of the user's own, apart from the pool's with the same seed."""
 
 
-@final
-class Generator:
-    """A generator with a seed and a sequence of its own.
+class State(Protocol):
+    """What random arrays are drawn from."""
 
-        rng = mm.random.Generator(1)
-        noise = rng.normal(shape=(1000,))
+    def draw(self) -> tuple[Node, Node]:
+        """The seed and the number of the next stream, as operands of a random operation."""
 
-    Two generators of one seed draw the same sequence, in any pool.
-    """
 
-    def __init__(self, seed: int) -> None:
-        self._state = RngState(whole_number("random.Generator: seed", seed, 0), OWN_STREAMS)
+class Distributions(ABC):
+    """The distributions to draw from, for classes that have a state."""
 
-    def __repr__(self) -> str:
-        return f"Generator(seed={self._state.seed}, drawn={self._state.next - OWN_STREAMS})"
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _state(self) -> State:
+        """What is drawn from."""
 
     def uniform(
         self,
@@ -91,6 +95,27 @@ class Generator:
         return _permutation(self._state, x, axis)
 
 
+@final
+class Generator(Distributions):
+    """A generator with a seed and a sequence of its own.
+
+        rng = mm.random.Generator(1)
+        noise = rng.normal(shape=(1000,))
+
+    Two generators of one seed draw the same sequence, in any pool.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._own = RngState(whole_number("random.Generator: seed", seed, 0), OWN_STREAMS)
+
+    @property
+    def _state(self) -> RngState:
+        return self._own
+
+    def __repr__(self) -> str:
+        return f"Generator(seed={self._state.seed}, drawn={self._state.next - OWN_STREAMS})"
+
+
 def default_rng(seed: int | None = None) -> Generator:
     """A generator with this seed, or one from the system's entropy. The name is NumPy's."""
     return Generator(secrets.randbits(62) if seed is None else seed)
@@ -98,7 +123,31 @@ def default_rng(seed: int | None = None) -> Generator:
 
 def seed(value: int) -> None:
     """Start the streams of the current pool over, from another seed."""
-    session.engine().rng_state.restart(whole_number("random.seed", value, 0))
+    engine, number = session.engine(), whole_number("random.seed", value, 0)
+    engine.rng_state.restart(number)
+    engine.initial_rng_state.restart(number)
+
+
+@contextmanager
+def drawing_from(state: RngState) -> Iterator[None]:
+    """Within it the functions of this module draw from `state` instead of the pool's sequence."""
+    engine = session.engine()
+    former, engine.rng_state = engine.rng_state, state
+    try:
+        yield
+    finally:
+        engine.rng_state = former
+
+
+@contextmanager
+def initial_values_from(state: RngState) -> Iterator[None]:
+    """Within it initial values of parameters are drawn from `state` instead of the pool's."""
+    engine = session.engine()
+    former, engine.initial_rng_state = engine.initial_rng_state, state
+    try:
+        yield
+    finally:
+        engine.initial_rng_state = former
 
 
 def uniform(
@@ -142,7 +191,7 @@ def permutation(x: int | Operand, *, axis: int = 0) -> Array:
     return _permutation(session.engine().rng_state, x, axis)
 
 
-def _drawn(state: RngState, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:
+def _drawn(state: State, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:
     element = as_dtype(dtype) if dtype is not None else get_default_dtype()
     if not element.is_floating:
         raise DTypeError(f"random: draws floating point numbers, was asked for {element}")
@@ -165,7 +214,7 @@ def _placed(node: Node, layout: LayoutLike) -> Array:
 
 
 def _uniform(
-    state: RngState,
+    state: State,
     low: float,
     high: float,
     shape: int | tuple[int, ...],
@@ -181,7 +230,7 @@ def _uniform(
 
 
 def _normal(
-    state: RngState,
+    state: State,
     mean: float,
     std: float,
     shape: int | tuple[int, ...],
@@ -197,7 +246,7 @@ def _normal(
 
 
 def _integers(
-    state: RngState,
+    state: State,
     low: int,
     high: int | None,
     shape: int | tuple[int, ...],
@@ -225,7 +274,7 @@ def _integers(
     return _placed(e.astype(drawn, as_dtype(dtype or int64)), layout)
 
 
-def _permutation(state: RngState, x: Any, axis: int) -> Array:
+def _permutation(state: State, x: Any, axis: int) -> Array:
     x = x if isinstance(x, (int, Array)) else asarray(x)
     extent = x if isinstance(x, int) else x.shape[axis]
     order = apply(

@@ -15,6 +15,10 @@ from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.leaves import parameter
 
+INITIAL_STREAMS = 1 << 40
+"""The first stream of initial values of parameters: to make these takes no number of the sequence
+that users and layers draw from, so it does not matter when a layer is built."""
+
 
 @final
 class RngState:

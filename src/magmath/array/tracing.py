@@ -100,6 +100,8 @@ class Trace:
         """Of assigned variables, by their leaves, the last value."""
         self.numbers: dict[Node, Callable[[], float]] = {}
         """Leaves for numbers that are asked for at each run."""
+        self.states: list[object] = []
+        """Objects of Python whose state the function depends on, such as modules."""
         self._step = step
         self._draws: dict[int, Draws] = {}
         self._updates = Updates()
@@ -145,6 +147,12 @@ class Trace:
         for draws in self._draws.values():
             found |= draws.numbers(steps, origin)
         return found
+
+    def note_state(self, owner: object) -> None:
+        """The function depends on the state of an object of Python; it is traced again after
+        `captured.note_update(owner)`."""
+        if all(known is not owner for known in self.states):
+            self.states.append(owner)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
         """An array is updated in place; `former` is what it was."""
@@ -208,6 +216,11 @@ class Scope:
             seed, number = self.outer.draw(generator)
         self.drawn.append(number)
         return seed, number
+
+    def note_state(self, owner: object) -> None:
+        """The function depends on the state of an object of Python."""
+        if self.outer is not None:
+            self.outer.note_state(owner)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
         """An array is updated in place; `former` is what it was."""

@@ -8,7 +8,7 @@ when the function is called, and assignment becomes part of the function's progr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -51,6 +51,20 @@ class Variable(Array):
         """Of the value among those that the variable has had."""
         self._formers = None
         self.take(data)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The attributes of its class, besides name and value, that copies have too."""
+        return {}
+
+    @classmethod
+    def restored(cls, name: str, data: Data, settings: Mapping[str, Any]) -> Variable:
+        """A variable of this class with a value and settings."""
+        made = cls.__new__(cls)
+        Variable.__init__(made, name, data)
+        for setting, value in settings.items():
+            setattr(made, setting, value)
+        return made
 
     def take(self, data: Data) -> None:
         """Have another value from now on, of the same shape, type and layout."""
@@ -141,11 +155,12 @@ class Variable(Array):
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
-        return _restored, (self.name, *values_of(self))
+        return _restored, (type(self), self.name, self.settings, *values_of(self))
 
     def __deepcopy__(self, memo: dict[int, object]) -> Variable:
         """Another variable with the same name and value."""
-        return Variable(self.name, data_of(copy_of(self, self.layout).evaluated()))
+        data = data_of(copy_of(self, self.layout).evaluated())
+        return type(self).restored(self.name, data, self.settings)
 
     def release(self) -> list[Node]:
         """A list that is the only reference to the leaf with the value, but for the variable's own
@@ -162,21 +177,22 @@ class Variable(Array):
 def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
     """Give variables new values, which are computed together from the values before."""
     trace = tracing.current()
-    placed = [(v, _placed(v, node)) for v, node in pairs]
-    if trace is None:
-        _forget_former([v for v, _ in placed])
-        session.engine().assign(placed)
+    converted = [(v, _converted(v, node)) for v, node in pairs]
+    if trace is not None:  # the program stores them in the layouts of the variables
+        for v, node in converted:
+            trace.assign(v, node)
         return
-    for v, node in placed:
-        trace.assign(v, node)
+    placed = [(v, laid(Array(node), v.leaf.layout).node) for v, node in converted]
+    _forget_former([v for v, _ in placed])
+    session.engine().assign(placed)
 
 
 _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
-def _placed(variable: Variable, node: Node) -> Node:
-    """A new value in the variable's element type and layout. DTypeError where integers or parts of
-    numbers could be lost."""
+def _converted(variable: Variable, node: Node) -> Node:
+    """A new value in the variable's element type. DTypeError where integers or parts of numbers
+    could be lost."""
     given, own = node.dtype, variable.dtype
     wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
     if _KINDS.index(given.kind) > _KINDS.index(own.kind) or wider:
@@ -184,7 +200,7 @@ def _placed(variable: Variable, node: Node) -> Node:
             f"assign: variable {variable.name} is {own}, its new value would be {given} and lose "
             f"information; convert it with mm.astype(x, mm.{own.name})"
         )
-    return laid(Array(e.astype(node, own)), variable.leaf.layout).node
+    return e.astype(node, own)
 
 
 def _forget_former(variables: Sequence[Variable]) -> None:
@@ -232,5 +248,7 @@ def _copied(node: Node) -> Node:
     return apply(e.ASTYPE, node, dtype=node.dtype)
 
 
-def _restored(name: str, *values: Any) -> Variable:
-    return Variable(name, data_of(restored_leaf(*values)))
+def _restored(
+    kind: type[Variable], name: str, settings: Mapping[str, Any], *values: Any
+) -> Variable:
+    return kind.restored(name, data_of(restored_leaf(*values)), settings)

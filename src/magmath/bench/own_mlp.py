@@ -63,7 +63,7 @@ class OwnMlp(Contestant):
     def _reset(self) -> None:
         values = (array for pair in self._problem.weights() for array in pair)
         for parameter, value in zip(self._network.parameters.values(), values, strict=True):
-            parameter.set(value)
+            parameter.assign(value)
 
     def _settle(self) -> tuple[float, float]:
         """Seconds of the first epoch, and of one after everything is compiled."""

@@ -1,15 +1,15 @@
-"""Layers, losses, metrics and networks.
+"""Modules, layers, their functions, losses, metrics and initializers.
 
-`NeuralNetwork` is here for users; it lives in `train/`, above this package, and is loaded when it
-is first asked for.
+`NeuralNetwork` is here for users; it is defined in `train/`, above this package, and is loaded when
+it is first asked for.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magmath.nn import initializers, losses, metrics
-from magmath.nn.layers import Activation, Dense, Dropout, Flatten, Layer
+from magmath.nn import functional, initializers, layers, losses, metrics
+from magmath.nn.layers import *  # noqa: F403
 from magmath.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -20,17 +20,22 @@ from magmath.nn.losses import (
     mean_absolute_error,
     mean_squared_error,
 )
+from magmath.nn.module import Module
+from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, deferred
 
 __all__ = [
-    "Activation",
-    "Dense",
-    "Dropout",
-    "Flatten",
-    "Layer",
+    *layers.__all__,
+    "Buffer",
+    "Deferred",
+    "Module",
     "NeuralNetwork",
+    "Parameter",
+    "RngState",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
+    "deferred",
+    "functional",
     "hinge",
     "huber",
     "initializers",

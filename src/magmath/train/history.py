@@ -6,13 +6,18 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from magmath.core.atomic_replace import atomic_replace
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The figures of one epoch; what was not asked for is None. Accuracies are shares in [0, 1]."""
+    """The figures of one epoch; what was not asked for is None. Accuracies are shares in [0, 1].
+
+    `metrics` and `validation_metrics` have all metrics by name, as numbers or, such as a confusion
+    matrix, as nested lists. Those of training are of the outputs before each step's update.
+    """
 
     epoch: int
     loss: float
@@ -21,6 +26,17 @@ class EpochRecord:
     validation_accuracy: float | None
     seconds: float
     samples_per_second: float
+    metrics: dict[str, Any] = field(default_factory=dict)
+    validation_metrics: dict[str, Any] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, Any]:
+        """Losses and metrics by the names that callbacks monitor: "loss", "accuracy",
+        "validation_loss", "validation_accuracy", …"""
+        found: dict[str, Any] = {"loss": self.loss, **self.metrics}
+        if self.validation_loss is not None:
+            found["validation_loss"] = self.validation_loss
+        found |= {f"validation_{name}": value for name, value in self.validation_metrics.items()}
+        return found
 
 
 @dataclass
@@ -50,6 +66,10 @@ class History:
     def validation_accuracy(self) -> list[float]:
         """The validation accuracy after each epoch, where there is validation data."""
         return [r.validation_accuracy for r in self.records if r.validation_accuracy is not None]
+
+    def metric(self, name: str) -> list[Any]:
+        """A figure of each epoch by its name in `EpochRecord.figures`, where it was measured."""
+        return [r.figures()[name] for r in self.records if name in r.figures()]
 
     @property
     def seconds(self) -> list[float]:

@@ -1,82 +1,108 @@
-"""NeuralNetwork: a list of layers, a loss and an optimizer, trained on the workers of the pool.
-
-The data set is put on the workers once; a step, from taking its batch to writing the new
-parameters, is one program, and an epoch is one message.
-"""
+"""NeuralNetwork: a trainer of a list of layers, with Keras's verbs."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-
-import magmath as mm
 from magmath.array import session
 from magmath.array.array import Array
-from magmath.array.creation import asarray, variable
-from magmath.array.variable import Variable
-from magmath.core.dtypes import DType, int64
-from magmath.core.promotion import get_default_dtype
-from magmath.errors import DataError, MagmathError, ShapeError
-from magmath.graph import Shape, apply
-from magmath.nn.layers import Layer, Noise, ParameterSpec
-from magmath.nn.losses import cross_entropy, loss_function
-from magmath.ops import creation
-from magmath.ops.leaves import parameter
-from magmath.optim import OPTIMIZERS, Optimizer
+from magmath.array.creation import asarray
+from magmath.core.dtypes import DType
+from magmath.errors import MagmathError, ShapeError, WeightsError
+from magmath.graph import Shape
+from magmath.nn.abstract import AbstractArray
+from magmath.nn.layers import Sequential
+from magmath.nn.module import Module, check_module
+from magmath.nn.variables import Parameter
+from magmath.nn.weights import load_arrays, read, write
+from magmath.optim import Optimizer
+from magmath.train.callbacks import Reporting
 from magmath.train.history import History
+from magmath.train.report import Reporter
+from magmath.train.step import TrainingStep
+from magmath.train.trainer import Loss, Metrics, Trainer
 
 if TYPE_CHECKING:
     from magmath.array.explanation import Explanation
-    from magmath.train.fit import Fit
-    from magmath.train.report import Reporter
-
-SCORING_ROWS = 4096  # samples that evaluate and predict pass through the network at once
 
 
+@final
 class NeuralNetwork:
-    """A network of layers.
+    """A network of layers, or a module, with a loss and an optimizer.
 
-    layers      in order, from input to output
+    layers      a list from input to output, or an `nn.Module`
     loss        a name in `mm.nn.losses.LOSSES`, such as "cross_entropy" (integer labels or
                 probabilities), or a function of (outputs, targets) that returns a 0-d array
     optimizer   an optimizer, or a name in `mm.optim.OPTIMIZERS`, such as "sgd" or "adam"
     seed        of the first parameters, the order of batches and dropout; the pool's by default
 
     Parameters are of the default floating point type (`set_default_dtype`) at the time when they
-    are made. Samples, and targets that are floating point, are converted to that type.
+    are made. Samples, and targets that are floating point, are converted to that type. A network
+    is a thin layer over `trainer`, which has more options.
     """
 
     def __init__(
         self,
-        layers: Sequence[Layer],
+        layers: Sequence[Module] | Module,
         *,
-        loss: str | Callable[[Array, Array], Array] = "cross_entropy",
+        loss: Loss = "cross_entropy",
         optimizer: Optimizer | str = "adam",
         seed: int | None = None,
     ) -> None:
-        _check_layers(layers)
-        self.layers = tuple(layers)
-        self.loss = loss_function(loss)
-        self.classifies = self.loss is cross_entropy
-        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else _named(optimizer)
-        self.seed = seed
+        self.module = layers if isinstance(layers, Module) else _sequential(layers)
+        self.trainer = Trainer(self.module, loss, optimizer, seed=seed)
         self.input_shape: Shape | None = None
-        self.parameters: dict[str, Variable] = {}
-        self._trained: Fit | None = None
-        self.history: History | None = None
-        """The figures of the last `fit`, also of one that was interrupted."""
 
     def __repr__(self) -> str:
-        inside = "\n".join([f"  {i}: {layer}" for i, layer in enumerate(self.layers)])
-        built = "" if self.input_shape is None else f", built for samples of {self.input_shape}"
-        return f"<NeuralNetwork of {len(self.layers)} layers{built}:\n{inside}>"
+        inside = repr(self.module).replace("\n", "\n  ")
+        built = "" if self.input_shape is None else f" built for samples of {self.input_shape}"
+        return f"<NeuralNetwork{built}:\n  {inside}>"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: everything but the training step, which belongs to a pool."""
-        return self.__dict__ | {"_trained": None}
+    @property
+    def layers(self) -> tuple[Module, ...]:
+        """The layers of a list, or the module."""
+        return self.module.layers if isinstance(self.module, Sequential) else (self.module,)
+
+    @property
+    def loss(self) -> Callable[[Any, Any], Array]:
+        """The loss, a function of outputs and targets."""
+        return self.trainer.loss
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer, which may be replaced."""
+        return self.trainer.optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer) -> None:
+        self.trainer.optimizer = optimizer
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that was given."""
+        return self.trainer.seed
+
+    @property
+    def history(self) -> History | None:
+        """The figures of the last `fit`, also of one that was interrupted."""
+        return self.trainer.history
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the parameters; before they are made, the default floating point type."""
+        return self.trainer.dtype
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """The parameters by path; empty before the network is built."""
+        return dict(self.module.named_parameters()) if self.module.is_built else {}
+
+    @property
+    def _trained(self) -> TrainingStep | None:
+        return self.trainer.step
 
     # building ---------------------------------------------------------------------------------
 
@@ -92,45 +118,22 @@ class NeuralNetwork:
                     f"the network takes samples of shape {self.input_shape}, was given {shape}"
                 )
             return
-        specs = self._specs(shape)
-        for i, (name, spec) in enumerate(specs.items()):
-            first = _initial(spec, self.dtype, self.seed_or_pool(), i)
-            self.parameters[name] = variable(name, first)
+        self.trainer.trace(AbstractArray((2, *shape), self.dtype), training=True)
         self.input_shape = shape
 
-    def seed_or_pool(self) -> int:
-        """This network's seed, else the pool's."""
-        return session.engine().rng_state.seed if self.seed is None else self.seed
+    def _note_shape(self, x: Any) -> Any:
+        """The samples, whose shape must be the one that the network was built for."""
+        if isinstance(x, (tuple, dict)):
+            return x
+        samples = x if hasattr(x, "shape") else asarray(x)
+        shape = tuple(samples.shape[1:])
+        if self.input_shape is not None and len(samples.shape) > 0:
+            self.build(shape)
+        return samples
 
-    @property
-    def dtype(self) -> DType:
-        """The type of the parameters; before they are made, the default floating point type."""
-        first = next(iter(self.parameters.values()), None)
-        return get_default_dtype() if first is None else first.dtype
-
-    def _specs(self, shape: Shape) -> dict[str, ParameterSpec]:
-        specs: dict[str, ParameterSpec] = {}
-        for i, layer in enumerate(self.layers):
-            try:
-                for name, spec in layer.parameters(shape).items():
-                    specs[f"{i}.{name}"] = spec
-                shape = layer.output_shape(shape)
-            except ShapeError as error:
-                raise ShapeError(f"layer {i} ({layer}): {error}") from None
-        return specs
-
-    def forward(
-        self, x: Array, parameters: Mapping[str, Array] | None = None, noise: Noise | None = None
-    ) -> Array:
-        """The outputs for a batch, as an expression of the parameters."""
-        own: Mapping[str, Array] = self.parameters if parameters is None else parameters
-        of_layer: dict[str, dict[str, Array]] = {}
-        for name, value in own.items():
-            index, _, attribute = name.partition(".")
-            of_layer.setdefault(index, {})[attribute] = value
-        for i, layer in enumerate(self.layers):
-            x = layer(x, of_layer.get(str(i), {}), noise, i)
-        return x
+    def _built_for(self, x: Any) -> None:
+        if self.input_shape is None and not isinstance(x, (tuple, dict)):
+            self.input_shape = tuple(x.shape[1:])
 
     # using ------------------------------------------------------------------------------------
 
@@ -144,117 +147,102 @@ class NeuralNetwork:
         strategy: str = "auto",
         validation: tuple[Any, Any] | None = None,
         shuffle: bool = True,
-        metrics: Sequence[str] | None = None,
+        metrics: Metrics = None,
         reporter: Reporter | None = None,
         verbose: bool = False,
+        callbacks: Sequence[Any] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
     ) -> History:
         """Train on samples x (N, …) and targets y; returns the figures of every epoch.
 
         strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
-        validation  (x, y), scored after every epoch
-        metrics     ["accuracy"] or []; by default accuracy of classifiers, that is with the loss
+        metrics     names or functions; by default accuracy of classifiers, that is with the loss
                     "cross_entropy" or with integer labels
         reporter    an object told of progress (`begin`, `step`, `epoch`, `end`); `verbose` prints
 
-        Raises DataError for labels out of range or lengths that differ, NonFiniteLoss with the step
-        at which the loss stopped being a number. Ctrl-C stops between steps: the parameters keep
-        what was learnt, and `net.history` the figures until then.
+        The other arguments, and what is raised, are those of `Trainer.fit`.
         """
-        from magmath.train.fit import Fit
+        samples = self._note_shape(x)
+        self.trainer.strategy, self.trainer.metrics = strategy, metrics
+        told = [Reporting(reporter)] if reporter is not None else []
+        history = self.trainer.fit(
+            samples,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            validation=validation,
+            shuffle=shuffle,
+            checkpoint=checkpoint,
+            resume=resume,
+            verbose=verbose and reporter is None,
+            callbacks=[*callbacks, *told],
+        )
+        self._built_for(samples)
+        return history
 
-        pair = isinstance(validation, (tuple, list)) and len(validation) == 2
-        if validation is not None and not pair:
-            raise DataError(
-                f"fit: validation must be a pair (samples, targets), was given "
-                f"{type(validation).__name__}"
-            )
-        settings = batch_size, strategy, shuffle, None if metrics is None else tuple(metrics)
-        run = self._trained
-        if run is None or not run.serves(x, y, settings):
-            run = Fit(self, x, y, settings)
-        run.validation = validation
-        return run.epochs(epochs, reporter, verbose)
-
-    def predict(self, x: Any) -> Array:
+    def predict(self, x: Any) -> Any:
         """The outputs for samples x (N, …)."""
-        samples = asarray(x, dtype=self.dtype)
-        self.build(samples.shape[1:])
-        rows = range(0, max(samples.shape[0], 1), SCORING_ROWS)
-        parts = [self.forward(samples[i : i + SCORING_ROWS]) for i in rows]
-        return parts[0] if len(parts) == 1 else mm.concat(parts, axis=0)
+        samples = self._note_shape(x)
+        outputs = self.trainer.predict(samples)
+        self._built_for(samples)
+        return outputs
 
-    def evaluate(self, x: Any, y: Any) -> dict[str, float]:
-        """The mean loss, and of classifiers the accuracy, over samples x and targets y."""
-        from magmath.train.fit import score
-
-        return score(self, x, y)
+    def evaluate(self, x: Any, y: Any) -> dict[str, Any]:
+        """The loss, and of classifiers the accuracy, over samples x and targets y."""
+        samples = self._note_shape(x)
+        figures = self.trainer.evaluate(samples, y)
+        self._built_for(samples)
+        return figures
 
     def summary(self) -> str:
         """The layers with their output shapes and parameter counts, as text."""
-        from magmath.train.summary import summary
-
-        return summary(self)
+        if self.input_shape is None:
+            raise MagmathError(
+                "summary: the network is not built; call net.build(sample_shape) or fit"
+            )
+        return self.module.summary((1, *self.input_shape), dtype=self.dtype)
 
     def explain(self) -> Explanation:
         """The program of a training step, its cost, and what strategies were predicted to cost."""
-        if self._trained is None:
-            raise MagmathError("explain: call fit first; there is no training step yet")
-        return self._trained.explain()
+        return self.trainer.explain()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parameters to a safetensors file, complete or not at all."""
-        from magmath.train.weights import save
-
-        save(self, path)
+        if self.input_shape is None:
+            raise MagmathError("save: the network is not built; there are no parameters to save")
+        metadata = {
+            "aliases": json.dumps(self.module.aliases()),
+            "layers": json.dumps([repr(layer) for layer in self.layers]),
+            "input_shape": json.dumps(self.input_shape),
+        }
+        write(path, self.module.state_dict(), metadata)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Read parameters that `save` wrote.
+        """Read parameters that `save` wrote; builds the network if it is not built.
 
         Raises WeightsError if the file belongs to another network or is damaged.
         """
-        from magmath.train.weights import load
+        tensors, metadata = read(path)
+        session.engine()
+        if self.input_shape is None:
+            self.build(_sample_shape(path, metadata))
+        load_arrays(self.module, path, tensors, metadata)
 
-        load(self, path)
 
-
-def _check_layers(layers: Sequence[object]) -> None:
-    """MagmathError for what is no list of layers."""
+def _sequential(layers: Sequence[Module]) -> Sequential:
     if not isinstance(layers, (list, tuple)) or not layers:
         raise MagmathError(f"NeuralNetwork: needs a list of layers, was given {layers!r}")
     for i, layer in enumerate(layers):
-        if isinstance(layer, Layer):
-            continue
-        remedy = "a layer is an object such as mm.nn.Dense(10)"
-        if isinstance(layer, type) and issubclass(layer, Layer):
-            remedy = f"write mm.nn.{layer.__name__}(…), with parentheses"
-        elif isinstance(layer, str) or callable(layer):
-            name = layer if isinstance(layer, str) else getattr(layer, "__name__", "relu")
-            remedy = f'for an activation write mm.nn.Activation("{name}")'
-        raise MagmathError(f"NeuralNetwork: layer {i} is {layer!r}, which is no layer; {remedy}")
+        if isinstance(layer, (type, str)) or not callable(layer):
+            check_module(f"NeuralNetwork: layer {i}", layer)
+    return Sequential(*layers)
 
 
-def _named(name: object) -> Optimizer:
-    if isinstance(name, type) and issubclass(name, Optimizer):
-        raise MagmathError(f"optimizer: needs an object; write mm.optim.{name.__name__}(…)")
-    if not isinstance(name, str) or name not in OPTIMIZERS:
-        raise MagmathError(f"optimizer {name!r} is not known; there are {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]()
-
-
-def _initial(
-    spec: ParameterSpec, dtype: DType, seed: int, index: int
-) -> np.ndarray[Any, Any] | Array:
-    """The first values of a parameter: the same for every pool, from the seed and its position."""
-    if spec.limit == 0.0:
-        return np.zeros(spec.shape, dtype=dtype.name)
-    stream = (1 << 40) + index  # apart from the streams that users draw
-    drawn = Array(
-        apply(
-            creation.UNIFORM,
-            parameter(seed, int64),
-            parameter(stream, int64),
-            shape=spec.shape,
-            dtype=dtype,
-        )
-    )
-    return drawn * (2 * spec.limit) - spec.limit
+def _sample_shape(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, ...]:
+    try:
+        return tuple(int(n) for n in json.loads(metadata["input_shape"]))
+    except (KeyError, ValueError, TypeError):
+        raise WeightsError(
+            f"load: {path} does not say what samples it is for; call net.build(sample_shape) first"
+        ) from None

@@ -1,0 +1,70 @@
+"""Calls of modules with inputs that have a shape and a type but no values.
+
+So a module makes its parameters and tells the shapes of its outputs by the one rule there is: its
+own `__call__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from magmath.array import session, tracing
+from magmath.array.array import Array
+from magmath.array.tracing import Trace
+from magmath.array.trees import flatten, unflatten
+from magmath.core.dtypes import DType, as_dtype
+from magmath.core.promotion import get_default_dtype
+from magmath.errors import ShapeError
+from magmath.ops.leaves import input_leaf
+
+if TYPE_CHECKING:
+    from magmath.array.creation import DTypeLike
+    from magmath.graph import Shape
+    from magmath.nn.module import Module
+
+
+class AbstractArray:
+    """The shape and element type of an array."""
+
+    def __init__(self, shape: Shape, dtype: DType) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[Any, ...]:
+    """Abstract arrays of these shapes. ShapeError for what is no shape."""
+    element = get_default_dtype() if dtype is None else as_dtype(dtype)
+    for shape in shapes:
+        sizes = isinstance(shape, (tuple, list)) and all(hasattr(n, "__index__") for n in shape)
+        if not sizes:
+            raise ShapeError(
+                f"{operation}: needs the shape of each input, batch included, such as (1, 784); "
+                f"was given {shape!r}"
+            )
+    return tuple([AbstractArray(tuple(map(int, shape)), element) for shape in shapes])
+
+
+def call(module: Callable[..., Any], inputs: Any) -> Any:
+    """A module's outputs: a tuple has its arguments, a dictionary its keyword arguments."""
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+def trace_call(module: Module, inputs: Any) -> Any:
+    """Call a module with abstract arrays; the abstract outputs, nested as the outputs are.
+
+    Nothing is computed, assigned or drawn but the first values of parameters.
+    """
+    environment = session.engine().environment
+    leaves, tree = flatten(inputs)
+    with tracing.tracing(Trace()):
+        given = [
+            Array(input_leaf(x.shape, x.dtype, environment.whole(x.shape), None)) for x in leaves
+        ]
+        outputs, nested = flatten(call(module, unflatten(tree, given)))
+    return unflatten(nested, [AbstractArray(x.shape, x.dtype) for x in outputs])

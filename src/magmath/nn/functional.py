@@ -1,0 +1,289 @@
+"""Functions of neural networks: what layers compute, without their parameters.
+
+The names and meanings are PyTorch's, except that weights of `linear` are (inputs, units).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import magmath as mm
+from magmath.array.activations import log_softmax as log_softmax
+from magmath.array.activations import relu as relu
+from magmath.array.activations import sigmoid as sigmoid
+from magmath.array.activations import softmax as softmax
+from magmath.array.array import Array, as_array, floating
+from magmath.array.random import Distributions
+from magmath.core.dtypes import widened
+from magmath.core.shapes import normal_axes, size_of
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import Shape, apply
+from magmath.ops import creation
+
+# activations --------------------------------------------------------------------------------------
+
+
+def identity(x: Array) -> Array:
+    """x."""
+    return as_array("identity", x)
+
+
+def tanh(x: Array) -> Array:
+    """The hyperbolic tangent."""
+    return mm.tanh(floating("tanh", x))
+
+
+def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
+    """x where x ≥ 0, otherwise negative_slope · x."""
+    x = floating("leaky_relu", x)
+    return mm.where(x >= 0, x, negative_slope * x)
+
+
+def relu6(x: Array) -> Array:
+    """min(max(x, 0), 6)."""
+    return hardtanh(x, 0.0, 6.0)
+
+
+def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
+    """x, limited to [minimum, maximum]."""
+    return mm.clip(floating("hardtanh", x), minimum, maximum)
+
+
+def elu(x: Array, alpha: float = 1.0) -> Array:
+    """x where x > 0, otherwise alpha · (exp(x) - 1)."""
+    x = floating("elu", x)
+    return mm.where(x > 0, x, alpha * mm.expm1(mm.minimum(x, 0.0)))
+
+
+def celu(x: Array, alpha: float = 1.0) -> Array:
+    """x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
+    x = floating("celu", x)
+    return mm.where(x > 0, x, alpha * mm.expm1(mm.minimum(x, 0.0) / alpha))
+
+
+def selu(x: Array) -> Array:
+    """scale · elu(x, alpha) with the constants of Klambauer et al. (2017), which keep mean and
+    variance."""
+    return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
+
+
+def silu(x: Array) -> Array:
+    """x · sigmoid(x), also called swish."""
+    x = floating("silu", x)
+    return x * sigmoid(x)
+
+
+def softplus(x: Array, beta: float = 1.0) -> Array:
+    """log(1 + exp(beta · x)) / beta, which does not overflow."""
+    x = floating("softplus", x)
+    return (mm.maximum(beta * x, 0.0) + mm.log1p(mm.exp(-mm.abs(beta * x)))) / beta
+
+
+def log_sigmoid(x: Array) -> Array:
+    """log(sigmoid(x)), which does not overflow."""
+    return -softplus(-floating("log_sigmoid", x))
+
+
+def mish(x: Array) -> Array:
+    """x · tanh(softplus(x))."""
+    x = floating("mish", x)
+    return x * mm.tanh(softplus(x))
+
+
+def gelu(x: Array) -> Array:
+    """x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2: PyTorch's gelu(x, approximate="tanh").
+
+    Source: Hendrycks and Gimpel (2016), section 2.
+    """
+    x = floating("gelu", x)
+    return 0.5 * x * (1.0 + mm.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
+
+
+def hard_sigmoid(x: Array) -> Array:
+    """min(max(x / 6 + 1/2, 0), 1)."""
+    return mm.clip(floating("hard_sigmoid", x) / 6.0 + 0.5, 0.0, 1.0)
+
+
+def hard_swish(x: Array) -> Array:
+    """x · hard_sigmoid(x)."""
+    return x * hard_sigmoid(x)
+
+
+def softsign(x: Array) -> Array:
+    """x / (1 + |x|)."""
+    x = floating("softsign", x)
+    return x / (1.0 + mm.abs(x))
+
+
+ACTIVATIONS: dict[str, Callable[..., Array]] = {
+    "relu": relu,
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "linear": identity,
+    "leaky_relu": leaky_relu,
+    "relu6": relu6,
+    "elu": elu,
+    "celu": celu,
+    "selu": selu,
+    "gelu": gelu,
+    "silu": silu,
+    "softplus": softplus,
+    "log_sigmoid": log_sigmoid,
+    "mish": mish,
+    "hardtanh": hardtanh,
+    "hard_sigmoid": hard_sigmoid,
+    "hard_swish": hard_swish,
+    "softsign": softsign,
+}
+
+
+def activation_function(activation: str | Callable[[Array], Array]) -> Callable[..., Array]:
+    """The function of this name, or the function given; MagmathError listing the names."""
+    if callable(activation):
+        return activation
+    if activation not in ACTIVATIONS:
+        raise MagmathError(
+            f"activation {activation!r} is not known; there are {', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[activation]
+
+
+# layers -------------------------------------------------------------------------------------------
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """x · weight + bias: x (…, inputs), weight (inputs, units), bias (units,).
+
+    Integers are converted to the weight's type.
+    """
+    if not x.dtype.is_floating:
+        x = mm.astype(x, weight.dtype)
+    y = x @ weight
+    return y if bias is None else y + bias
+
+
+def flatten(x: Array, start_axis: int = 1) -> Array:
+    """The axes from `start_axis` on as one: each sample as one row."""
+    x = as_array("flatten", x)
+    start = normal_axes("flatten", start_axis, x.ndim)[0] if x.ndim > 1 else 0
+    return mm.reshape(x, (*x.shape[:start], size_of(x.shape[start:])))
+
+
+def dropout(
+    x: Array, rate: float = 0.5, *, training: bool = True, rng: Distributions | None = None
+) -> Array:
+    """In training each element is zeroed with probability `rate`, the rest scaled by 1/(1-rate).
+
+    The mask is drawn from `rng` (`mm.random.Generator`, `mm.nn.RngState`), or the pool's sequence,
+    by global element index: the same for every layout and number of workers.
+    Source: Srivastava et al. (2014).
+    """
+    if not 0 <= rate < 1:
+        raise MagmathError(f"dropout: rate must be in [0, 1), was given {rate}")
+    if not training or rate == 0:
+        return x
+    draw = mm.random.uniform if rng is None else rng.uniform
+    kept = draw(shape=x.shape, dtype=x.dtype) >= rate
+    return mm.where(kept, x * (1.0 / (1.0 - rate)), 0.0)
+
+
+def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
+    """(…, classes): 1 at each label, otherwise 0; in the default floating point type if none is
+    given. A label out of range gives zeros."""
+    labels = as_array("one_hot", labels)
+    if not labels.dtype.is_integer:
+        raise DTypeError(f"one_hot: needs integer labels, was given {labels.dtype}")
+    shape = (*labels.shape, classes)
+    numbers = Array(apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=labels.ndim))
+    element = mm.get_default_dtype() if dtype is None else dtype
+    return mm.astype(numbers == mm.expand_dims(labels, axis=-1), element)
+
+
+def embedding(indices: Array, weight: Array) -> Array:
+    """The rows of `weight` (count, features) at integer indices of any shape: (…, features)."""
+    indices = as_array("embedding", indices)
+    if not indices.dtype.is_integer:
+        raise DTypeError(
+            f"embedding: needs integer indices, was given {indices.dtype}; convert them with "
+            f"mm.astype(x, mm.int64)"
+        )
+    rows = mm.take(weight, mm.reshape(indices, (indices.size,)), axis=0)
+    return mm.reshape(rows, (*indices.shape, *weight.shape[1:]))
+
+
+def layer_norm(
+    x: Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | None = None,
+    bias: Array | None = None,
+    epsilon: float = 1e-5,
+) -> Array:
+    """x with mean 0 and variance 1 over its last axes, which have `normalized_shape`; times weight,
+    plus bias.
+
+    Source: Ba, Kiros and Hinton (2016). Moments of half types are computed in float32.
+    """
+    x = floating("layer_norm", x)
+    shape: Shape
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise ShapeError(f"layer_norm: normalizes last axes of shape {shape}, was given {x.shape}")
+    axes = tuple(range(x.ndim - len(shape), x.ndim))
+    wide = mm.astype(x, widened(x.dtype), copy=False)
+    centred = wide - mm.mean(wide, axis=axes, keepdims=True)
+    variance = mm.mean(mm.square(centred), axis=axes, keepdims=True)
+    y = _scaled(centred, variance, weight, bias, epsilon)
+    return mm.astype(y, x.dtype, copy=False)
+
+
+def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
+    """Mean and (biased) variance of each channel over all other axes, in float32 at least."""
+    wide = mm.astype(x, widened(x.dtype), copy=False)
+    others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
+    mean = mm.mean(wide, axis=others)
+    centred = wide - _along(mean, axis, x.ndim)
+    return mean, mm.mean(mm.square(centred), axis=others)
+
+
+def batch_norm(
+    x: Array,
+    mean: Array,
+    variance: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    *,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+) -> Array:
+    """(x - mean) / √(variance + epsilon) · weight + bias, each of them (channels,) along `axis`.
+
+    Source: Ioffe and Szegedy (2015). In training the moments are those of `batch_moments(x)`.
+    """
+    x = floating("batch_norm", x)
+    wide = mm.astype(x, widened(x.dtype), copy=False)
+    y = _scaled(
+        wide - _along(mean, axis, x.ndim),
+        _along(variance, axis, x.ndim),
+        None if weight is None else _along(weight, axis, x.ndim),
+        None if bias is None else _along(bias, axis, x.ndim),
+        epsilon,
+    )
+    return mm.astype(y, x.dtype, copy=False)
+
+
+def _along(values: Array, axis: int, ndim: int) -> Array:
+    """(channels,) as an array that broadcasts along an axis."""
+    shape = [1] * ndim
+    shape[axis] = values.shape[0]
+    return mm.reshape(values, tuple(shape))
+
+
+def _scaled(
+    centred: Array, variance: Array, weight: Array | None, bias: Array | None, epsilon: float
+) -> Array:
+    y = centred / mm.sqrt(variance + epsilon)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias

@@ -1,0 +1,72 @@
+"""Layers: modules that have parameters, and modules of functions."""
+
+from magmath.nn.layers.activation import (
+    CELU,
+    ELU,
+    GELU,
+    SELU,
+    Activation,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softsign,
+    Tanh,
+)
+from magmath.nn.layers.containers import (
+    Add,
+    Concatenate,
+    Flatten,
+    Identity,
+    Lambda,
+    Residual,
+    Sequential,
+)
+from magmath.nn.layers.dense import Dense
+from magmath.nn.layers.dropout import Dropout
+from magmath.nn.layers.embedding import Embedding
+from magmath.nn.layers.norm import BatchNorm, LayerNorm
+
+__all__ = [
+    "CELU",
+    "ELU",
+    "GELU",
+    "SELU",
+    "Activation",
+    "Add",
+    "BatchNorm",
+    "Concatenate",
+    "Dense",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "Identity",
+    "Lambda",
+    "LayerNorm",
+    "LeakyReLU",
+    "LogSigmoid",
+    "LogSoftmax",
+    "Mish",
+    "ReLU",
+    "ReLU6",
+    "Residual",
+    "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "Tanh",
+]

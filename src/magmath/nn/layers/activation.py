@@ -1,0 +1,64 @@
+"""Activation functions as modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from magmath.array.array import Array
+from magmath.nn import functional
+from magmath.nn.module import Module
+
+
+@final
+class Activation(Module):
+    """An activation function by name: relu, sigmoid, tanh, softmax, gelu, silu, …; see
+    `nn.functional.ACTIVATIONS`."""
+
+    def __init__(self, name: str | Callable[[Array], Array]) -> None:
+        self.name = name
+        self._function = functional.activation_function(name)
+
+    def __call__(self, x: Array) -> Array:
+        """(…) → (…)."""
+        return self._function(x)
+
+
+def _module(name: str, function: Callable[..., Array], **defaults: Any) -> type[Module]:
+    """A module class for an activation function with these settings."""
+
+    def __init__(self: Module, *values: Any, **settings: Any) -> None:
+        known = list(defaults)
+        if len(values) > len(known) or set(settings) - set(known[len(values) :]):
+            raise TypeError(f"{name}: takes {', '.join(known) or 'no settings'}")
+        settings = {**defaults, **dict(zip(known, values, strict=False)), **settings}
+        for setting, value in settings.items():
+            setattr(self, setting, value)
+
+    def __call__(self: Module, x: Array) -> Array:
+        return function(x, **{setting: getattr(self, setting) for setting in defaults})
+
+    first = (function.__doc__ or "").split("\n")[0]
+    body = {"__init__": __init__, "__call__": __call__, "__doc__": first, "__module__": __name__}
+    return type(name, (Module,), body)
+
+
+ReLU = _module("ReLU", functional.relu)
+ReLU6 = _module("ReLU6", functional.relu6)
+LeakyReLU = _module("LeakyReLU", functional.leaky_relu, negative_slope=0.01)
+ELU = _module("ELU", functional.elu, alpha=1.0)
+CELU = _module("CELU", functional.celu, alpha=1.0)
+SELU = _module("SELU", functional.selu)
+GELU = _module("GELU", functional.gelu)
+SiLU = _module("SiLU", functional.silu)
+Mish = _module("Mish", functional.mish)
+Softplus = _module("Softplus", functional.softplus, beta=1.0)
+Softsign = _module("Softsign", functional.softsign)
+Sigmoid = _module("Sigmoid", functional.sigmoid)
+LogSigmoid = _module("LogSigmoid", functional.log_sigmoid)
+Hardsigmoid = _module("Hardsigmoid", functional.hard_sigmoid)
+Hardswish = _module("Hardswish", functional.hard_swish)
+Hardtanh = _module("Hardtanh", functional.hardtanh, minimum=-1.0, maximum=1.0)
+Tanh = _module("Tanh", functional.tanh)
+Softmax = _module("Softmax", functional.softmax, axis=-1)
+LogSoftmax = _module("LogSoftmax", functional.log_softmax, axis=-1)

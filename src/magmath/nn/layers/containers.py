@@ -1,0 +1,143 @@
+"""Modules made of other modules, and modules of plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, final, overload
+
+import magmath as mm
+from magmath.array.array import Array
+from magmath.errors import ShapeError
+from magmath.nn.functional import flatten
+from magmath.nn.module import Module, check_module
+
+
+@final
+class Sequential(Module):
+    """Modules one after the other: `Sequential(a, b)` or `Sequential([a, b])`. The path of each is
+    its position. A function among them counts as `Lambda(function)`."""
+
+    def __init__(self, *layers: Any) -> None:
+        if len(layers) == 1 and isinstance(layers[0], (list, tuple)):
+            layers = tuple(layers[0])
+        self.layers = tuple([_as_module("Sequential", layer) for layer in layers])
+
+    def parts(self) -> Iterable[tuple[str, Any]]:
+        """The modules by position."""
+        return [(str(i), layer) for i, layer in enumerate(self.layers)]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The output of the last module; the first one takes the inputs."""
+        outputs: Any = inputs[0] if len(inputs) == 1 else inputs
+        for i, layer in enumerate(self.layers):
+            try:
+                outputs = layer(*inputs) if i == 0 else layer(outputs)
+            except ShapeError as error:
+                text = repr(layer)
+                name = type(layer).__name__ if "\n" in text else text
+                raise ShapeError(f"layer {i} ({name}): {error}") from None
+        return outputs
+
+    def append(self, layer: Any) -> Sequential:
+        """Add a module at the end; returns itself."""
+        self.layers = (*self.layers, _as_module("Sequential", layer))
+        return self
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.layers)
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        """The module at a position, or a `Sequential` of some, which share their parameters."""
+        if isinstance(index, slice):
+            return Sequential(self.layers[index])
+        return self.layers[index]
+
+
+@final
+class Residual(Module):
+    """x + body(x), or shortcut(x) + body(x)."""
+
+    def __init__(self, body: Any, shortcut: Any = None) -> None:
+        self.body = _as_module("Residual", body)
+        self.shortcut = None if shortcut is None else _as_module("Residual", shortcut)
+
+    def __call__(self, x: Array) -> Array:
+        """The sum; both must have one shape."""
+        added: Array = self.body(x)
+        kept: Array = x if self.shortcut is None else self.shortcut(x)
+        if kept.shape != added.shape:
+            raise ShapeError(
+                f"Residual: the body gives {added.shape}, the shortcut {kept.shape}; give "
+                f"shortcut=mm.nn.Dense({added.shape[-1]}), or another module that fits"
+            )
+        return kept + added
+
+
+@final
+class Add(Module):
+    """The sum of several inputs."""
+
+    def __call__(self, *inputs: Array) -> Array:
+        """Arrays that broadcast."""
+        (first, *others) = inputs
+        for other in others:
+            first = first + other
+        return first
+
+
+@final
+class Concatenate(Module):
+    """Several inputs one after the other along an axis."""
+
+    def __init__(self, axis: int = 1) -> None:
+        self.axis = axis
+
+    def __call__(self, *inputs: Array) -> Array:
+        """Arrays that are alike but for the axis."""
+        return mm.concat(list(inputs), axis=self.axis)
+
+
+@final
+class Flatten(Module):
+    """Each sample as one row: the axes from `start_axis` on as one."""
+
+    def __init__(self, start_axis: int = 1) -> None:
+        self.start_axis = start_axis
+
+    def __call__(self, x: Array) -> Array:
+        """(N, …) → (N, features)."""
+        return flatten(x, self.start_axis)
+
+
+@final
+class Identity(Module):
+    """The input."""
+
+    def __call__(self, x: Any) -> Any:
+        """x."""
+        return x
+
+
+@final
+class Lambda(Module):
+    """A function of arrays without parameters."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *inputs: Any) -> Any:
+        """function(*inputs)."""
+        return self.function(*inputs)
+
+
+def _as_module(operation: str, layer: Any) -> Module:
+    if callable(layer) and not isinstance(layer, (Module, type)):
+        return Lambda(layer)
+    return check_module(operation, layer)

@@ -1,0 +1,58 @@
+"""The dense layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from magmath.array.array import Array
+from magmath.core.numbers import whole_number
+from magmath.errors import ShapeError
+from magmath.nn.functional import activation_function, linear
+from magmath.nn.initializers import initializer
+from magmath.nn.module import Module
+from magmath.nn.variables import Initial, Parameter, deferred
+
+
+@final
+class Dense(Module):
+    """y = activation(x · weight + bias): x (…, inputs), weight (inputs, units), bias (units,).
+
+    units        the size of the output's last axis
+    activation   a name, see `nn.Activation`, or a function
+    weight_init  a name in `nn.initializers.INITIALIZERS`, or a function of shape and element type
+                 that returns the first weights; by default "glorot", or "he" for relu
+    bias_init    likewise
+    """
+
+    def __init__(
+        self,
+        units: int,
+        activation: str | Callable[[Array], Array] = "linear",
+        bias: bool = True,
+        *,
+        weight_init: Initial | str | None = None,
+        bias_init: Initial | str = "zeros",
+    ) -> None:
+        self.units = whole_number("Dense: units", units, 1)
+        self.activation = activation
+        self._function = activation_function(activation)
+        first = weight_init or ("he" if activation == "relu" else "glorot")
+        self.weight: Parameter = deferred(initializer(first))
+        self.bias: Parameter | None = deferred(initializer(bias_init)) if bias else None
+
+    def __call__(self, x: Array) -> Array:
+        """(…, inputs) → (…, units)."""
+        self._check(x)
+        self.materialize(weight=(x.shape[-1], self.units), bias=(self.units,))
+        return self._function(linear(x, self.weight, self.bias))
+
+    def _check(self, x: Array) -> None:
+        if x.ndim == 0:
+            raise ShapeError("Dense: takes (…, inputs), was given a 0-d array")
+        weight = self.weight
+        if isinstance(weight, Parameter) and x.shape[-1] != weight.shape[0]:
+            raise ShapeError(
+                f"Dense: {weight.name} {weight.shape} takes {weight.shape[0]} inputs, was given "
+                f"{x.shape}; put Flatten() before it if these are several axes of a sample"
+            )

@@ -1,0 +1,35 @@
+"""The embedding table."""
+
+from __future__ import annotations
+
+from typing import final
+
+import magmath as mm
+from magmath.array.array import Array
+from magmath.core.numbers import whole_number
+from magmath.graph import Shape
+from magmath.nn.functional import embedding
+from magmath.nn.initializers import initializer
+from magmath.nn.module import Module
+from magmath.nn.variables import Initial, Parameter, deferred
+
+
+@final
+class Embedding(Module):
+    """Rows of a table at integer indices: weight (count, features), at first normal."""
+
+    def __init__(
+        self, count: int, features: int, *, weight_init: Initial | str | None = None
+    ) -> None:
+        self.count = whole_number("Embedding: count", count, 1)
+        self.features = whole_number("Embedding: features", features, 1)
+        self.weight: Parameter = deferred(initializer(weight_init or _normal))
+
+    def __call__(self, indices: Array) -> Array:
+        """Integers (…) → (…, features)."""
+        self.materialize(weight=(self.count, self.features))
+        return embedding(indices, self.weight)
+
+
+def _normal(shape: Shape, dtype: mm.DType) -> Array:
+    return mm.random.normal(shape=shape, dtype=dtype)

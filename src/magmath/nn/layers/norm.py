@@ -1,0 +1,108 @@
+"""Normalization layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import magmath as mm
+from magmath.array.array import Array
+from magmath.errors import ShapeError
+from magmath.nn.functional import batch_moments, batch_norm, layer_norm
+from magmath.nn.module import Module
+from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
+
+
+@final
+class LayerNorm(Module):
+    """Each sample with mean 0 and variance 1 over its last axes, times weight, plus bias.
+
+    normalized_shape  the shape of those axes; by default the last axis
+    affine            whether there are weight and bias, of that shape
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int] | None = None,
+        epsilon: float = 1e-5,
+        affine: bool = True,
+    ) -> None:
+        if isinstance(normalized_shape, Sequence):
+            normalized_shape = tuple(normalized_shape)
+        self.normalized_shape = normalized_shape
+        self.epsilon = epsilon
+        self.weight: Parameter | None = deferred(ones) if affine else None
+        self.bias: Parameter | None = deferred(zeros) if affine else None
+
+    def __call__(self, x: Array) -> Array:
+        """(…, normalized) → the same shape."""
+        shape = self.normalized_shape
+        if shape is None:
+            shape = x.shape[-1:]
+        elif isinstance(shape, int):
+            shape = (shape,)
+        self.materialize(weight=tuple(shape), bias=tuple(shape))
+        return layer_norm(x, shape, self.weight, self.bias, self.epsilon)
+
+
+@final
+class BatchNorm(Module):
+    """Each channel with mean 0 and variance 1 over the batch, times weight, plus bias.
+
+    momentum   the share of the batch in the running mean and variance, None: these are not kept
+    epsilon    added to the variance
+    affine     whether there are weight and bias
+    axis       the axis of the channels
+
+    In training mode the moments are those of the whole batch, however it is divided over workers,
+    and `running_mean` and `running_variance` (unbiased) move towards them by `momentum`. In
+    evaluation mode the running ones are used. As in PyTorch, but that a batch with a single value
+    of each channel is no error: its variance is 0. Source: Ioffe and Szegedy (2015).
+    """
+
+    def __init__(
+        self,
+        momentum: float | None = 0.1,
+        epsilon: float = 1e-5,
+        affine: bool = True,
+        axis: int = 1,
+    ) -> None:
+        self.momentum = momentum
+        self.epsilon = epsilon
+        self.axis = axis
+        self.weight: Parameter | None = deferred(ones) if affine else None
+        self.bias: Parameter | None = deferred(zeros) if affine else None
+        kept = momentum is not None
+        self.running_mean: Buffer | None = deferred(zeros, Buffer) if kept else None
+        self.running_variance: Buffer | None = deferred(ones, Buffer) if kept else None
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, …) → the same shape."""
+        if not -x.ndim <= self.axis < x.ndim:
+            raise ShapeError(
+                f"BatchNorm: takes (N, channels, …), with the channels at axis {self.axis}; was "
+                f"given {x.shape}"
+            )
+        channels = (x.shape[self.axis],)
+        self.materialize(
+            weight=channels, bias=channels, running_mean=channels, running_variance=channels
+        )
+        if self.training or self.running_mean is None or self.running_variance is None:
+            mean, variance = batch_moments(x, self.axis)
+            self._keep(mean, variance, x.size // max(channels[0], 1))
+        else:
+            mean, variance = self.running_mean, self.running_variance
+        return batch_norm(
+            x, mean, variance, self.weight, self.bias, axis=self.axis, epsilon=self.epsilon
+        )
+
+    def _keep(self, mean: Array, variance: Array, count: int) -> None:
+        """Move the running moments towards those of the batch."""
+        if self.running_mean is None or self.running_variance is None or not self.training:
+            return
+        share, unbiased = self.momentum or 0.0, count / max(count - 1, 1)
+        for running, value in (
+            (self.running_mean, mean), (self.running_variance, variance * unbiased)
+        ):  # fmt: skip
+            new = (1.0 - share) * running + share * mm.stop_gradient(value)
+            running.assign(mm.astype(new, running.dtype, copy=False))

@@ -1,0 +1,364 @@
+"""Module: a part of a network, which is a Python object with variables and other modules.
+
+A module is a class with `__call__`. Its attributes, and lists, tuples and dictionaries in them,
+hold parameters, buffers and other modules; the path to a variable ("blocks.3.conv.weight") is its
+name. Nothing is registered, and `__init__` need not call that of this class. A part that two
+modules share is one part. The attributes are walked when the parts are first asked for, not in each
+step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from magmath.array import tracing
+from magmath.array.array import Array
+from magmath.array.captured import note_update
+from magmath.array.variable import Variable
+from magmath.errors import MagmathError
+from magmath.nn.inventory import Inventory, named, note_change
+from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
+
+if TYPE_CHECKING:
+    from magmath.array.creation import DTypeLike
+
+Call = Callable[..., Any]
+Kind = TypeVar("Kind", bound=Variable)
+Filter = str | Callable[[str, Variable], bool] | None
+
+_STRUCTURAL = (Variable, Deferred, list, tuple, dict)
+_TRAINABLE = object()
+"""Stands for what `trainable` depends on, where compiled functions have asked for it."""
+
+_HIDDEN = ("_inventory", "_mode")
+"""Attributes that are no parts: the walk that is kept, and what stands for the mode in traces."""
+
+_forced = 0
+"""How many calls of `Module.mode` are open: then the mode does not depend on the module's state."""
+
+_observers: list[Callable[[Module, Any], None]] = []
+
+
+@contextmanager
+def observing(observer: Callable[[Module, Any], None]) -> Iterator[None]:
+    """Call `observer(module, outputs)` after each call of a module."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def _observed(call: Call) -> Call:
+    """A module's `__call__`, noted by functions that are traced and by observers."""
+
+    @wraps(call)
+    def observed(self: Module, *args: Any, **kwargs: Any) -> Any:
+        trace = tracing.current()
+        if trace is not None:
+            trace.note_state(self)
+            if not _forced:
+                trace.note_state(vars(self).setdefault("_mode", object()))
+        outputs = call(self, *args, **kwargs)
+        for observer in _observers:
+            observer(self, outputs)
+        return outputs
+
+    return observed
+
+
+class Module:
+    """The base of all layers and networks.
+
+        class Block(mm.nn.Module):
+            def __init__(self, units):
+                self.dense = mm.nn.Dense(units)
+                self.norm = mm.nn.LayerNorm()
+
+            def __call__(self, x):
+                return x + self.norm(mm.relu(self.dense(x)))
+
+    Layers make their parameters when they see their first input, or when `build` is called with
+    its shape. `training` is True until `eval` is called, and again after `train`.
+    """
+
+    training = True
+    _inventory: Inventory | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__call__" in vars(cls):
+            cls.__call__ = _observed(vars(cls)["__call__"])  # type: ignore[method-assign]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for these inputs; each class of modules defines it."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: a module needs a method __call__(self, x) that returns its "
+            f"output"
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        former = self.__dict__.get(name)
+        object.__setattr__(self, name, value)
+        if former is value:  # as after self.count += 1
+            return
+        if isinstance(value, (Module, *_STRUCTURAL)) or isinstance(former, (Module, *_STRUCTURAL)):
+            note_change()
+            note_update(self)
+        elif name == "training":
+            note_update(vars(self).get("_mode"))
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        note_change()
+        note_update(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: the attributes, without what is found by a walk over them."""
+        return {name: value for name, value in vars(self).items() if name not in _HIDDEN}
+
+    def __repr__(self) -> str:
+        from magmath.nn.describe import representation
+
+        return representation(self)
+
+    # parts --------------------------------------------------------------------------------------
+
+    def parts(self) -> Iterable[tuple[str, Any]]:
+        """The attributes by name, among which modules and variables are looked for."""
+        return [(name, value) for name, value in vars(self).items() if name not in _HIDDEN]
+
+    def materialize(self, dtype: DTypeLike = None, **shapes: tuple[int, ...]) -> None:
+        """Make the variables that attributes defer (`nn.deferred`), of these shapes; in the default
+        floating point type if none is given. Attributes that have a variable keep it."""
+        for name, shape in shapes.items():
+            part = self.__dict__.get(name)
+            if isinstance(part, Deferred):
+                setattr(self, name, part.make(shape, dtype))
+
+    def _walked(self) -> Inventory:
+        """The parts, whether or not all have been built."""
+        found = self._inventory
+        if found is None or not found.is_current:
+            found = Inventory(self)
+            object.__setattr__(self, "_inventory", found)
+            list(named(found))
+        return found
+
+    def _built(self, operation: str) -> Inventory:
+        """The parts. MagmathError in the name of the operation where one has no shape yet."""
+        found = self._walked()
+        if found.deferred:
+            path = next(iter(found.deferred))
+            owner = path.rpartition(".")[0]
+            layer = found.modules.get(owner, self)
+            where = f" {owner!r}" if owner else ""
+            raise MagmathError(
+                f"{operation}: the layer{where} ({type(layer).__name__}) has no "
+                f"{path.rpartition('.')[2]} yet, because it has seen no input; call "
+                f"module.build(shape) with the shape of an input, or call the module, before"
+            )
+        return found
+
+    @property
+    def is_built(self) -> bool:
+        """True if all parts have their parameters."""
+        return not self._walked().deferred
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """The parameters with their paths, in the order of the attributes; a shared one once.
+
+        A floating point `mm.variable` in an attribute counts as a parameter too. MagmathError
+        before the module is built.
+        """
+        found = self._built("parameters").variables
+        return [(path, v) for path, v in found.items() if _is_parameter(v)]  # type: ignore[misc]
+
+    def parameters(self) -> list[Parameter]:
+        """The parameters, in the order of `named_parameters`."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def trainable(self) -> list[Parameter]:
+        """The parameters that are not frozen: those by which training differentiates."""
+        trace = tracing.current()
+        if trace is not None:
+            trace.note_state(_TRAINABLE)
+        return [p for p in self.parameters() if getattr(p, "trainable", True)]
+
+    def named_buffers(self) -> list[tuple[str, Variable]]:
+        """The buffers, and states of random streams, with their paths."""
+        found = self._built("buffers").variables
+        return [(path, v) for path, v in found.items() if not _is_parameter(v)]
+
+    def buffers(self) -> list[Variable]:
+        """The buffers, in the order of `named_buffers`."""
+        return [buffer for _, buffer in self.named_buffers()]
+
+    def named_modules(self) -> list[tuple[str, Module]]:
+        """The module itself, under "", and all in it with their paths; a shared one once."""
+        return list(self._walked().modules.items())
+
+    def modules(self) -> list[Module]:
+        """The module itself and all modules in it."""
+        return list(self._walked().modules.values())
+
+    def apply(self, function: Callable[[Module], object]) -> Module:
+        """Call a function with each module, those within a module before it; returns the module."""
+        for module in reversed(self.modules()):
+            function(module)
+        return self
+
+    # modes --------------------------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Module:
+        """Put all modules into training mode (dropout, statistics of the batch); returns itself."""
+        for module in self.modules():
+            if module.training is not mode:
+                module.training = mode
+        return self
+
+    def eval(self) -> Module:
+        """Put all modules into evaluation mode; returns itself."""
+        return self.train(False)
+
+    @contextmanager
+    def mode(self, training: bool) -> Iterator[None]:
+        """Within it all modules are in training or evaluation mode."""
+        global _forced
+        former = [(module, module.training) for module in self.modules()]
+        for module, _ in former:  # for a while, so no compiled function is traced again
+            object.__setattr__(module, "training", training)
+        _forced += 1
+        try:
+            yield
+        finally:
+            _forced -= 1
+            for module, own in former:
+                object.__setattr__(module, "training", own)
+
+    def freeze(self, which: Filter = None) -> Module:
+        """Have training leave parameters as they are; returns the module.
+
+        which   a path such as "encoder" or "blocks.*.norm", in which * is any one name and which
+                stands for all parameters below it; a function of path and parameter; None for all
+
+        Raises MagmathError where a path fits no parameter.
+        """
+        return self._set_trainable("freeze", which, False)
+
+    def unfreeze(self, which: Filter = None) -> Module:
+        """Have training change parameters again; `which` as in `freeze`."""
+        return self._set_trainable("unfreeze", which, True)
+
+    def _set_trainable(self, operation: str, which: Filter, trainable: bool) -> Module:
+        chosen = [(path, p) for path, p in self.named_parameters() if _fits(which, path, p)]
+        if isinstance(which, str) and not chosen:
+            raise MagmathError(
+                f"{operation}: no parameter has the path {which!r} or one below it; the paths are "
+                f"{', '.join([path for path, _ in self.named_parameters()])}"
+            )
+        for path, parameter in chosen:
+            if not isinstance(parameter, Parameter):
+                raise MagmathError(
+                    f"{operation}: {path} is a variable and always trained; make it an "
+                    f"mm.nn.Parameter(value)"
+                )
+            parameter.trainable = trainable
+        note_update(_TRAINABLE)
+        return self
+
+    # building -----------------------------------------------------------------------------------
+
+    def build(self, *shapes: Any, dtype: DTypeLike = None) -> Module:
+        """Make all parameters for inputs of these shapes, batch included; returns the module.
+
+        `module.build((1, 784))` traces a call with an input of that shape; nothing is computed but
+        the first values of the parameters. Several shapes stand for several arguments, and keyword
+        arguments or nested inputs are given to `nn.trace_call`. dtype: of the inputs, the default
+        floating point type if none is given.
+        """
+        from magmath.nn.abstract import inputs_of, trace_call
+
+        trace_call(self, inputs_of("build", shapes, dtype))
+        self._built("build")
+        return self
+
+    def summary(self, *shapes: Any, dtype: DTypeLike = None) -> str:
+        """A table of the layers with the shapes of their outputs and numbers of parameters, for
+        inputs of these shapes (see `build`)."""
+        from magmath.nn.describe import summary
+
+        return summary(self, shapes, dtype)
+
+    # state --------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Array]:
+        """The values of parameters, buffers and random states by path. They stay as they are when
+        the module learns on. A shared variable is there once, under its first path."""
+        return {path: v.snapshot() for path, v in self._built("state_dict").variables.items()}
+
+    def aliases(self) -> dict[str, str]:
+        """The further paths of shared variables, each with the path that `state_dict` has."""
+        return dict(self._built("aliases").aliases)
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool = True
+    ) -> tuple[list[str], list[str]]:
+        """Take values by path: arrays of magmath, NumPy or torch. The module must be built.
+
+        Returns the paths that are missing in `state` and those that the module lacks; with `strict`
+        there must be none. Raises WeightsError, which lists all that does not fit, and then changes
+        nothing.
+        """
+        from magmath.nn.weights import assign_state
+
+        return assign_state(self._built("load_state_dict"), state, strict)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `state_dict` to a safetensors file, complete or not at all."""
+        from magmath.nn.weights import save
+
+        save(self, path)
+
+    def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
+        """Read what `save` wrote; the module must be built.
+
+        Raises WeightsError if the file is damaged or belongs to another module.
+        """
+        from magmath.nn.weights import load
+
+        load(self, path, strict)
+
+
+def _is_parameter(variable: Variable) -> bool:
+    if isinstance(variable, (Buffer, RngState)):
+        return False
+    return isinstance(variable, Parameter) or variable.dtype.is_floating
+
+
+def _fits(which: Filter, path: str, parameter: Variable) -> bool:
+    if which is None:
+        return True
+    if callable(which):
+        return bool(which(path, parameter))
+    names, patterns = path.split("."), which.split(".")
+    return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))
+
+
+def check_module(operation: str, module: object) -> Module:
+    """The module. MagmathError with a remedy for what is no module."""
+    if isinstance(module, Module):
+        return module
+    remedy = "a module is an object such as mm.nn.Dense(10)"
+    if isinstance(module, type) and issubclass(module, Module):
+        remedy = f"write mm.nn.{module.__name__}(…), with parentheses"
+    elif isinstance(module, str):
+        remedy = f'for an activation write mm.nn.Activation("{module}")'
+    elif callable(module):
+        remedy = "make a module of a function with mm.nn.Lambda(function)"
+    raise MagmathError(f"{operation}: {module!r} is no module; {remedy}")

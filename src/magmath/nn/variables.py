@@ -1,0 +1,173 @@
+"""The kinds of variables that modules have: parameters, buffers and states of random streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import magmath as mm
+from magmath.array import session, tracing
+from magmath.array.array import Array
+from magmath.array.conversion import LayoutLike
+from magmath.array.creation import DTypeLike, variable
+from magmath.array.data import Data
+from magmath.array.number_list import is_number
+from magmath.array.random import OWN_STREAMS, Distributions, drawing_from
+from magmath.array.variable import Variable
+from magmath.core.dtypes import as_dtype, int64
+from magmath.core.numbers import whole_number
+from magmath.core.promotion import get_default_dtype
+from magmath.errors import ShapeError
+from magmath.graph import Node, Shape
+from magmath.ops import creation
+
+Initial = Callable[..., Any]
+"""A function `f(shape, dtype=…)` that returns the first value of a parameter."""
+
+MODULE_STREAMS = 1 << 50
+"""The first stream of random states that were given no seed."""
+STREAMS_EACH = 1 << 32
+
+
+class Parameter(Variable):
+    """A variable that training changes.
+
+    value      an array, a number, or a function f(shape, dtype=…) that returns the first value
+    shape      where `value` is a number or a function
+    trainable  whether `Module.trainable` lists it, see `Module.freeze`
+
+    A module that has a parameter as an attribute names it by its path, such as
+    "blocks.3.conv.weight". In a function that is traced, the first value is computed at once.
+    """
+
+    __slots__ = ("trainable",)
+
+    def __init__(
+        self,
+        value: Any,
+        shape: int | Sequence[int] | None = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> None:
+        super().__init__("parameter", _first_value("Parameter", value, shape, dtype, layout))
+        self.trainable = True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Whether it is trainable."""
+        return {"trainable": self.trainable}
+
+
+class Buffer(Variable):
+    """A variable that is part of a module's state and is not trained, such as a running mean.
+
+    The arguments are those of `Parameter`.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        value: Any,
+        shape: int | Sequence[int] | None = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> None:
+        super().__init__("buffer", _first_value("Buffer", value, shape, dtype, layout))
+
+
+@final
+class RngState(Variable, Distributions):
+    """A random stream of a module's own: seed and number of the next draw, saved with the module.
+
+    With a seed it draws the sequence of `mm.random.Generator(seed)`; without one a sequence of its
+    own that follows from the pool's seed. Compiled functions advance it as they assign variables.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, seed: int | None = None) -> None:
+        with tracing.suspended():
+            super().__init__("rng_state", variable("", _seed_and_stream(seed), dtype=int64).data)
+
+    @property
+    def _state(self) -> RngState:
+        return self
+
+    def draw(self) -> tuple[Node, Node]:
+        """The seed and the number of the next stream, as operands of a random operation."""
+        seed, number = self[0].node, self[1].node
+        self.assign(Array(self.node) + Array(creation.iota((2,), 0)))
+        return seed, number
+
+
+def _seed_and_stream(seed: int | None) -> list[int]:
+    if seed is not None:
+        return [whole_number("RngState: seed", seed, 0), OWN_STREAMS]
+    state = session.engine().initial_rng_state
+    return [state.seed, MODULE_STREAMS + (state.skip(1) - state.first) * STREAMS_EACH]
+
+
+def _first_value(
+    kind: str,
+    value: Any,
+    shape: int | Sequence[int] | None,
+    dtype: DTypeLike,
+    layout: LayoutLike,
+) -> Data:
+    """The data of a first value, which exists outside of the function that is traced."""
+    extents = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    with tracing.suspended():
+        if callable(value):
+            if extents is None:
+                raise ShapeError(
+                    f"{kind}: a function that makes the first value needs a shape: "
+                    f"mm.nn.{kind}(function, shape)"
+                )
+            element = get_default_dtype() if dtype is None else as_dtype(dtype)
+            with drawing_from(session.engine().initial_rng_state):
+                value = value(extents, dtype=element)
+                made = variable("", value, dtype=element, layout=layout)
+        else:
+            if extents is not None and is_number(value):
+                value = mm.full(extents, value, dtype=dtype or get_default_dtype())
+            made = variable("", value, dtype=dtype, layout=layout)
+    if extents is not None and made.shape != extents:
+        raise ShapeError(f"{kind}: needs a value of shape {extents}, was given {made.shape}")
+    return made.data
+
+
+@final
+class Deferred:
+    """A variable that a module makes when it knows its shape, which is at its first call.
+
+    See `Module.materialize`. `kind` is `Parameter` or `Buffer`.
+    """
+
+    def __init__(self, initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter) -> None:
+        self.initial = initial
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"Deferred({self.kind.__name__})"
+
+    def make(self, shape: Shape, dtype: DTypeLike = None) -> Parameter | Buffer:
+        """The variable, of this shape."""
+        return self.kind(self.initial, shape, dtype=dtype)
+
+
+def deferred(initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter) -> Any:
+    """A `Deferred`; to type checkers it is the variable that will take its place."""
+    return Deferred(initial, kind)
+
+
+def zeros(shape: Shape, dtype: mm.DType) -> Array:
+    """First values 0."""
+    return mm.zeros(shape, dtype=dtype)
+
+
+def ones(shape: Shape, dtype: mm.DType) -> Array:
+    """First values 1."""
+    return mm.ones(shape, dtype=dtype)

@@ -1,0 +1,122 @@
+"""States of modules in safetensors files: written as a whole, checked before anything changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magmath.array.array import Array
+from magmath.array.creation import asarray
+from magmath.array.variable import assign
+from magmath.core.atomic_replace import atomic_replace
+from magmath.errors import WeightsError
+
+if TYPE_CHECKING:
+    import torch
+
+    from magmath.nn.inventory import Inventory
+    from magmath.nn.module import Module
+
+FORMAT = "magmath-2"
+
+
+def assign_state(
+    inventory: Inventory, state: Mapping[str, Any], strict: bool
+) -> tuple[list[str], list[str]]:
+    """Assign values to variables by path; see `Module.load_state_dict`."""
+    own = inventory.variables
+    given = {inventory.aliases.get(path, path): value for path, value in state.items()}
+    given |= {path: value for path, value in state.items() if path in own}
+    missing = [path for path in own if path not in given]
+    unexpected = [path for path in given if path not in own]
+    problems = []
+    for path, variable in own.items():
+        shape = tuple(getattr(given.get(path), "shape", ()))
+        if path in given and shape != variable.shape:
+            problems.append(f"{path} has shape {variable.shape}, was given {shape}")
+    if strict and missing:
+        problems.append(f"missing: {', '.join(missing)}")
+    if strict and unexpected:
+        problems.append(f"not in the module: {', '.join(unexpected)}")
+    if problems:
+        remedy = "" if not strict else "; strict=False leaves out what is missing or not known"
+        raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
+    values = {path: asarray(given[path]) for path in own if path in given}
+    assign([(own[path], value.node) for path, value in values.items()])
+    return missing, unexpected
+
+
+def save(module: Module, path: str | os.PathLike[str]) -> None:
+    """Write a module's state, and which paths share variables."""
+    write(path, module.state_dict(), {"aliases": json.dumps(module.aliases())})
+
+
+def load(module: Module, path: str | os.PathLike[str], strict: bool) -> None:
+    """Read a module's state."""
+    state, metadata = read(path)
+    load_arrays(module, path, state, metadata, strict)
+
+
+def load_arrays(
+    module: Module,
+    path: str | os.PathLike[str],
+    state: dict[str, torch.Tensor],
+    metadata: dict[str, str],
+    strict: bool = True,
+) -> None:
+    """Take the arrays of a file; of a variable that only the file's module shares, all get it."""
+    check_finite(path, state)
+    aliases = json.loads(metadata.get("aliases", "{}"))
+    own = module._walked().variables
+    for alias, first in aliases.items():
+        if alias in own and first in state:
+            state.setdefault(alias, state[first])
+    try:
+        module.load_state_dict(state, strict)
+    except WeightsError as error:
+        problems = str(error).removeprefix("load_state_dict: ")
+        raise WeightsError(f"load: {path} belongs to another network: {problems}") from None
+
+
+def write(
+    path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: Mapping[str, str]
+) -> None:
+    """Write arrays to a safetensors file with metadata."""
+    from safetensors.torch import save as encode
+
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise WeightsError(f"save: there is no folder {target.parent}; make it first")
+    tensors = {name: array.fetched().contiguous() for name, array in arrays.items()}
+    with atomic_replace(target) as draft:
+        Path(draft).write_bytes(encode(tensors, {"format": FORMAT, **metadata}))
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The arrays of a safetensors file, and its metadata."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).exists():
+        raise WeightsError(
+            f"load: there is no file {path}; give the path of one that net.save(path) has written"
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(
+            f"load: {path} is not a safetensors file, or is damaged: {error}"
+        ) from error
+
+
+def check_finite(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise WeightsError where a value is nan or infinite."""
+    import torch
+
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(f"load: {path}: parameter {name} holds nan or infinite values")

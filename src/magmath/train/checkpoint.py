@@ -1,0 +1,121 @@
+"""Checkpoints: everything from which training goes on as if it had not stopped.
+
+One safetensors file, replaced as a whole after each epoch: the module's state, what the optimizer
+keeps of each parameter, and as metadata the number of epochs, the random states and the history.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from magmath.array.variable import Variable
+from magmath.errors import WeightsError
+from magmath.nn.weights import read, write
+from magmath.train.history import EpochRecord, History
+
+if TYPE_CHECKING:
+    import os
+
+    from magmath.train.trainer import Trainer
+
+NAME = "checkpoint.safetensors"
+HISTORY = "history.json"
+_MODULE, _OPTIMIZER = "module/", "optimizer/"
+
+
+@final
+class Checkpoint:
+    """The checkpoint of a trainer in a folder, which is made if it is missing."""
+
+    def __init__(self, trainer: Trainer, folder: str | os.PathLike[str]) -> None:
+        self._trainer = trainer
+        self.folder = Path(folder)
+        self.path = self.folder / NAME
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, history: History) -> None:
+        """Write the state after an epoch."""
+        trainer = self._trainer
+        arrays = {_MODULE + k: v for k, v in trainer.module.state_dict().items()}
+        arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in self._kept().items()}
+        stream = trainer.stream()
+        rate = trainer.optimizer.learning_rate
+        content: dict[str, Any] = {
+            "epochs": trainer.epochs_done,
+            "seed": stream.seed,
+            "next_stream": stream.next,
+            "optimizer": type(trainer.optimizer).__name__,
+            "optimizer_steps": trainer.optimizer._steps,
+            "learning_rate": None if callable(rate) else float(rate),
+            "history": {
+                "strategy": history.strategy,
+                "steps": history.steps,
+                "records": [asdict(record) for record in history.records],
+            },
+        }
+        write(self.path, arrays, {"training": json.dumps(content)})
+        history.save(self.folder / HISTORY)
+
+    def restore(self) -> History | None:
+        """Go on from the checkpoint; its history, or None where there is none yet.
+
+        Raises WeightsError where it belongs to another module or optimizer.
+        """
+        if not self.path.exists():
+            return None
+        tensors, metadata = read(self.path)
+        content = self._content(metadata)
+        trainer = self._trainer
+        kept = self._kept()
+        states = {k: v for k, v in tensors.items() if k.startswith(_OPTIMIZER)}
+        if {_OPTIMIZER + k for k in kept} != set(states):
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} is of the optimizer {content['optimizer']} and "
+                f"other parameters than {trainer.optimizer} updates; give the same optimizer and "
+                f"freeze the same parameters, or another folder"
+            )
+        trainer.module.load_state_dict(
+            {k.removeprefix(_MODULE): v for k, v in tensors.items() if k.startswith(_MODULE)}
+        )
+        for name, v in kept.items():
+            v.assign(states[_OPTIMIZER + name])
+        self._restore_numbers(content)
+        return _history(content["history"])
+
+    def _content(self, metadata: dict[str, str]) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads(metadata["training"])
+        except (KeyError, ValueError):
+            raise WeightsError(
+                f"fit: {self.path} is no checkpoint of fit; give another folder"
+            ) from None
+        return content
+
+    def _restore_numbers(self, content: dict[str, Any]) -> None:
+        trainer, stream = self._trainer, self._trainer.stream()
+        stream.seed, stream.next = content["seed"], content["next_stream"]
+        trainer.epochs_done = content["epochs"]
+        trainer.optimizer._steps = content["optimizer_steps"]
+        if content["learning_rate"] is not None and not callable(trainer.optimizer.learning_rate):
+            trainer.optimizer.learning_rate = content["learning_rate"]
+
+    def _kept(self) -> dict[str, Variable]:
+        """What the optimizer keeps, by the path of the parameter."""
+        module, optimizer = self._trainer.module, self._trainer.optimizer
+        paths = {id(v): path for path, v in module.named_parameters()}
+        trainable = module.trainable()
+        found: dict[str, Variable] = {}
+        for parameter, kept in zip(trainable, optimizer.kept.of(trainable), strict=True):
+            path = paths[id(parameter)]
+            found |= {f"{path}/{name}": state for name, state in kept.states.items()}
+            if kept.count is not None:
+                found[f"{path}/count"] = kept.count
+        return found
+
+
+def _history(content: dict[str, Any]) -> History:
+    records = [EpochRecord(**record) for record in content["records"]]
+    return History(records, content["steps"], content["strategy"])

@@ -1,0 +1,330 @@
+"""The training step: one program that takes a batch, computes the loss and updates the module.
+
+It is traced from the very calls that a loop of the user's own makes: the module, the loss, `grad`
+and the optimizer's update. So parameters, buffers and random numbers change as they do there. The
+data are operands, so other data of the same shapes run the same program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from operator import is_
+from typing import TYPE_CHECKING, Any, final
+
+import magmath as mm
+from magmath.array import session, tracing
+from magmath.array.array import Array
+from magmath.array.captured import Captured
+from magmath.array.creation import variable
+from magmath.array.data import Data, data_of
+from magmath.array.engine import Compiled, Progress
+from magmath.array.explain import explain_program
+from magmath.array.random import drawing_from
+from magmath.array.rng_state import RngState
+from magmath.array.tracing import Trace
+from magmath.array.variable import Variable, assign, overwrite
+from magmath.core.dtypes import int64
+from magmath.errors import MagmathError, ShapeError
+from magmath.graph import Graph, Node, apply
+from magmath.layout import Layout
+from magmath.nn.abstract import call
+from magmath.nn.module import Module
+from magmath.ops import creation, gathering, windows
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.optim import Optimizer
+from magmath.optim.minimizing import rate_dtype
+from magmath.optim.rates import EpochRates
+from magmath.optim.states import Kept
+from magmath.passes.partition import partition
+from magmath.train.dataset import DataSet
+from magmath.train.epoch_metrics import epoch_metric
+from magmath.train.measures import Metric
+from magmath.train.strategy import Choice, parameter_layout, parts_of
+
+if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
+    from magmath.runtime.pending import Run
+
+ORDER_STREAM = 1 << 41
+"""The first stream of the orders of samples, apart from those that users draw from."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What a training step is made for."""
+
+    batch_size: int
+    strategy: str
+    shuffle: bool
+    metrics: Mapping[str, Metric]
+
+    @property
+    def key(self) -> Hashable:
+        """What two equal settings have in common."""
+        return self.batch_size, self.strategy, self.shuffle, tuple(self.metrics.items())
+
+
+@final
+class _Traced:
+    """The graph of a step, and its program once it is compiled."""
+
+    def __init__(self, trace: Trace, graph: Graph) -> None:
+        self.trace = trace
+        self.graph = graph
+        self.compiled: Compiled | None = None
+        self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
+
+    def __getitem__(self, index: int) -> Any:
+        """The graph, or the program."""
+        return (self.graph, self.compiled)[index]
+
+
+@final
+class TrainingStep:
+    """A step of training for data of one signature. Traced and planned when it is made.
+
+    loss     a function of outputs and targets
+    stream   what layers without a random stream of their own draw from
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        loss: Callable[[Any, Any], Array],
+        optimizer: Optimizer,
+        data: DataSet,
+        settings: StepSettings,
+        stream: RngState | None,
+    ) -> None:
+        self.engine = session.engine()
+        self._module, self._loss, self._optimizer = module, loss, optimizer
+        self._data, self.settings, self._stream = data, settings, stream
+        self.parameters = module.trainable()
+        if not self.parameters:
+            raise MagmathError(
+                "fit: there is nothing to train: "
+                + ("all parameters are frozen; call module.unfreeze()" if module.parameters() else
+                   "the module has no parameters")
+            )  # fmt: skip
+        self.count = data.count
+        self.batch_size = min(settings.batch_size, data.count)
+        self._places = [
+            input_leaf(x.shape, x.dtype, x.layout, None) for x in data.leaves if x.layout
+        ]
+        self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
+        self.steps = math.ceil(self.count / self.batch_size)
+        """The steps of an epoch."""
+        self._rates = EpochRates(optimizer, rate_dtype(self.parameters), self.steps)
+        self.metrics = {name: epoch_metric(name, m) for name, m in settings.metrics.items()}
+        self.reported: tuple[str, ...] = ()
+        """The names of what each step reports."""
+        self._counter = variable("step", 0, dtype=int64)
+        self._done = 0
+        self.is_whole = True
+        """False after a run that was broken off."""
+        self.full = self._traced(self.batch_size)
+        rest = self.count % self.batch_size
+        self.rest = self._traced(rest) if rest else None
+        self._updated = self._updated_variables()
+        self._captured = Captured(self.full.graph, self._places, moves=False)
+        for owner in self.full.trace.states:
+            self._captured.add(owner)
+        self.choice, self.prices = self._chosen(settings.strategy)
+        self.place()
+        for traced in filter(None, (self.full, self.rest)):
+            traced.graph = self.engine.cut(traced.graph)
+            traced.compiled = self.engine.compile(traced.graph)
+        del self._data  # which is an operand of each run
+
+    @property
+    def is_current(self) -> bool:
+        """True if tracing it anew would give the same program."""
+        return (
+            self.is_whole
+            and self.engine is session.engine()
+            and self._captured.is_current
+            and _are_same(self.parameters, self._module.trainable())
+            and _are_same(self._updated, self._updated_variables())
+        )
+
+    def _updated_variables(self) -> list[Variable]:
+        """The parameters, each with what the optimizer keeps of it."""
+        return [v for kept in self._optimizer.kept.of(self.parameters) for v in kept.variables()]
+
+    # tracing ------------------------------------------------------------------------------------
+
+    def _traced(self, batch: int) -> _Traced:
+        """The graph of a step with a batch of so many samples."""
+        start = self._start(batch)
+        counter = self._counter.leaf
+        with self._module.mode(True), _drawing_from(self._stream):
+            with tracing.tracing(Trace(step=counter)) as trace:
+                emitted = self._emitted(start, batch)
+            trace.check_updates("fit")
+        pairs = dict(trace.assigned)
+        if batch == self.batch_size:
+            pairs[counter] = e.add(counter, constant(1, int64))
+        return _Traced(trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
+
+    def _emitted(self, start: Node, batch: int) -> tuple[Node, ...]:
+        """Compute a step; the loss and the metrics."""
+        inputs, targets = self._data.batch(self._batch(start, batch))
+        outputs = call(self._module, inputs)
+        loss = self._loss(outputs, targets)
+        if not isinstance(loss, Array) or loss.shape != ():
+            given = f"shape {loss.shape}" if isinstance(loss, Array) else type(loss).__name__
+            raise ShapeError(
+                f"fit: the loss must be a 0-d array, was given {given}; reduce it with mm.mean"
+            )
+        number = self._number(batch)
+        traced = {name: m.trace(outputs, targets, number) for name, m in self.metrics.items()}
+        reported = {name: node for name, node in traced.items() if node is not None}
+        self.reported = ("loss", *reported)
+        self._update(mm.grad(loss, self.parameters), batch)
+        return (loss.node, *reported.values())
+
+    def _update(self, slopes: Sequence[Array], batch: int) -> None:
+        """Take a step of the optimizer, as its `update` does, by the rates of the epoch."""
+        kept = self._optimizer.kept.of(self.parameters)
+        read = {v.node: v for one in kept for v in one.variables()}
+        slots = [one.slot(lambda v: v.node) for one in kept]
+        rates = self._rates.nodes(self._number(batch))
+        pairs = self._optimizer.next_values(slots, [slope.node for slope in slopes], rates)
+        assign([(read[node], value) for node, value in pairs])
+
+    def _number(self, batch: int) -> Node:
+        """The number of this step in the epoch, from 0."""
+        whole = self.count // self.batch_size
+        if batch != self.batch_size:
+            return constant(whole, int64)
+        return e.call("remainder", self._counter.leaf, constant(whole, int64))
+
+    def _start(self, batch: int) -> Node:
+        """The position of the batch in the order of the samples."""
+        if batch != self.batch_size:
+            return constant(self.count - batch, int64)
+        return e.multiply(self._number(batch), constant(batch, int64))
+
+    def _batch(self, start: Node, batch: int) -> list[Array]:
+        """The samples and targets of this step, in the epoch's order."""
+        if self.settings.shuffle:
+            stream = e.add(self._epoch, constant(ORDER_STREAM, int64))
+            shape = (self.count,)
+            order = apply(creation.PERMUTATION, self._seed, stream, shape=shape, dtype=int64)
+        else:
+            order = creation.iota((self.count,), 0)
+        index = windows.window(order, 0, start, batch)
+        return [Array(gathering.take(place, index, 0)) for place in self._places]
+
+    # strategy -----------------------------------------------------------------------------------
+
+    def _owners(self) -> list[tuple[str, Variable]]:
+        """All variables of the module, each with the path of the module that has it."""
+        found = self._module.named_parameters() + self._module.named_buffers()
+        return [(path.rpartition(".")[0], v) for path, v in found]
+
+    def _chosen(self, strategy: str) -> tuple[dict[str, str], dict[str, float]]:
+        paths = dict(self._module.named_parameters())
+        layers = list(dict.fromkeys([path.rpartition(".")[0] for path in paths]))
+        environment = self.engine.environment
+        if strategy != "auto" or environment.workers == 1:
+            name = strategy if environment.workers > 1 else "data"
+            return dict.fromkeys(layers, name), {}
+        layer_of = {id(v): path.rpartition(".")[0] for path, v in paths.items()}
+        kept_of: dict[str, list[Kept]] = {}
+        kept = self._optimizer.kept.of(self.parameters)
+        for v, one in zip(self.parameters, kept, strict=True):
+            kept_of.setdefault(layer_of[id(v)], []).append(one)
+        graph = self.engine.cut(self.full.graph)
+        found = partition(graph, parts_of(kept_of, environment), environment)
+        chosen = dict(zip(kept_of, found.choice, strict=True))
+        return {layer: chosen.get(layer, "data") for layer in layers}, dict(found.seconds)
+
+    def _layouts(self, choice: Choice) -> dict[Variable, Layout]:
+        """The layouts of the module's variables, and of what the optimizer keeps, by this choice.
+
+        Buffers, and states of other shapes, are whole on every worker.
+        """
+        environment = self.engine.environment
+
+        def layout(rule: str, v: Variable) -> Layout:
+            return parameter_layout(rule, v.shape, environment.mesh, environment.shares_memory)
+
+        parameters = {id(p) for p in self._module.parameters()}
+        found = {
+            v: layout(choice[owner] if id(v) in parameters else "data", v)
+            for owner, v in self._owners()
+        }
+        for kept in self._optimizer.kept.of(self.parameters):
+            owner, *states = kept.variables()
+            for state in states:
+                found[state] = found[owner] if state.shape == owner.shape else state.layout
+        return found
+
+    def place(self) -> None:
+        """Have the variables in the layouts that the program expects."""
+        for v, layout in self._layouts(self.choice).items():
+            v.move(layout)
+
+    # running ------------------------------------------------------------------------------------
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Set the learning rates of the epoch with this number."""
+        self._rates.begin(epoch)
+
+    def run(
+        self,
+        traced: _Traced,
+        data: DataSet,
+        epoch: int,
+        seed: int,
+        steps: int,
+        progress: Progress | None = None,
+    ) -> list[float]:
+        """Run so many steps in one message; what they emit, one after the other."""
+        compiled = traced.compiled
+        assert compiled is not None
+        values: dict[Node, Any] = dict(zip(self._places, data.leaves, strict=True))
+        numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
+        numbers |= traced.trace.numbers_of_run(steps, self._done)
+        leaves = traced.graph.leaves
+
+        def start() -> tuple[list[Data], Run]:
+            read = [leaves[i] for i in compiled.inputs]
+            inputs = [data_of(values.get(leaf, leaf)) for leaf in read]
+            given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
+            return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
+
+        self.is_whole = False
+        _, run = overwrite(traced.variables, start)
+        emitted = run.values()
+        self.is_whole = True
+        if traced is self.full:
+            self._done += steps
+        return emitted
+
+    def explain(self) -> Explanation:
+        """The step's program, and what the strategies were predicted to cost."""
+        prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
+        chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
+        heading = f"layers {chosen}\npredicted\n{prices}"
+        assert self.full.compiled is not None
+        program = self.full.compiled.program
+        return explain_program(program, session.engine().environment, heading=heading)
+
+
+def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _of(leaves: Sequence[Node], positions: Sequence[int]) -> list[Node]:
+    return [leaves[i] for i in positions]
+
+
+def _drawing_from(stream: RngState | None) -> AbstractContextManager[None]:
+    """Within it layers draw from this stream; None: from the pool's sequence."""
+    return nullcontext() if stream is None else drawing_from(stream)

@@ -1,0 +1,403 @@
+"""Trainer: a module, a loss and an optimizer, and the loop over epochs.
+
+The data set is put on the workers once; a step, from taking its batch to writing the new
+parameters, is one program (`train/step.py`), and an epoch is one message.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, final
+
+from magmath.array import session
+from magmath.array.array import Array
+from magmath.array.random import initial_values_from
+from magmath.array.rng_state import INITIAL_STREAMS, RngState
+from magmath.core.dtypes import DType
+from magmath.core.numbers import whole_number
+from magmath.core.promotion import get_default_dtype
+from magmath.errors import DataError, MagmathError, NonFiniteLoss
+from magmath.nn.abstract import trace_call
+from magmath.nn.losses import cross_entropy, loss_function
+from magmath.nn.module import Module, check_module
+from magmath.optim import OPTIMIZERS, Optimizer
+from magmath.train.callbacks import Callback, Reporting, as_callback
+from magmath.train.checkpoint import Checkpoint
+from magmath.train.dataset import DataSet, check_classes
+from magmath.train.epoch_metrics import weighted_mean
+from magmath.train.history import EpochRecord, History
+from magmath.train.inference import Inference
+from magmath.train.measures import Metric, chosen_metrics, metric_functions
+from magmath.train.report import printing
+from magmath.train.step import StepSettings, TrainingStep
+from magmath.train.strategy import check_strategy
+
+if TYPE_CHECKING:
+    from magmath.array.explanation import Explanation
+
+OWN_STREAM = 1 << 42
+"""The first stream of trainers with a seed of their own, apart from those that users draw from."""
+SCORE = 2
+"""Samples of the call that tells the shapes of outputs in evaluation mode."""
+KEPT_STEPS = 8
+KEPT_DATA_SETS = 2  # for training and for validation
+Loss = str | Callable[[Any, Any], Array]
+Metrics = Sequence[str | Metric] | None
+
+
+@final
+class Trainer:
+    """Trains a module.
+
+    module      an `nn.Module`
+    loss        "cross_entropy" (integer labels or probabilities), "mean_squared_error", or a
+                function of (outputs, targets) that returns a 0-d array
+    optimizer   an optimizer, or its name: "sgd", "momentum", "adam"
+    metrics     names ("accuracy") or functions of (outputs, targets); by default accuracy of
+                classifiers, that is with the loss "cross_entropy" or with integer labels
+    callbacks   `Callback` objects, or functions of the epoch's record
+    strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
+    seed        of the first parameters, the order of the samples, and layers that draw random
+                numbers; without one these draw from `mm.random`, as in a loop of one's own
+
+    Inputs and targets are arrays, or tuples and dictionaries of arrays: a tuple has the arguments
+    of the module, a dictionary its keyword arguments. Floating point arrays are converted to the
+    type of the parameters.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        loss: Loss = "cross_entropy",
+        optimizer: Optimizer | str = "adam",
+        *,
+        metrics: Metrics = None,
+        callbacks: Sequence[Any] = (),
+        strategy: str = "auto",
+        seed: int | None = None,
+    ) -> None:
+        self.module = check_module("Trainer", module)
+        self.loss = loss_function(loss)
+        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else _named(optimizer)
+        self.metrics = metrics
+        self.callbacks = list(callbacks)
+        self.strategy = strategy
+        self.seed = seed
+        self.epochs_done = 0
+        """The epochs that were finished, in all calls of `fit`."""
+        self.history: History | None = None
+        """The figures of the last `fit`, also of one that was interrupted."""
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._stream = None if self.seed is None else RngState(self.seed, OWN_STREAM)
+        self._inference = Inference(self.module, self.loss)
+        self._steps: OrderedDict[Hashable, TrainingStep] = OrderedDict()
+        self._data: list[DataSet] = []
+        self._shapes: dict[Hashable, Any] = {}
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"Trainer({self.module!r}, optimizer={self.optimizer!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: everything but programs and data, which belong to a pool."""
+        own = ("_inference", "_steps", "_data", "_shapes")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        stream = self._stream
+        self._start_anew()
+        self._stream = stream
+
+    # building -----------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> DType:
+        """The floating point type of the parameters; before they are made, the default type."""
+        if self.module.is_built:
+            for parameter in self.module.parameters():
+                if parameter.dtype.is_floating:
+                    return parameter.dtype
+        return get_default_dtype()
+
+    def stream(self) -> RngState:
+        """What layers without a random stream of their own draw from."""
+        return session.engine().rng_state if self._stream is None else self._stream
+
+    def trace(self, inputs: Any, training: bool) -> Any:
+        """The shapes of the outputs for inputs without values; makes the parameters."""
+        first = nullcontext() if self.seed is None else _initial_values(self.module, self.seed)
+        with first, self.module.mode(training):
+            return trace_call(self.module, inputs)
+
+    def _outputs(self, data: DataSet, count: int, training: bool) -> Any:
+        """The same for a batch of a data set, remembered."""
+        key = data.signature, count, training
+        if key not in self._shapes or not self.module.is_built:
+            self._shapes[key] = self.trace(data.abstract(count), training)
+        return self._shapes[key]
+
+    def _data_set(self, operation: str, x: Any, y: Any) -> DataSet:
+        """The data on the workers; arrays that are there already are taken as they are."""
+        for data in self._data:
+            if data.is_of(x, y):
+                return data
+        data = DataSet(operation, x, y, self.dtype)
+        self._data = [data, *self._data][:KEPT_DATA_SETS]
+        return data
+
+    def _checked(self, operation: str, x: Any, y: Any, rows: int, training: bool) -> DataSet:
+        """A data set of inputs and targets that fit module and loss."""
+        data = self._data_set(operation, x, y)
+        if data.checked != operation:
+            outputs = self._outputs(data, min(rows, data.count), training)
+            if self.loss is cross_entropy:
+                check_classes(operation, outputs, data)
+            data.checked = operation
+        return data
+
+    def _measured(self, data: DataSet, rows: int, training: bool) -> Mapping[str, Metric]:
+        outputs = self._outputs(data, min(rows, data.count), training)
+        classifies = self.loss is cross_entropy
+        return chosen_metrics(self.metrics, outputs, data.targets, classifies)
+
+    # training -----------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        batch_size: int = 32,
+        epochs: int = 1,
+        validation: tuple[Any, Any] | None = None,
+        shuffle: bool = True,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        verbose: bool = False,
+        callbacks: Sequence[Any] = (),
+    ) -> History:
+        """Train on samples x (N, …) and targets y; returns the figures of every epoch.
+
+        validation   (x, y), scored after every epoch
+        checkpoint   a folder; after each epoch everything is written there from which training can
+                     go on
+        resume       go on from the checkpoint, if there is one, until `epochs` are done in all. The
+                     weights become those of a run that was not stopped
+        verbose      print a line for each epoch
+        callbacks    for this call, besides those of the trainer
+
+        Raises DataError for labels out of range or lengths that differ, NonFiniteLoss with the step
+        at which the loss stopped being a number. Ctrl-C stops between steps: the parameters keep
+        what was learnt, and `history` the figures until then.
+        """
+        epochs = whole_number("fit: epochs", epochs, 0)
+        batch_size = whole_number("fit: batch_size", batch_size, 1)
+        check_strategy(self.strategy)
+        metric_functions(self.metrics or ())
+        if resume and checkpoint is None:
+            raise MagmathError("fit: resume=True needs checkpoint=, the folder to go on from")
+        data = self._checked("fit", x, y, batch_size, training=True)
+        held_out = None if validation is None else self._validation(validation)
+        saved = None if checkpoint is None else Checkpoint(self, checkpoint)
+        history = (saved.restore() if saved is not None and resume else None) or History()
+        step = self._step(data, batch_size, shuffle)
+        history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
+        self.history = history
+        told = [as_callback(c) for c in (*self.callbacks, *callbacks)]
+        told += [Reporting(printing())] if verbose else []
+        run = _Run(self, step, data, held_out, saved, told)
+        run.epochs(len(history.records), epochs, history)
+        return history
+
+    def stop(self) -> None:
+        """Make the present epoch the last one of `fit`; for callbacks."""
+        self._stopped = True
+
+    def _validation(self, validation: Any) -> DataSet:
+        if not (isinstance(validation, (tuple, list)) and len(validation) == 2):
+            raise DataError(
+                f"fit: validation must be a pair (samples, targets), was given "
+                f"{type(validation).__name__}"
+            )
+        x, y = validation
+        return self._checked("evaluate", x, y, SCORE, training=False)
+
+    def _step(self, data: DataSet, batch_size: int, shuffle: bool) -> TrainingStep:
+        """The compiled step for data of this signature; one that was made before if it holds."""
+        metrics = self._measured(data, batch_size, training=True)
+        settings = StepSettings(batch_size, self.strategy, shuffle, metrics)
+        key = data.signature, settings.key, id(self.optimizer)
+        step = self._steps.pop(key, None)
+        if step is None or not step.is_current:
+            step = TrainingStep(
+                self.module, self.loss, self.optimizer, data, settings, self._stream
+            )
+        else:
+            step.place()
+        self._steps[key] = step
+        if len(self._steps) > KEPT_STEPS:
+            self._steps.popitem(last=False)
+        return step
+
+    @property
+    def step(self) -> TrainingStep | None:
+        """The step that was used last."""
+        return next(reversed(self._steps.values()), None)
+
+    # using --------------------------------------------------------------------------------------
+
+    def predict(self, x: Any) -> Any:
+        """The outputs for samples x (N, …), in evaluation mode."""
+        data = DataSet("predict", x, None, self.dtype)
+        self._outputs(data, min(SCORE, data.count), training=False)
+        return self._inference.outputs(data)
+
+    def evaluate(self, x: Any, y: Any) -> dict[str, Any]:
+        """The loss and the metrics over samples x and targets y, in evaluation mode."""
+        return self.score(self._checked("evaluate", x, y, SCORE, training=False))
+
+    def score(self, data: DataSet) -> dict[str, Any]:
+        """The loss and the metrics of a data set."""
+        return self._inference.score(data, self._measured(data, SCORE, training=False))
+
+    def explain(self) -> Explanation:
+        """The program of a training step, its cost, and what strategies were predicted to cost."""
+        if self.step is None:
+            raise MagmathError("explain: call fit first; there is no training step yet")
+        return self.step.explain()
+
+
+@final
+class _Run:
+    """One call of `fit`."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        step: TrainingStep,
+        data: DataSet,
+        validation: DataSet | None,
+        checkpoint: Checkpoint | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self._trainer, self._step, self._data = trainer, step, data
+        self._validation, self._checkpoint = validation, checkpoint
+        self._callbacks = callbacks
+        self._steps = math.ceil(data.count / step.batch_size)
+
+    def epochs(self, first: int, last: int, history: History) -> None:
+        """Train from an epoch, counted from 0, up to another."""
+        trainer = self._trainer
+        trainer._stopped = False
+        finished = False
+        self._tell("on_train_begin", last, self._steps)
+        try:
+            for epoch in range(first, last):
+                self._tell("on_epoch_begin", trainer.epochs_done)
+                record = self._epoch(epoch, history)
+                history.records.append(record)
+                if self._checkpoint is not None:
+                    self._checkpoint.save(history)
+                self._tell("on_epoch_end", record)
+                if trainer._stopped:
+                    break
+            finished = True
+        finally:
+            self._tell("on_train_end", finished)
+
+    def _tell(self, event: str, *values: Any) -> None:
+        for callback in self._callbacks:
+            getattr(callback, event)(self._trainer, *values)
+
+    def _epoch(self, epoch: int, history: History) -> EpochRecord:
+        trainer, step = self._trainer, self._step
+        names = step.reported
+        each, first_step = len(names), len(history.steps)
+        full = self._steps - (step.rest is not None)
+        start = time.perf_counter()
+
+        def progress(done: int, values: list[float]) -> None:
+            losses = values[::each]
+            history.steps.extend(losses)
+            _check_finite(losses, epoch, done, self._steps)
+            samples = min(done * step.batch_size, step.count)
+            speed = samples / max(time.perf_counter() - start, 1e-9)
+            self._tell("on_step_end", done, losses[-1] if losses else math.nan, speed)
+
+        seed = session.engine().rng_state.seed if trainer.seed is None else trainer.seed
+        run = (self._data, trainer.epochs_done, seed)
+        step.begin_epoch(trainer.epochs_done)
+        values = step.run(step.full, *run, full, progress)
+        weights = [step.batch_size] * full
+        if step.rest is not None:
+            last = step.run(step.rest, *run, 1)
+            progress(self._steps, last)
+            values += last
+            weights.append(step.count % step.batch_size)
+        seconds = time.perf_counter() - start
+        _check_finite(values[::each], epoch, self._steps, self._steps)
+        history.steps[first_step:] = values[::each]
+        trainer.epochs_done += 1
+        trainer.optimizer.advance(self._steps)
+        columns = {name: values[i::each] for i, name in enumerate(names)}
+        loss = weighted_mean(columns["loss"], weights)
+        figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
+        record = self._record(epoch, loss, figures, seconds)
+        trainer.optimizer.end_epoch(record.figures())
+        return record
+
+    def _record(
+        self, epoch: int, loss: float, figures: dict[str, Any], seconds: float
+    ) -> EpochRecord:
+        scored: dict[str, Any] = {}
+        if self._validation is not None:
+            scored = self._trainer.score(self._validation)
+        return EpochRecord(
+            epoch=epoch + 1,
+            loss=loss,
+            accuracy=figures.get("accuracy"),
+            validation_loss=scored.pop("loss", None),
+            validation_accuracy=scored.get("accuracy"),
+            seconds=seconds,
+            samples_per_second=self._step.count / max(seconds, 1e-9),
+            metrics=figures,
+            validation_metrics=scored,
+        )
+
+
+@contextmanager
+def _initial_values(module: Module, seed: int) -> Iterator[None]:
+    """Within it parameters are first drawn from a seed, unless the module is built."""
+    if module.is_built:
+        yield
+        return
+    with initial_values_from(RngState(seed, INITIAL_STREAMS)):
+        yield
+
+
+def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) -> None:
+    for i, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            step = done - len(losses) + i + 1
+            raise NonFiniteLoss(
+                f"fit: the loss became {loss} at step {step} of {steps} in epoch {epoch + 1}; "
+                f"lower the learning rate, or look for nan or huge values in the data; parameters "
+                f"that have become nan too must be made again: net.load(path) of a file from "
+                f"before, or another network"
+            )
+
+
+def _named(name: object) -> Optimizer:
+    if isinstance(name, type) and issubclass(name, Optimizer):
+        raise MagmathError(f"optimizer: needs an object; write mm.optim.{name.__name__}(…)")
+    if not isinstance(name, str) or name not in OPTIMIZERS:
+        raise MagmathError(f"optimizer {name!r} is not known; there are {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]()

@@ -1,0 +1,310 @@
+"""Trainer: any module, loss and data; one sequence of random numbers; callbacks; resumption."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.errors import MagmathError, ShapeError, WeightsError
+from magmath.passes import pipeline
+from magmath.train import BestWeights, Callback, EarlyStopping, LearningRateSchedule, Trainer
+
+POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("processes", 2)]
+DRAW = np.random.default_rng(2)
+X = DRAW.normal(size=(60, 6)).astype(np.float32)
+Y = DRAW.integers(0, 4, 60)
+
+
+def module() -> nn.Module:
+    """With everything that has a state: running statistics, and random streams of both kinds."""
+    return nn.Sequential(
+        nn.Dense(8), nn.BatchNorm(), nn.ReLU(), nn.Dropout(0.3), nn.Dense(8, activation="tanh"),
+        nn.Dropout(0.2, seed=9), nn.Dense(4),
+    )  # fmt: skip
+
+
+def state(of: nn.Module) -> dict[str, Any]:
+    return {name: v.numpy() for name, v in of.state_dict().items()}
+
+
+def check_same(found: dict[str, Any], expected: dict[str, Any], limit: float = 0.0) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=limit, atol=limit, err_msg=name)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_fit_is_the_loop_of_ones_own(kind: str, workers: int) -> None:
+    """Eager, compiled and fit: one sequence, the same buffers and weights."""
+    with current(kind, workers):
+        ends = []
+        for way in ("eager", "compiled", "fit"):
+            mm.random.seed(7)
+            model, optimizer = module(), mm.optim.Momentum(0.05)
+            model.build((20, 6))
+
+            def step(x: mm.Array, y: mm.Array, model: Any = model, rule: Any = optimizer) -> Any:
+                loss = nn.cross_entropy(model(x), y)
+                slopes = mm.grad(loss, model.trainable())
+                rule.update(dict(zip(model.trainable(), slopes, strict=True)))
+                return loss
+
+            if way == "fit":
+                trainer = Trainer(model, "cross_entropy", optimizer, strategy="data")
+                losses = trainer.fit(X, Y, batch_size=20, epochs=4, shuffle=False).steps
+            else:
+                call = mm.compile(step) if way == "compiled" else step
+                losses = [
+                    float(call(mm.asarray(X[i : i + 20]), mm.asarray(Y[i : i + 20])))
+                    for _ in range(4)
+                    for i in (0, 20, 40)
+                ]
+            after = mm.random.uniform(shape=(2,)).numpy()
+            ends.append((losses, {**state(model), "after": after}))
+        for losses, values in ends[1:]:
+            np.testing.assert_allclose(losses, ends[0][0], rtol=1e-4)
+            check_same(values, ends[0][1], 1e-4)
+
+
+class Two(nn.Module):
+    """Several inputs and outputs."""
+
+    def __init__(self) -> None:
+        self.words = nn.Embedding(10, 5)
+        self.body = nn.Dense(6, activation="relu")
+        self.classes, self.value = nn.Dense(4), nn.Dense(1)
+
+    def __call__(self, tokens: mm.Array, x: mm.Array) -> dict[str, mm.Array]:
+        joined = mm.concat([mm.mean(self.words(tokens), axis=1), x], axis=1)
+        y = self.body(joined)
+        return {"classes": self.classes(y), "value": self.value(y)}
+
+
+def both(outputs: Any, targets: Any) -> mm.Array:
+    """A loss of one's own, of two outputs and targets."""
+    labels, values = targets
+    return nn.cross_entropy(outputs["classes"], labels) + mm.mean(mm.abs(outputs["value"] - values))
+
+
+def far(outputs: Any, targets: Any) -> mm.Array:
+    return mm.max(mm.abs(outputs["value"] - targets[1]))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "data", "model", "rows"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS[:3])
+def test_several_inputs_and_outputs(kind: str, workers: int, strategy: str) -> None:
+    tokens = DRAW.integers(0, 10, (60, 3))
+    targets = (Y, X[:, :1])
+    with current(kind, workers):
+        found = []
+        for inputs in ((tokens, X), {"x": X, "tokens": tokens}):
+            trainer = Trainer(Two(), both, "adam", metrics=[far], strategy=strategy, seed=1)
+            history = trainer.fit(inputs, targets, batch_size=16, epochs=3,
+                                  validation=(inputs, targets))  # fmt: skip
+            found.append(history.steps)
+            assert history.loss[-1] < history.loss[0]
+            outputs = trainer.predict(inputs)
+            assert outputs["classes"].shape == (60, 4)
+            expected = float(far(outputs, (None, mm.asarray(X[:, :1]))))
+            assert history.metric("validation_far")[-1] == pytest.approx(expected)
+            assert len(history.metric("far")) == 3
+            assert trainer.evaluate(inputs, targets)["far"] == pytest.approx(expected)
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
+
+
+def test_large_data_is_evaluated_in_parts() -> None:
+    with current("shared", 2):
+        x = DRAW.normal(size=(9000, 6)).astype(np.float32)
+        y = DRAW.integers(0, 4, 9000)
+        trainer = Trainer(module(), seed=2)
+        outputs = trainer.predict(x)
+        labels = np.argmax(outputs.numpy(), axis=1)
+        assert trainer.evaluate(x, y)["accuracy"] == pytest.approx(np.mean(labels == y))
+        whole = trainer.module.eval()(mm.asarray(x)).numpy()
+        np.testing.assert_allclose(outputs.numpy(), whole, rtol=1e-4, atol=1e-5)
+
+
+def count_and_call(counted: list[int], function: Any, *values: Any) -> Any:
+    counted.append(1)
+    return function(*values)
+
+
+def test_other_data_of_the_same_shape_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind, workers in (("inline", 1), ("shared", 3)):
+        with current(kind, workers) as pool:
+            net = mm.nn.NeuralNetwork(module(), seed=1)
+            data = [(X + i, Y, (X - i, Y)) for i in range(3)]
+            counted: list[int] = []
+            with monkeypatch.context() as patch:
+                patch.setattr(pipeline, "run", partial(count_and_call, counted, pipeline.run))
+                for x, y, held_out in data:
+                    net.fit(x, y, batch_size=25, epochs=2, validation=held_out)
+                    counted.append(-1)
+            first = counted.index(-1)
+            assert first > 0
+            assert set(counted[first:]) == {-1}, f"planned on {kind}"
+            before = pool.traffic.messages
+            net.fit(*data[0][:2], batch_size=25, epochs=1)
+            assert pool.traffic.messages > before
+
+
+def test_steps_do_not_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    from magmath.nn import module as modules
+
+    with current("inline"):
+        trainer = Trainer(module(), seed=1)
+        trainer.fit(X, Y, epochs=1)
+        monkeypatch.setattr(modules, "Inventory", None)
+        trainer.fit(X, Y, epochs=3)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize("seed", [None, 5])
+def test_a_resumed_run_ends_with_the_same_bits(
+    kind: str, workers: int, seed: int | None, tmp_path: Path
+) -> None:
+    def trainer() -> Trainer:
+        mm.random.seed(3)
+        return Trainer(module(), "cross_entropy", mm.optim.Adam(1e-2), seed=seed, strategy="data")
+
+    options: dict[str, Any] = {"batch_size": 16, "validation": (X, Y)}
+    with current(kind, workers):
+        whole = trainer()
+        expected = whole.fit(X, Y, epochs=6, **options)
+        after = mm.random.uniform(shape=(3,)).numpy()
+    with current(kind, workers):
+        trainer().fit(X, Y, epochs=2, checkpoint=tmp_path / "a", **options)
+    with current(kind, workers):
+        resumed = trainer()
+        mm.random.seed(3)
+        history = resumed.fit(X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True, **options)
+        check_same(state(resumed.module), state(whole.module))
+        np.testing.assert_array_equal(mm.random.uniform(shape=(3,)).numpy(), after)
+        assert history.steps == expected.steps
+        assert history.loss == expected.loss
+        assert history.validation_loss == expected.validation_loss
+        assert [record.epoch for record in history.records] == [1, 2, 3, 4, 5, 6]
+        done = trainer().fit(X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True, **options)
+        assert done.loss == expected.loss
+        with pytest.raises(WeightsError, match=r"is of the optimizer Adam and other parameters"):
+            Trainer(module(), optimizer="momentum").fit(
+                X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True
+            )
+
+
+def test_callbacks() -> None:
+    with current("inline"):
+        seen: list[Any] = []
+
+        class All(Callback):
+            def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
+                seen.append(("begin", epochs, steps))
+
+            def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
+                seen.append(("epoch", epoch, trainer.optimizer.learning_rate))
+
+            def on_step_end(self, trainer: Trainer, done: int, loss: float, speed: float) -> None:
+                seen.append(("step", done))
+
+            def on_epoch_end(self, trainer: Trainer, record: Any) -> None:
+                seen.append(("end", record.epoch))
+
+            def on_train_end(self, trainer: Trainer, finished: bool) -> None:
+                seen.append(("over", finished))
+
+        records: list[Any] = []
+        rates = [0.1, 0.01]
+        schedule = LearningRateSchedule(lambda epoch: rates[epoch])
+        trainer = Trainer(module(), optimizer="sgd", callbacks=[schedule, All(), records.append])
+        trainer.fit(X, Y, batch_size=30, epochs=2)
+        assert seen[0] == ("begin", 2, 2)
+        assert [e for e in seen if e[0] == "epoch"] == [("epoch", 0, 0.1), ("epoch", 1, 0.01)]
+        assert ("step", 2) in seen
+        assert seen[-2:] == [("end", 2), ("over", True)]
+        assert [r.epoch for r in records] == [1, 2]
+        with pytest.raises(MagmathError, match="a callback is an object such as"):
+            trainer.fit(X, Y, callbacks=[EarlyStopping])
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS[:2])
+def test_early_stopping_restores_the_best_weights(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        held_out = (DRAW.normal(size=(40, 6)).astype(np.float32), DRAW.integers(0, 4, 40))
+        stopping = EarlyStopping(3)
+        trainer = Trainer(module(), optimizer=mm.optim.Adam(0.05), seed=1, callbacks=[stopping])
+        history = trainer.fit(X, Y, batch_size=20, epochs=200, validation=held_out)
+        assert len(history.loss) < 200
+        losses = history.validation_loss
+        assert losses.index(min(losses)) == len(losses) - 4 == stopping.best_epoch - 1
+        assert trainer.evaluate(*held_out)["loss"] == pytest.approx(min(losses), rel=1e-5)
+        best = BestWeights("accuracy", restore=False)
+        trainer.fit(X, Y, epochs=2, callbacks=[best])
+        assert best.best_value == max(trainer.history.metric("accuracy"))
+        with pytest.raises(
+            MagmathError, match=r"there is no figure 'f1'; there are loss, accuracy"
+        ):
+            trainer.fit(X, Y, callbacks=[BestWeights("f1")])
+
+
+def test_a_frozen_network_says_so() -> None:
+    with current("inline"):
+        trainer = Trainer(module())
+        trainer.fit(X, Y)
+        trainer.module.freeze()
+        with pytest.raises(MagmathError, match=r"nothing to train.*frozen; call module\.unfreeze"):
+            trainer.fit(X, Y)
+        trainer.module.unfreeze("6")
+        before = state(trainer.module)
+        trainer.fit(X, Y)
+        changed = {k for k, v in state(trainer.module).items() if not np.array_equal(v, before[k])}
+        assert {"6.weight", "6.bias"} <= changed
+        assert "0.weight" not in changed
+        with pytest.raises(MagmathError, match="the module has no parameters"):
+            Trainer(nn.Flatten(), "mean_squared_error").fit(X, X)
+
+
+def scores(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+    """A metric that is no number."""
+    return outputs
+
+
+def test_mistakes() -> None:
+    with current("inline"):
+        with pytest.raises(ShapeError, match=r"the loss must be a 0-d array, was given shape \(32"):
+            Trainer(nn.Dense(4), lambda o, t: o[:, 0] - t).fit(X, Y)
+        with pytest.raises(ShapeError, match=r"a metric must be a 0-d array, scores is \(32, 4\)"):
+            Trainer(nn.Dense(4), metrics=[scores]).fit(X, Y)
+        assert Trainer(nn.Dense(4), metrics=[scores]).evaluate(X, Y)["scores"].shape == (60, 4)
+        with pytest.raises(MagmathError, match="resume=True needs checkpoint="):
+            Trainer(nn.Dense(4)).fit(X, Y, resume=True)
+        with pytest.raises(MagmathError, match=r"Dense\(…\), with parentheses"):
+            Trainer(nn.Dense)  # type: ignore[arg-type]
+
+
+def test_a_network_of_a_module() -> None:
+    with current("inline"):
+        net = mm.nn.NeuralNetwork(Two(), loss=both, seed=3)
+        history = net.fit((Y[:, np.newaxis], X), (Y, X[:, :1]), epochs=2, metrics=[])
+        assert history.loss[1] < history.loss[0]
+        assert list(net.parameters)[:2] == ["words.weight", "body.weight"]
+
+
+@pytest.mark.parametrize("strategy", ["data", "model"])
+def test_deterministic_training_of_modules(strategy: str) -> None:
+    """The same bits for any number of workers, running statistics and dropout included."""
+    found = []
+    for workers in (1, 2, 3):
+        with current("exact", workers):
+            trainer = Trainer(module(), strategy=strategy, seed=1)
+            steps = trainer.fit(X, Y, batch_size=25, epochs=3).steps
+            found.append((steps, state(trainer.module)))
+    for steps, values in found[1:]:
+        assert steps == found[0][0]
+        check_same(values, found[0][1])

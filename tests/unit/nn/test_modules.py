@@ -1,0 +1,299 @@
+"""Modules as PyTorch's users know them: paths, sharing, modes, freezing, states, copies, files."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.errors import MagmathError, ShapeError, WeightsError
+
+POOLS = [("inline", 1), ("shared", 2), ("processes", 2)]
+
+
+@pytest.fixture(autouse=True, params=POOLS, ids=lambda pool: f"{pool[0]}-{pool[1]}")
+def _pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    with current(*request.param):
+        yield
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        self.dense = nn.Dense(3)
+        self.scale = nn.Parameter(2.0, (3,))
+        self.calls = nn.Buffer(0, dtype="int64")
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        self.calls += 1
+        return self.dense(x) * self.scale
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        self.blocks = [Inner(), {"a": Inner(), "b": (nn.Dropout(0.5), nn.LayerNorm())}]
+        self.again = self.blocks[0]
+        self.head = nn.Sequential(nn.Dense(4, activation="relu"), nn.Dense(2))
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        x = self.again(self.blocks[1]["a"](self.blocks[0](x)))
+        drop, norm = self.blocks[1]["b"]
+        return self.head(norm(drop(x)))
+
+
+PATHS = [
+    "blocks.0.dense.weight", "blocks.0.dense.bias", "blocks.0.scale", "blocks.1.a.dense.weight",
+    "blocks.1.a.dense.bias", "blocks.1.a.scale", "blocks.1.b.1.weight", "blocks.1.b.1.bias",
+    "head.0.weight", "head.0.bias", "head.1.weight", "head.1.bias",
+]  # fmt: skip
+X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+
+
+def outer() -> Outer:
+    module = Outer()
+    module.build((8, 3))
+    return module
+
+
+def test_paths_are_names() -> None:
+    module = Outer()
+    assert not module.is_built
+    with pytest.raises(
+        MagmathError, match=r"layer 'blocks\.0\.dense' \(Dense\) has no weight.*build\(shape\)"
+    ):
+        module.parameters()
+    with pytest.raises(MagmathError, match=r"build\(shape\)"):
+        module.state_dict()
+    assert module.build((8, 3)) is module
+    assert [path for path, _ in module.named_parameters()] == PATHS
+    assert [p.name for p in module.parameters()] == PATHS
+    assert [path for path, _ in module.named_buffers()] == ["blocks.0.calls", "blocks.1.a.calls"]
+    assert module.aliases()["again.dense.weight"] == "blocks.0.dense.weight"
+    assert dict(module.named_modules())["blocks.1.b.0"] is module.blocks[1]["b"][0]
+    assert module.blocks[0].calls.tolist() == 0, "an abstract call assigns nothing"
+    with pytest.raises(ShapeError, match=r"variable head\.0\.weight has shape \(3, 4\)"):
+        module.head[0].weight.assign(np.zeros(3))
+
+
+def test_the_walk_is_kept_until_parts_change() -> None:
+    module = outer()
+    found = module._walked()
+    module(mm.asarray(X))
+    module.training = False
+    assert module._walked() is found
+    module.blocks.append(nn.Parameter(1.0, (2,)))
+    assert [p for p, _ in module.named_parameters()][8] == "blocks.2"
+    module.head = nn.Dense(7)
+    assert not module.is_built
+    module.head = nn.Identity()
+    assert "head.0.weight" not in dict(module.named_parameters())
+
+
+def test_two_parts_of_one_path_are_refused() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            self.parts_by_key = {1: nn.Parameter(1.0), "1": nn.Parameter(2.0)}
+
+    with pytest.raises(MagmathError, match=r"two different parts have the path 'parts_by_key\.1'"):
+        Twice().parameters()
+
+
+def test_modes_and_compiled_functions() -> None:
+    """A compiled function is traced again when a mode, a part, or what is frozen changes."""
+    module = nn.Sequential(nn.Dense(3), nn.Dropout(0.5, seed=1)).build((8, 3))
+    f = mm.compile(module)
+    x = mm.asarray(X)
+    assert not np.array_equal(f(x).numpy(), f(x).numpy())
+    module.eval()
+    assert not any(m.training for m in module.modules())
+    np.testing.assert_array_equal(f(x).numpy(), f(x).numpy())
+    np.testing.assert_allclose(f(x).numpy(), module(x).numpy(), rtol=1e-6)
+    module.layers = (nn.Identity(), module.layers[1])
+    np.testing.assert_array_equal(f(x).numpy(), X)
+    count = []
+    dense = nn.Dense(2).build((8, 3))
+    g = mm.compile(lambda x: (count.append(len(dense.trainable())), dense(x))[1])
+    g(x)
+    dense.freeze("bias")
+    g(x)
+    g(x)
+    dense.unfreeze()
+    g(x)
+    assert count == [2, 1, 2]
+
+
+def test_freeze_takes_paths_patterns_and_functions() -> None:
+    module = outer()
+    assert module.freeze("blocks.*.dense") is module
+    frozen = {path for path, p in module.named_parameters() if not p.trainable}
+    assert frozen == {"blocks.0.dense.weight", "blocks.0.dense.bias"}
+    module.freeze("head").freeze(lambda path, p: p.ndim == 2)
+    assert [p.name for p in module.trainable()] == [
+        "blocks.0.scale", "blocks.1.a.dense.bias", "blocks.1.a.scale", "blocks.1.b.1.weight",
+        "blocks.1.b.1.bias",
+    ]  # fmt: skip
+    assert len(module.unfreeze().trainable()) == len(PATHS)
+    with pytest.raises(MagmathError, match=r"no parameter has the path 'encoder'.*head\.1\.bias"):
+        module.freeze("encoder")
+
+
+def test_states_round_trip(tmp_path: Path) -> None:
+    module = outer()
+    module(mm.asarray(X))
+    state = module.state_dict()
+    outputs = module.eval()(mm.asarray(X)).numpy()
+    assert int(state["blocks.0.calls"]) == 2
+    for p in module.parameters():
+        p += 1.0
+    assert not np.array_equal(state["head.1.bias"].numpy(), module.head[1].bias.numpy())
+    other = outer().eval()
+    assert other.load_state_dict(state) == ([], [])
+    np.testing.assert_allclose(other(mm.asarray(X)).numpy(), outputs, rtol=1e-6)
+    module.load_state_dict(state)
+    path = tmp_path / "module.safetensors"
+    module.save(path)
+    third = outer().eval()
+    third.load(path)
+    np.testing.assert_allclose(third(mm.asarray(X)).numpy(), outputs, rtol=1e-6)
+
+
+def test_what_does_not_fit_is_listed() -> None:
+    module = outer()
+    state: dict[str, Any] = {k: v.numpy() for k, v in module.state_dict().items()}
+    before = state["blocks.0.scale"]
+    state["head.0.bias"] = np.zeros(5, np.float32)
+    state["blocks.0.scale"] = before + 1
+    del state["head.1.bias"], state["head.1.weight"]
+    state["tail.weight"] = np.zeros(3)
+    with pytest.raises(WeightsError) as error:
+        module.load_state_dict(state)
+    for text in (r"head.0.bias has shape (4,), was given (5,)",
+                 "missing: head.1.weight, head.1.bias", "not in the module: tail.weight"):  # fmt: skip
+        assert text in str(error.value)
+    np.testing.assert_array_equal(module.blocks[0].scale.numpy(), before)
+    del state["head.0.bias"]
+    missing, unexpected = module.load_state_dict(state, strict=False)
+    assert missing == ["head.0.bias", "head.1.weight", "head.1.bias"]
+    assert unexpected == ["tail.weight"]
+    np.testing.assert_array_equal(module.blocks[0].scale.numpy(), before + 1)
+
+
+def test_shared_parts_of_files(tmp_path: Path) -> None:
+    """What a file's module shares, one that does not share finds under both paths."""
+    layer = nn.Dense(3)
+    tied = nn.Sequential(layer, layer).build((2, 3))
+    apart = nn.Sequential(nn.Dense(3), nn.Dense(3)).build((2, 3))
+    tied.save(tmp_path / "tied.safetensors")
+    apart.load(tmp_path / "tied.safetensors")
+    np.testing.assert_array_equal(apart[1].weight.numpy(), layer.weight.numpy())
+    assert len(tied.parameters()) == 2
+    tied.load_state_dict(apart.state_dict())  # under the further path too
+
+
+@pytest.mark.parametrize("way", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy])
+def test_copies_share_nothing_but_what_is_shared_in_them(way: Any) -> None:
+    module = outer()
+    module.freeze("head")
+    made = way(module)
+    assert made.again is made.blocks[0]
+    assert [p.trainable for p in made.parameters()] == [p.trainable for p in module.parameters()]
+    x = mm.asarray(X)
+    expected = module.eval()(x).numpy()
+    for p in module.parameters():
+        p += 1.0
+    np.testing.assert_allclose(made.eval()(x).numpy(), expected, rtol=1e-6)
+    assert [type(v) for v in made.buffers()] == [nn.Buffer] * 2
+
+
+def test_text() -> None:
+    module = Outer()
+    text = repr(module)
+    assert text.startswith("Outer(\n  (blocks.0): Inner(\n    (dense): Dense(units=3")
+    assert "  (head): Sequential(\n    (0): Dense(units=4, activation='relu')" in text
+    table = module.summary((8, 3))
+    assert table.splitlines()[-1] == f"{sum(p.size for p in module.parameters()):,} parameters"
+    (line,) = [line for line in table.splitlines() if line.startswith("head.0:")]
+    assert "(8, 4)" in line
+    assert line.endswith("16")
+    module.freeze("head")
+    assert module.summary((8, 3)).endswith("26 of them frozen")
+
+
+def test_random_states_are_saved_and_go_on() -> None:
+    """A stream of a layer's own: eager, compiled, and after its state was restored."""
+    layer = nn.Dropout(0.5, seed=3)
+    x = mm.ones((4, 5))
+    first = layer(x).numpy()
+    state = layer.state_dict()
+    second = layer(x).numpy()
+    assert not np.array_equal(first, second)
+    other = nn.Dropout(0.5, seed=3)
+    f = mm.compile(other)
+    np.testing.assert_array_equal(f(x).numpy(), first)
+    np.testing.assert_array_equal(f(x).numpy(), second)
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(f(x).numpy(), second)
+    generator = mm.random.Generator(3)
+    kept = generator.uniform(shape=(4, 5)).numpy() >= 0.5
+    np.testing.assert_array_equal(first != 0, kept)
+
+
+def test_initial_values_take_no_number_of_the_sequence() -> None:
+    """So it does not matter whether a layer is built before, or by the first call."""
+    draws = []
+    for early in (True, False):
+        mm.random.seed(5)
+        module = nn.Sequential(nn.Dense(4), nn.Dropout(0.5), nn.Dense(2))
+        if early:
+            module.build((8, 3))
+        draws.append((module(mm.asarray(X)).numpy(), mm.random.uniform(shape=(3,)).numpy()))
+    np.testing.assert_array_equal(draws[0][0], draws[1][0])
+    np.testing.assert_array_equal(draws[0][1], draws[1][1])
+
+
+@pytest.mark.parametrize("make", [lambda: nn.Dense(3, activation="tanh"), Outer])
+def test_modules_are_compiled_as_they_are(make: Any) -> None:
+    """The first call makes the parameters, which exist outside of the function that is traced."""
+    x, module = mm.asarray(X), make().eval()
+    f = mm.compile(module)
+    np.testing.assert_allclose(f(x).numpy(), module(x).numpy(), rtol=1e-5, atol=1e-6)
+    for p in module.parameters():
+        p *= 0.5
+    np.testing.assert_allclose(f(x).numpy(), module(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_compiled_step_builds_the_module() -> None:
+    module, optimizer = Outer(), mm.optim.Adam(1e-2)
+
+    @mm.compile
+    def step(x: mm.Array) -> mm.Array:
+        loss = mm.mean(mm.square(module(x)))
+        parameters = module.trainable()
+        optimizer.update(dict(zip(parameters, mm.grad(loss, parameters), strict=True)))
+        return loss
+
+    losses = [float(step(mm.asarray(X))) for _ in range(10)]
+    assert losses[-1] < losses[0]
+    assert int(module.blocks[0].calls) == 20
+
+
+def test_mistakes() -> None:
+    with pytest.raises(MagmathError, match=r"mm\.nn\.Dense\(…\), with parentheses"):
+        nn.Sequential(nn.Dense)
+    with pytest.raises(
+        ShapeError, match=r"Dense: 1\.weight \(4, 2\) takes 4 inputs, was given \(2, 5\)"
+    ):
+        nn.Sequential(nn.Dense(4), nn.Dense(2)).build((1, 3))[1](mm.ones((2, 5)))
+    with pytest.raises(ShapeError, match=r"needs the shape of each input.*given 3"):
+        nn.Dense(3).build(3)
+    with pytest.raises(NotImplementedError, match=r"Empty: a module needs a method __call__"):
+        type("Empty", (nn.Module,), {})()(1)
+    with pytest.raises(ShapeError, match=r"needs a value of shape \(2,\), was given \(3,\)"):
+        nn.Parameter([1.0, 2.0, 3.0], (2,))

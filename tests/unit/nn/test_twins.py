@@ -1,0 +1,270 @@
+"""Modules take the steps of their twins in PyTorch: the same loss, gradients and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from engines import current
+from magmath import nn
+
+POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("processes", 2)]
+STEPS = 20
+DRAW = np.random.default_rng(4)
+X = DRAW.normal(size=(24, 6))
+LABELS = DRAW.integers(0, 5, 24)
+TOKENS = DRAW.integers(0, 9, (24, 4))
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    mm.set_default_dtype("float64")
+    yield
+    mm.set_default_dtype("float32")
+
+
+class Block(nn.Module):
+    """A residual block with a list and a dictionary of modules."""
+
+    def __init__(self, units: int) -> None:
+        self.dense = [nn.Dense(units), nn.Dense(units, activation="tanh")]
+        self.norms = {"batch": nn.BatchNorm(), "layer": nn.LayerNorm()}
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        y = self.norms["batch"](self.dense[0](x))
+        return mm.relu(x + self.norms["layer"](self.dense[1](y)))
+
+
+class TorchBlock(torch.nn.Module):
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.dense = torch.nn.ModuleList([torch.nn.Linear(units, units) for _ in range(2)])
+        self.norms = torch.nn.ModuleDict(
+            {"batch": torch.nn.BatchNorm1d(units), "layer": torch.nn.LayerNorm(units)}
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norms["batch"](self.dense[0](x))
+        return torch.relu(x + self.norms["layer"](torch.tanh(self.dense[1](y))))
+
+
+class Tied(nn.Module):
+    """An embedding whose table also gives the scores of the tokens."""
+
+    def __init__(self) -> None:
+        self.table = nn.Embedding(9, 6)
+        self.block = Block(6)
+
+    def __call__(self, tokens: mm.Array) -> mm.Array:
+        x = self.block(mm.mean(self.table(tokens), axis=1))
+        return x @ self.table.weight.T
+
+
+class TorchTied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(9, 6)
+        self.block = TorchBlock(6)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.block(self.table(tokens).mean(1)) @ self.table.weight.T
+
+
+def residual() -> tuple[nn.Module, torch.nn.Module, Any]:
+    ours = nn.Sequential(Block(6), Block(6), nn.Dense(5))
+    return ours, torch.nn.Sequential(TorchBlock(6), TorchBlock(6), torch.nn.Linear(6, 5)), X
+
+
+def tied() -> tuple[nn.Module, torch.nn.Module, Any]:
+    return Tied(), TorchTied(), TOKENS
+
+
+def shared() -> tuple[nn.Module, torch.nn.Module, Any]:
+    """One layer twice in a network."""
+    layer, theirs = nn.Dense(6, activation="gelu"), torch.nn.Linear(6, 6)
+    gelu = torch.nn.GELU("tanh")
+    ours = nn.Sequential(layer, nn.LayerNorm(), layer, nn.Dense(5))
+    modules = (theirs, gelu, torch.nn.LayerNorm(6), theirs, gelu, torch.nn.Linear(6, 5))
+    return ours, torch.nn.Sequential(*modules), X
+
+
+def images() -> tuple[nn.Module, torch.nn.Module, Any]:
+    """Channels before two axes of a picture."""
+    ours = nn.Sequential(nn.BatchNorm(), nn.Flatten(), nn.Dense(5))
+    theirs = torch.nn.Sequential(
+        torch.nn.BatchNorm2d(3), torch.nn.Flatten(), torch.nn.Linear(3 * 4 * 2, 5)
+    )
+    return ours, theirs, DRAW.normal(1, 2, size=(24, 3, 4, 2))
+
+
+CASES: dict[str, Callable[[], tuple[nn.Module, torch.nn.Module, Any]]] = {
+    "residual": residual,
+    "tied": tied,
+    "shared": shared,
+    "images": images,
+}
+
+
+def take_weights(ours: nn.Module, theirs: torch.nn.Module) -> None:
+    """Give the twin the weights, in the order of parameters, which is the same."""
+    parameters = list(theirs.parameters())
+    assert len(parameters) == len(ours.parameters())
+    for (name, own), their in zip(ours.named_parameters(), parameters, strict=True):
+        value = torch.from_numpy(own.numpy().copy())
+        is_weight = name.endswith("weight") and value.ndim == 2 and "table" not in name
+        their.data = value.T.contiguous() if is_weight else value
+
+
+def check_weights(ours: nn.Module, theirs: torch.nn.Module) -> None:
+    found = [v.numpy() for v in ours.parameters()]
+    expected = [p.detach().numpy() for p in theirs.parameters()]
+    for (name, _), a, b in zip(ours.named_parameters(), found, expected, strict=True):
+        b = b.T if a.shape != b.shape or (name.endswith("weight") and _is_dense(ours, name)) else b
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10, err_msg=name)
+    running = [v for k, v in theirs.named_buffers() if "running" in k]
+    for (name, own), their in zip(ours.named_buffers(), running, strict=True):
+        np.testing.assert_allclose(own.numpy(), their.numpy(), rtol=1e-9, err_msg=name)
+
+
+def _is_dense(module: nn.Module, name: str) -> bool:
+    return isinstance(dict(module.named_modules())[name.rpartition(".")[0]], nn.Dense)
+
+
+def torch_losses(theirs: torch.nn.Module, x: Any, frozen: bool = False) -> list[float]:
+    """The losses of training with momentum; with `frozen` without the first two parameters."""
+    parameters = list(theirs.parameters())[2 if frozen else 0 :]
+    optimizer = torch.optim.SGD(parameters, 0.05, momentum=0.9)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(
+            theirs(torch.from_numpy(x)), torch.from_numpy(LABELS)
+        )
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def built(case: str) -> tuple[nn.Module, torch.nn.Module, Any]:
+    ours, theirs, x = CASES[case]()
+    theirs.double()
+    ours.build(x.shape, dtype=str(x.dtype))
+    take_weights(ours, theirs)
+    return ours, theirs, x
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_loss_and_gradients(case: str, kind: str, workers: int) -> None:
+    with current(kind, workers):
+        ours, theirs, x = built(case)
+        expected = torch.nn.functional.cross_entropy(
+            theirs(torch.from_numpy(x)), torch.from_numpy(LABELS)
+        )
+        slopes = torch.autograd.grad(expected, list(theirs.parameters()))
+        loss = nn.cross_entropy(ours(mm.asarray(x)), mm.asarray(LABELS))
+        found = mm.grad(loss, ours.trainable())
+        np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-10)
+        for (name, _), a, b in zip(ours.named_parameters(), found, slopes, strict=True):
+            value = b.numpy().T if _is_dense(ours, name) and b.ndim == 2 else b.numpy()
+            np.testing.assert_allclose(a.numpy(), value, rtol=1e-9, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("way", ["eager", "compiled", "data", "model", "rows", "auto"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_trajectories(case: str, way: str, kind: str, workers: int) -> None:
+    """Also what the running statistics become, and the outputs in evaluation mode."""
+    if kind == "processes" and way in ("model", "rows"):
+        pytest.skip("the other pools show it")
+    with current(kind, workers):
+        ours, theirs, x = built(case)
+        expected = torch_losses(theirs, x)
+        found = train(ours, x, way)
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+        check_weights(ours, theirs)
+        theirs.eval()
+        outputs = ours.eval()(mm.asarray(x))
+        np.testing.assert_allclose(
+            outputs.numpy(), theirs(torch.from_numpy(x)).detach().numpy(), rtol=1e-6, atol=1e-9
+        )
+
+
+def train(module: nn.Module, x: Any, way: str) -> list[float]:
+    optimizer = mm.optim.Momentum(0.05)
+    if way not in ("eager", "compiled"):
+        trainer = mm.train.Trainer(module, "cross_entropy", optimizer, strategy=way)
+        history = trainer.fit(x, LABELS, batch_size=24, epochs=STEPS, shuffle=False)
+        return history.steps
+
+    def step(x: mm.Array, y: mm.Array) -> mm.Array:
+        loss = nn.cross_entropy(module(x), y)
+        parameters = module.trainable()
+        optimizer.update(dict(zip(parameters, mm.grad(loss, parameters), strict=True)))
+        return loss
+
+    call = mm.compile(step) if way == "compiled" else step
+    return [float(call(mm.asarray(x), mm.asarray(LABELS))) for _ in range(STEPS)]
+
+
+@pytest.mark.parametrize("way", ["eager", "compiled", "data"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS[:3])
+def test_frozen_parts_stay(way: str, kind: str, workers: int) -> None:
+    with current(kind, workers):
+        ours, theirs, x = built("residual")
+        ours.freeze("0.dense.0")
+        first = ours.parameters()[0].numpy()
+        assert len(ours.trainable()) == len(ours.parameters()) - 2
+        expected = torch_losses(theirs, x, frozen=True)
+        np.testing.assert_allclose(train(ours, x, way), expected, rtol=1e-7)
+        np.testing.assert_array_equal(ours.parameters()[0].numpy(), first)
+        check_weights(ours, theirs)
+
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "ReLU": torch.relu,
+    "ReLU6": torch.nn.functional.relu6,
+    "LeakyReLU": torch.nn.functional.leaky_relu,
+    "ELU": torch.nn.functional.elu,
+    "CELU": torch.nn.functional.celu,
+    "SELU": torch.nn.functional.selu,
+    "GELU": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "SiLU": torch.nn.functional.silu,
+    "Mish": torch.nn.functional.mish,
+    "Softplus": torch.nn.functional.softplus,
+    "Softsign": torch.nn.functional.softsign,
+    "Sigmoid": torch.sigmoid,
+    "LogSigmoid": torch.nn.functional.logsigmoid,
+    "Hardsigmoid": torch.nn.functional.hardsigmoid,
+    "Hardswish": torch.nn.functional.hardswish,
+    "Hardtanh": torch.nn.functional.hardtanh,
+    "Tanh": torch.tanh,
+    "Softmax": lambda x: torch.softmax(x, -1),
+    "LogSoftmax": lambda x: torch.log_softmax(x, -1),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize(("kind", "workers"), POOLS[:2])
+def test_activations(name: str, kind: str, workers: int) -> None:
+    values = np.concatenate(
+        [DRAW.normal(0, 3, (20, 5)), np.full((2, 5), 30.0), -np.full((2, 5), 30)]
+    )
+    with current(kind, workers):
+        layer = getattr(nn, name)()
+        x = mm.variable("x", values)
+        y = layer(x)
+        theirs = torch.from_numpy(values.copy()).requires_grad_()
+        expected = ACTIVATIONS[name](theirs)
+        weights = np.arange(values.size).reshape(values.shape)
+        (expected * torch.from_numpy(weights)).sum().backward()
+        slope = mm.grad(mm.sum(y * mm.asarray(weights)), x)
+        np.testing.assert_allclose(y.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-12)
+        assert theirs.grad is not None
+        np.testing.assert_allclose(slope.numpy(), theirs.grad.numpy(), rtol=1e-7, atol=1e-9)
