@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.array import session
@@ -121,19 +122,22 @@ class NeuralNetwork:
         self.trainer.trace(AbstractArray((2, *shape), self.dtype), training=True)
         self.input_shape = shape
 
-    def _note_shape(self, x: Any) -> Any:
-        """The samples, whose shape must be the one that the network was built for."""
+    @contextmanager
+    def _noting_shape(self, x: Any) -> Iterator[Any]:
+        """The samples, whose shape must be the one that the network was built for; if it is built
+        within, also by a training that is interrupted, it is built for theirs."""
         if isinstance(x, (tuple, dict)):
-            return x
+            yield x
+            return
         samples = x if hasattr(x, "shape") else asarray(x)
         shape = tuple(samples.shape[1:])
         if self.input_shape is not None and len(samples.shape) > 0:
             self.build(shape)
-        return samples
-
-    def _built_for(self, x: Any) -> None:
-        if self.input_shape is None and not isinstance(x, (tuple, dict)):
-            self.input_shape = tuple(x.shape[1:])
+        try:
+            yield samples
+        finally:
+            if self.input_shape is None and self.module.is_built:
+                self.input_shape = shape
 
     # using ------------------------------------------------------------------------------------
 
@@ -163,37 +167,31 @@ class NeuralNetwork:
 
         The other arguments, and what is raised, are those of `Trainer.fit`.
         """
-        samples = self._note_shape(x)
         self.trainer.strategy, self.trainer.metrics = strategy, metrics
         told = [Reporting(reporter)] if reporter is not None else []
-        history = self.trainer.fit(
-            samples,
-            y,
-            batch_size=batch_size,
-            epochs=epochs,
-            validation=validation,
-            shuffle=shuffle,
-            checkpoint=checkpoint,
-            resume=resume,
-            verbose=verbose and reporter is None,
-            callbacks=[*callbacks, *told],
-        )
-        self._built_for(samples)
-        return history
+        with self._noting_shape(x) as samples:
+            return self.trainer.fit(
+                samples,
+                y,
+                batch_size=batch_size,
+                epochs=epochs,
+                validation=validation,
+                shuffle=shuffle,
+                checkpoint=checkpoint,
+                resume=resume,
+                verbose=verbose and reporter is None,
+                callbacks=[*callbacks, *told],
+            )
 
     def predict(self, x: Any) -> Any:
         """The outputs for samples x (N, …)."""
-        samples = self._note_shape(x)
-        outputs = self.trainer.predict(samples)
-        self._built_for(samples)
-        return outputs
+        with self._noting_shape(x) as samples:
+            return self.trainer.predict(samples)
 
     def evaluate(self, x: Any, y: Any) -> dict[str, Any]:
         """The loss, and of classifiers the accuracy, over samples x and targets y."""
-        samples = self._note_shape(x)
-        figures = self.trainer.evaluate(samples, y)
-        self._built_for(samples)
-        return figures
+        with self._noting_shape(x) as samples:
+            return self.trainer.evaluate(samples, y)
 
     def summary(self) -> str:
         """The layers with their output shapes and parameter counts, as text."""
