@@ -17,6 +17,7 @@ from rich.console import Console
 import magmath
 from magmath.cli.main import main
 from magmath.cli.progress import ProgressReporter
+from magmath.cost import Machine, keep_machine
 from magmath.kernels.dispatch.tuner import DECISIONS, Timing, _encoded, _name, machine
 from magmath.train import EpochRecord
 
@@ -186,6 +187,19 @@ def test_cache_shows_and_clears_its_folder(tmp_path: Path, here: Here) -> None:
     assert not list((folder / "tuner").iterdir())
     assert (folder / "diary.txt").exists(), "what is not the cache's stays"
     assert "deleted 0 entries" in here("cache", "--clear").stdout
+
+
+def test_calibrate_shows_the_constants_in_use(tmp_path: Path, here: Here) -> None:
+    folder = str(tmp_path / "cache")
+    found = json.loads(here("calibrate", "--show", "--json", MAGMATH_CACHE=folder).stdout)
+    assert found["source"] == "default"
+    assert found["shared"]["shared_memory"]
+    keep_machine(Machine(bandwidth=12.5e9, source="a test"))
+    text = here("calibrate", "--show").stdout
+    assert "a test" in text
+    assert "12.5 GB/s" in text
+    assert here("cache", "--clear").returncode == 0
+    assert "default" in here("calibrate", "--show").stdout
 
 
 def test_cache_of_a_folder_that_cannot_be_used(tmp_path: Path, here: Here) -> None:

@@ -27,7 +27,8 @@ from magmath.runtime.transport.base import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
 
 _GEMM_EXTENT: Final = 768
-_LARGE_BYTES: Final = 1 << 27  # of an array that no cache holds
+_CALLS: Final = 5
+_LARGE_BYTES: Final = 1 << 26  # of an array that no cache holds
 _CACHED: Final = 1 << 13  # elements of an array that the first cache holds
 _ROUND_SECONDS: Final = 0.1
 _MOVES: Final = 8  # rounds of each move
@@ -44,7 +45,11 @@ def calibrate(report: Report) -> Machine:
     report(STEPS[0])
     machine = replace(machine, gemm=tuple(_gemm_rates()))
     report(STEPS[1])
-    machine = replace(machine, bandwidth=_bandwidth(1), host_bandwidth=_bandwidth(_processors()))
+    bandwidth = _bandwidth(1)
+    host = max(
+        bandwidth, _bandwidth(_processors())
+    )  # a busy machine must not seem slower by threads
+    machine = replace(machine, bandwidth=bandwidth, host_bandwidth=host)
     report(STEPS[2])
     machine = _with_elementwise(machine)
     mm.shutdown()
@@ -66,13 +71,14 @@ def _processors() -> int:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """The seconds of the fastest call within a short time."""
+    """The seconds of the fastest of a few calls at least, and of as many as a short time allows."""
     work()
-    best, end = float("inf"), time.perf_counter() + _ROUND_SECONDS
-    while time.perf_counter() < end:
+    calls, best, end = 0, float("inf"), time.perf_counter() + _ROUND_SECONDS
+    while calls < _CALLS or time.perf_counter() < end:
         start = time.perf_counter()
         work()
         best = min(best, time.perf_counter() - start)
+        calls += 1
     return best
 
 

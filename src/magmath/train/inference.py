@@ -43,14 +43,14 @@ class Inference:
         return unflatten(flatten(parts[0])[1], joined)
 
     def score(self, data: DataSet, metrics: Mapping[str, Metric]) -> dict[str, Any]:
-        """The loss and the metrics of all samples together: numbers, or a list where a metric is an
-        array."""
+        """The loss and the metrics of all samples together: numbers, or an array where a metric is
+        one."""
         key = tuple(metrics.items())
         if key not in self._scores:
             self._scores[key] = compile(partial(self._measured, dict(metrics)))
         found = self._scores[key](self.outputs(data), data.targets)
         return {
-            name: value.tolist() if value.ndim else float(value)
+            name: value if value.ndim else float(value)
             for name, value in zip(("loss", *metrics), found, strict=True)
         }
 

@@ -359,7 +359,8 @@ class _Run:
     ) -> EpochRecord:
         scored: dict[str, Any] = {}
         if self._validation is not None:
-            scored = self._trainer.score(self._validation)
+            found = self._trainer.score(self._validation)
+            scored = {k: v.tolist() if isinstance(v, Array) else v for k, v in found.items()}
         return EpochRecord(
             epoch=epoch + 1,
             loss=loss,
