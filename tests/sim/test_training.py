@@ -522,7 +522,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
     with pytest.raises(MagmathError, match=r"epochs must be .* at least 0, was given -1"):
         network().fit(X, Y, epochs=-1)
     with pytest.raises(MagmathError, match=r"metric 'f2' is not known; there are accuracy"):
-        network().fit(X, Y, metrics=("accuracy", "f1"))
+        network().fit(X, Y, metrics=("accuracy", "f2"))
     with pytest.raises(DataError, match=r"validation must be a pair \(samples, targets\).*ndarray"):
         network().fit(X, Y, validation=X)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="evaluate: 5 samples need as many targets"):
