@@ -28,7 +28,7 @@ from magmath.array.pickling import restored_leaf, values_of
 from magmath.array.reuse import UNNAMED, UNNAMED_TARGET
 from magmath.array.subscripts import getitem, setitem
 from magmath.core.dtypes import DType, as_dtype, bool_
-from magmath.core.numpy_names import hint
+from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, applied, apply
@@ -66,7 +66,7 @@ class Array(Handle, Operators):
             """Functions are functions here, as in the standard: say so who looks for a method."""
             namespace = array_namespace()
             known = name in dir(namespace) and callable(getattr(namespace, name))
-            where = f"; write mm.{name}(x)" if known else hint(name)
+            where = f"; write mm.{name}(x)" if known else alias_hint(name)
             raise AttributeError(f"'Array' object has no attribute {name!r}{where}")
 
     @property
@@ -206,7 +206,7 @@ class Array(Handle, Operators):
             evaluate(result)
             engine.wait()
         else:
-            result.set_known(engine.redistributed(result.node, beside=True))
+            result.set_known(engine.redistributed(result.node, asynchronous=True))
         return result
 
     def explain(self) -> Explanation:
@@ -316,7 +316,7 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
 
 def laid(array: Array, layout: Layout | None) -> Array:
     """An expression in a layout, if one is given and there is a choice."""
-    if layout is None or (layout.is_alone and session.engine().environment.workers == 1):
+    if layout is None or (layout.is_on_single_worker and session.engine().environment.workers == 1):
         return array
     return Array(redistribute(array.node, layout))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from magmath.array.array import Array, as_array
 from magmath.array.lines import user_line
 from magmath.array.manipulation import broadcast_to
-from magmath.core.shapes import broadcast, normal_axis
+from magmath.core.shapes import broadcast, normalize_axis
 from magmath.errors import ShapeError
 from magmath.graph import apply
 from magmath.ops.along_axis import TAKE_ALONG
@@ -17,7 +17,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     x, positions = as_array("take", x), as_array("take", indices)
     if axis is None and x.ndim != 1:
         raise ShapeError(f"take: needs `axis` for an array of {x.ndim} dimensions")
-    place = normal_axis("take", 0 if axis is None else axis, x.ndim)
+    place = normalize_axis("take", 0 if axis is None else axis, x.ndim)
     return Array(apply(TAKE, x.node, positions.node, axes=(place,), at=place, line=user_line()))
 
 
@@ -32,7 +32,7 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
             f"take_along_axis: needs as many dimensions of x and indices, was given {x.shape} and "
             f"{places.shape}"
         )
-    place = normal_axis("take_along_axis", axis, x.ndim)
+    place = normalize_axis("take_along_axis", axis, x.ndim)
     one = (*x.shape[:place], 1, *x.shape[place + 1 :])
     other = (*places.shape[:place], 1, *places.shape[place + 1 :])
     common = broadcast("take_along_axis", one, other)

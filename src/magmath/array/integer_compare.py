@@ -12,7 +12,7 @@ from typing import Any
 
 from magmath.array.conversion import leaf_of_values
 from magmath.array.number_list import NumberList, is_number
-from magmath.core.dtypes import DType, int64, integer_bounds, is_beyond, uint64
+from magmath.core.dtypes import DType, int64, integer_bounds, side_of_range, uint64
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -46,7 +46,7 @@ def comparable(
 
 def _with_number(dtype: DType, x: Node, number: int) -> tuple[Node, int]:
     """The number is brought into the range of the type."""
-    (least, last), beyond = integer_bounds(dtype), is_beyond(number, dtype)
+    (least, last), beyond = integer_bounds(dtype), side_of_range(number, dtype)
     node = e.astype(x, dtype)
     if beyond > 0:
         return e.call("minimum", node, constant(last - 1, dtype)), last

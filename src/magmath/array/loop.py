@@ -20,7 +20,7 @@ from magmath.array.traced_scalar import TracedScalar
 from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
 from magmath.core.dtypes import int64
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -134,7 +134,7 @@ def scan(
 
 def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
     if length is not None:
-        length = whole_number("scan: length", length, 0)
+        length = require_integer("scan: length", length, 0)
     counts = {}
     for x in rows:
         if not x.ndim:

@@ -39,7 +39,7 @@ from magmath.ops.manipulation import CONCAT, RESHAPE
 from magmath.ops.windows import SET_WINDOW, WINDOW
 
 if TYPE_CHECKING:
-    from magmath.runtime.pending import Run
+    from magmath.runtime.run_handle import RunHandle
 
 ROW: Mapping[str, Any] = {"axes": (0,), "extents": (None,), "steps": (1,)}
 Body = Callable[[Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]]
@@ -134,7 +134,7 @@ class _LoopProgram:
         self._data = []
         values |= numbers
 
-        def start() -> tuple[list[Data], Run]:
+        def start() -> tuple[list[Data], RunHandle]:
             given = [values.get(x) or data_of(x) for x in self._leaves(self.compiled.inputs)]
             given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
             return self.engine.start(self.compiled, given, given_numbers, steps=self._steps)

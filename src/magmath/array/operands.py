@@ -11,7 +11,7 @@ from magmath.array.conversion import as_node, leaf_of_values
 from magmath.array.handle import Handle
 from magmath.array.integer_compare import comparable
 from magmath.array.number_list import NumberList, is_number, number_list
-from magmath.core.dtypes import NUMBERS, DType, float64
+from magmath.core.dtypes import PYTHON_NUMBERS, DType, float64
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
 from magmath.errors import DTypeError
 from magmath.graph import Node
@@ -20,7 +20,7 @@ from magmath.ops import leaves
 from magmath.ops.repairs import negative_power
 
 OPERANDS = (Handle, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
-_NUMBER_CLASSES = frozenset(NUMBERS)
+_NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
 _COMPARING = frozenset(
     ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
 )  # the operations that only compare their operands

@@ -12,9 +12,9 @@ import numpy as np
 
 from magmath.array.data import data_of
 from magmath.array.handle import Handle
+from magmath.diagnostics.layout_svg import draw_layout
 from magmath.errors import WorkerLost
 from magmath.graph import apply, topological
-from magmath.layout.picture import picture
 from magmath.ops.manipulation import CONCAT
 from magmath.ops.slicing import slice_along
 
@@ -59,7 +59,7 @@ def why_lost(array: Handle) -> str:
             pool = data_of(leaf).pool
             if pool.closed:
                 return "has ended"
-            if pool.why_ended is not None:
+            if pool.end_reason is not None:
                 return "is another process's"
     return ""
 
@@ -77,7 +77,7 @@ def _representation(array: Handle) -> str:
 
 
 def _html(array: Handle) -> str:
-    drawn = picture(array.layout, array.dtype.itemsize, "Array", array.dtype.name)
+    drawn = draw_layout(array.layout, array.dtype.itemsize, "Array", array.dtype.name)
     style = "font-size: 11px; margin: 4px 6px"
     return f'<div>{drawn}<pre style="{style}">{escape(_text(array))}</pre></div>'
 

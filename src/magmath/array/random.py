@@ -24,7 +24,7 @@ from magmath.array.indexing import take
 from magmath.array.lines import user_line
 from magmath.array.rng_state import RngState
 from magmath.core.dtypes import as_dtype, int64
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
@@ -106,7 +106,7 @@ class Generator(Distributions):
     """
 
     def __init__(self, seed: int) -> None:
-        self._own = RngState(whole_number("random.Generator: seed", seed, 0), OWN_STREAMS)
+        self._own = RngState(require_integer("random.Generator: seed", seed, 0), OWN_STREAMS)
 
     @property
     def _state(self) -> RngState:
@@ -123,7 +123,7 @@ def default_rng(seed: int | None = None) -> Generator:
 
 def seed(value: int) -> None:
     """Start the streams of the current pool over, from another seed."""
-    engine, number = session.engine(), whole_number("random.seed", value, 0)
+    engine, number = session.engine(), require_integer("random.seed", value, 0)
     engine.rng_state.restart(number)
     engine.initial_rng_state.restart(number)
 

@@ -18,7 +18,7 @@ from magmath.array.handle import Handle
 from magmath.array.keys import NEW, Cut, Key, parse
 from magmath.array.lines import user_line
 from magmath.core.dtypes import int64
-from magmath.core.shapes import stretches
+from magmath.core.shapes import can_broadcast_to
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
@@ -145,7 +145,7 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
     while len(shape) > len(result) and shape[0] == 1:
         shape = shape[1:]
     extents = tuple(extent for _, extent in result)
-    if not stretches(shape, extents):
+    if not can_broadcast_to(shape, extents):
         raise ShapeError(
             f"indexing: values of shape {values.shape} do not broadcast to the part of shape "
             f"{extents} that they are to replace"

@@ -10,7 +10,7 @@ from magmath.array.array import Array
 from magmath.array.data import untold
 from magmath.array.lines import user_line
 from magmath.array.number_list import is_number
-from magmath.core.dtypes import NUMBERS, WIDEST
+from magmath.core.dtypes import DTYPE_OF_PYTHON, PYTHON_NUMBERS
 from magmath.core.promotion import number_dtype
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
@@ -91,7 +91,7 @@ def _of_numbers(operation: str, *values: Any) -> TracedScalar:
     """
     samples = [_class_of(v.sample)(1) if isinstance(v, TracedScalar) else v for v in values]
     sample = _OPERATORS[operation](*samples)
-    dtype = WIDEST[max(map(_class_of, [*samples, sample]), key=NUMBERS.index)]
+    dtype = DTYPE_OF_PYTHON[max(map(_class_of, [*samples, sample]), key=PYTHON_NUMBERS.index)]
     nodes = [
         e.astype(v.node, dtype) if isinstance(v, TracedScalar) else leaves.parameter(v, dtype)
         for v in values
@@ -101,4 +101,4 @@ def _of_numbers(operation: str, *values: Any) -> TracedScalar:
 
 def _class_of(number: Any) -> type:
     """The class of Python's numbers that one belongs to."""
-    return next(base for base in NUMBERS if isinstance(number, base))
+    return next(base for base in PYTHON_NUMBERS if isinstance(number, base))

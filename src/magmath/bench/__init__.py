@@ -19,7 +19,7 @@ from magmath.bench import (
     plan,
     redistribute,
     scaling,
-    start,
+    startup,
 )
 from magmath.bench.case import Bench, RunOptions
 
@@ -36,7 +36,7 @@ BENCHES: dict[str, Bench] = {
         redistribute.BENCH,
         elementwise.BENCH,
         linalg.BENCH,
-        start.BENCH,
+        startup.BENCH,
         plan.BENCH,
     )
 }

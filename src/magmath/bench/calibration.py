@@ -23,7 +23,7 @@ from magmath.array import session
 from magmath.core.cpu import cpu_name
 from magmath.cost import DEFAULT_MACHINE, GemmRate, Link, Machine
 from magmath.runtime.pool import Pool
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
 
 _GEMM_EXTENT: Final = 768
@@ -58,7 +58,7 @@ def calibrate(report: Report) -> Machine:
         shared = _link(machine.shared)
         machine = replace(machine, shared=shared, control_seconds=_control_seconds())
     report(STEPS[4])
-    command = (sys.executable, "-m", "magmath.bench.network", "host")
+    command = (sys.executable, "-m", "magmath.bench.simulated_network", "host")
     session.use(Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command)))
     try:
         return replace(machine, messages=_link(machine.messages))

@@ -11,7 +11,7 @@ import numpy as np
 
 import magmath as mm
 from magmath.array import session
-from magmath.bench.own import VERSIONS, use_workers
+from magmath.bench.contestants.common import VERSIONS, use_workers
 from magmath.bench.peers.service import Contestant
 from magmath.core.stage_times import StageTimes, recording
 from magmath.passes.options import prices_of

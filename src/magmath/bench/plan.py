@@ -7,7 +7,7 @@ the program and choose kernels, apart.
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 
 LAYERS = (10, 40, 160)
 NODES = (150, 1500)
@@ -46,14 +46,14 @@ def _systems(options: RunOptions) -> list[System]:
     return [
         System("data", factory, settings={"strategy": "data"}),
         *[
-            System(name, factory, settings={"strategy": name}, unable=_unable_to_choose)
+            System(name, factory, settings={"strategy": name}, unsupported_reason=_unable_to_choose)
             for name in ("auto", "model", "rows")
         ],
     ]
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
-    return [Comparison("data / auto", "auto", ("data",), always(0.5))]
+    return [Comparison("data / auto", "auto", ("data",), constant_mark(0.5))]
 
 
 BENCH = Bench(

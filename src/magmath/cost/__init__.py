@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.cost.link import Link, price
+from magmath.cost.link import Link, redistribution_seconds
 from magmath.cost.machine import DEFAULT_MACHINE, GemmRate, Machine, current_machine, keep_machine
 
 __all__ = [
@@ -12,5 +12,5 @@ __all__ = [
     "Machine",
     "current_machine",
     "keep_machine",
-    "price",
+    "redistribution_seconds",
 ]

@@ -25,15 +25,15 @@ class Link:
     barrier: float
 
 
-def price(redistribution: Redistribution, itemsize: int, link: Link) -> float:
+def redistribution_seconds(redistribution: Redistribution, itemsize: int, link: Link) -> float:
     """Seconds that a redistribution takes, for elements of `itemsize` bytes.
 
     What each worker does with its own memory alone costs nothing here.
     """
-    return sum([_price_stage(stage, itemsize, link) for stage in redistribution.stages])
+    return sum([_stage_seconds(stage, itemsize, link) for stage in redistribution.stages])
 
 
-def _price_stage(stage: Stage, itemsize: int, link: Link) -> float:
+def _stage_seconds(stage: Stage, itemsize: int, link: Link) -> float:
     if stage.kind in ("nothing", "local"):
         return 0.0
     traffic = stage.traffic.values()

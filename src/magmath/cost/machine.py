@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
-from magmath.core.cache import Cache
 from magmath.core.cpu import cpu_name
+from magmath.core.disk_cache import DiskCache
 from magmath.core.dtypes import DType
 from magmath.cost.link import Link
 
-MACHINES: Final = Cache("machine")
+MACHINES: Final = DiskCache("machine")
 DIVISION_FLOPS: Final = 3.0
 """Operations per element from which an element-wise operation counts as a division or a root."""
 TRANSCENDENTAL_FLOPS: Final = 8.0

@@ -15,10 +15,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+from magmath.codegen.compiler import compile_source, imported_names
+from magmath.codegen.object_cache import OBJECTS, cache_key
+from magmath.codegen.object_loader import LoadedObject
 from magmath.kernels import library
-from magmath.machine.build import OBJECTS, name_of
-from magmath.machine.compiler import compile_source, imported
-from magmath.machine.loading import Loaded
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 name, source, code, niceness, arithmetic, *lacking = sys.argv[1:]
 os.nice(int(niceness))
-from magmath.machine.build import OBJECTS
-with OBJECTS.exclusive("compiler"):  # one compiler at a time, on the whole machine
+from magmath.codegen.object_cache import OBJECTS
+with OBJECTS.locked("compiler"):  # one compiler at a time, on the whole machine
     compiled = OBJECTS.read(name)  # another process may have asked for the same
     if compiled is None:
         from magmath.kernels.build import compile_file
@@ -40,21 +40,21 @@ with open(int(code), "wb") as file:
 """
 
 Function = Callable[[int], int]
-"""A native program: given the address of its arguments, as `machine/compiler.py` describes."""
+"""A native program: given the address of its arguments, as `codegen/compiler.py` describes."""
 
 
 class Build:
     """A native program while it is compiled: `function()` is None until it is ready.
 
-    `arithmetic`: how floating-point operations may be changed (`machine/values.py`).
+    `arithmetic`: how floating-point operations may be changed (`codegen/values.py`).
     """
 
     def __init__(self, source: str, arithmetic: str = "fast") -> None:
         self._source = source
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedObject | None = None
         self._compiler: _Compiler | None = None
         self._error = ""
-        name = name_of(source, arithmetic, library.signatures(imported(source)))
+        name = cache_key(source, arithmetic, library.signatures(imported_names(source)))
         self._code = OBJECTS.read(name)
         if self._code is None:
             try:
@@ -70,9 +70,9 @@ class Build:
             if error:
                 self._fail(error)
         if self._loaded is None and self._code is not None:
-            for name in imported(self._source):
+            for name in imported_names(self._source):
                 library.use(name)
-            self._loaded, self._code = Loaded(self._code), None
+            self._loaded, self._code = LoadedObject(self._code), None
         return None if self._loaded is None else self._loaded.enter
 
     def error(self) -> str:
@@ -95,7 +95,7 @@ class _Compiler:
     """The helper process that compiles a source. Raises OSError where it cannot be started."""
 
     def __init__(self, source: str, name: str, arithmetic: str) -> None:
-        lacking = [needed for needed in imported(source) if not library.is_ready(needed)]
+        lacking = [needed for needed in imported_names(source) if not library.is_ready(needed)]
         self._files: list[int] = []
         try:
             text, self._code, self._said = (self._new_file() for _ in range(3))
@@ -157,7 +157,7 @@ def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:
     source = _content(file).decode()
     for name in lacking:
         library.use(name)
-    outside = library.signatures(imported(source))
+    outside = library.signatures(imported_names(source))
     return compile_source(source, outside, arithmetic=arithmetic)
 
 

@@ -7,11 +7,12 @@ from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage, plan
 from magmath.layout.rule import Rule
-from magmath.layout.split import Blocks, Cyclic, Split, Windows, even_cuts
+from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split, even_cuts
 
 __all__ = [
     "Blocks",
     "Cyclic",
+    "HaloRanges",
     "Layout",
     "Mesh",
     "Move",
@@ -19,7 +20,6 @@ __all__ = [
     "Rule",
     "Split",
     "Stage",
-    "Windows",
     "even_cuts",
     "plan",
 ]

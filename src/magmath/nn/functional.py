@@ -15,8 +15,8 @@ from magmath.array.activations import sigmoid as sigmoid
 from magmath.array.activations import softmax as softmax
 from magmath.array.array import Array, as_array, floating
 from magmath.array.random import Distributions
-from magmath.core.dtypes import widened
-from magmath.core.shapes import normal_axes, size_of
+from magmath.core.dtypes import compute_dtype
+from magmath.core.shapes import normalize_axes, size_of
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.ops import creation
@@ -168,7 +168,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 def flatten(x: Array, start_axis: int = 1) -> Array:
     """The axes from `start_axis` on as one: each sample as one row."""
     x = as_array("flatten", x)
-    start = normal_axes("flatten", start_axis, x.ndim)[0] if x.ndim > 1 else 0
+    start = normalize_axes("flatten", start_axis, x.ndim)[0] if x.ndim > 1 else 0
     return mm.reshape(x, (*x.shape[:start], size_of(x.shape[start:])))
 
 
@@ -232,7 +232,7 @@ def layer_norm(
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(f"layer_norm: normalizes last axes of shape {shape}, was given {x.shape}")
     axes = tuple(range(x.ndim - len(shape), x.ndim))
-    wide = mm.astype(x, widened(x.dtype), copy=False)
+    wide = mm.astype(x, compute_dtype(x.dtype), copy=False)
     centred = wide - mm.mean(wide, axis=axes, keepdims=True)
     variance = mm.mean(mm.square(centred), axis=axes, keepdims=True)
     y = _scaled(centred, variance, weight, bias, epsilon)
@@ -241,7 +241,7 @@ def layer_norm(
 
 def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
     """Mean and (biased) variance of each channel over all other axes, in float32 at least."""
-    wide = mm.astype(x, widened(x.dtype), copy=False)
+    wide = mm.astype(x, compute_dtype(x.dtype), copy=False)
     others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
     mean = mm.mean(wide, axis=others)
     centred = wide - _along(mean, axis, x.ndim)
@@ -263,7 +263,7 @@ def batch_norm(
     Source: Ioffe and Szegedy (2015). In training the moments are those of `batch_moments(x)`.
     """
     x = floating("batch_norm", x)
-    wide = mm.astype(x, widened(x.dtype), copy=False)
+    wide = mm.astype(x, compute_dtype(x.dtype), copy=False)
     y = _scaled(
         wide - _along(mean, axis, x.ndim),
         _along(variance, axis, x.ndim),

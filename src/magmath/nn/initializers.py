@@ -23,7 +23,7 @@ import magmath as mm
 from magmath.array.array import Array
 from magmath.array.conversion import LayoutLike
 from magmath.array.creation import DTypeLike, normal_shape
-from magmath.core.dtypes import DType, as_dtype, widened
+from magmath.core.dtypes import DType, as_dtype, compute_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, MagmathError, ShapeError
@@ -125,7 +125,9 @@ class TruncatedNormal(Initializer):
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
         _check_floating("TruncatedNormal", dtype)
         least = 0.5 * math.erfc(TRUNCATED_AT / math.sqrt(2))
-        quantile = _normal_quantile(rng.uniform(least, 1 - least, shape, dtype=widened(dtype)))
+        quantile = _normal_quantile(
+            rng.uniform(least, 1 - least, shape, dtype=compute_dtype(dtype))
+        )
         inside = mm.clip(quantile, -TRUNCATED_AT, TRUNCATED_AT)  # but for rounding it is
         return mm.astype(inside * self.std + self.mean, dtype, copy=False)
 
@@ -187,7 +189,7 @@ class Orthogonal(Initializer):
             raise ShapeError(f"Orthogonal: needs 2 dimensions or more, was given {shape}")
         rows, columns = shape[0], size_of(shape[1:])
         high, wide = max(rows, columns), min(rows, columns)
-        q, r = mm.linalg.qr(rng.normal(0.0, 1.0, (high, wide), dtype=widened(dtype)))
+        q, r = mm.linalg.qr(rng.normal(0.0, 1.0, (high, wide), dtype=compute_dtype(dtype)))
         q = q * mm.where(mm.linalg.diagonal(r) < 0, -self.gain, self.gain)
         matrix = q if rows >= columns else mm.matrix_transpose(q)
         return mm.astype(mm.reshape(matrix, shape), dtype, copy=False)

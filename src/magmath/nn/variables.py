@@ -15,7 +15,7 @@ from magmath.array.number_list import is_number
 from magmath.array.random import OWN_STREAMS, Distributions, drawing_from
 from magmath.array.variable import Variable
 from magmath.core.dtypes import as_dtype, int64
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
@@ -105,7 +105,7 @@ class RngState(Variable, Distributions):
 
 def _seed_and_stream(seed: int | None) -> list[int]:
     if seed is not None:
-        return [whole_number("RngState: seed", seed, 0), OWN_STREAMS]
+        return [require_integer("RngState: seed", seed, 0), OWN_STREAMS]
     state = session.engine().initial_rng_state
     return [state.seed, MODULE_STREAMS + (state.skip(1) - state.first) * STREAMS_EACH]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import add
 
-from magmath.core.dtypes import widened
+from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import promote
 from magmath.errors import MagmathError
 from magmath.graph import Node
@@ -37,20 +37,20 @@ def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) 
     if norm is None or not gradients:
         return gradients
     factor = e.call("minimum", norm / (_norm(gradients) + LEAST_NORM), _like(1, gradients))
-    return [e.astype(factor, widened(g.dtype)) * wide(g) for g in gradients]
+    return [e.astype(factor, compute_dtype(g.dtype)) * wide(g) for g in gradients]
 
 
 def wide(x: Node) -> Node:
     """x in the type that it is computed in: float32 for half types."""
-    return e.astype(x, widened(x.dtype))
+    return e.astype(x, compute_dtype(x.dtype))
 
 
 def _like(number: float, gradients: Sequence[Node]) -> Node:
-    return constant(number, promote(*[widened(g.dtype) for g in gradients]))
+    return constant(number, promote(*[compute_dtype(g.dtype) for g in gradients]))
 
 
 def _norm(gradients: Sequence[Node]) -> Node:
-    dtype = promote(*[widened(g.dtype) for g in gradients])
+    dtype = promote(*[compute_dtype(g.dtype) for g in gradients])
     squares = [e.astype(sum_(wide(g) * wide(g)), dtype) for g in gradients]
     return e.call("sqrt", reduce(add, squares))
 

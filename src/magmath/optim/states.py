@@ -14,7 +14,7 @@ from magmath.array import tracing
 from magmath.array.captured import note_update
 from magmath.array.creation import asarray, variable, zeros
 from magmath.array.variable import Variable
-from magmath.core.dtypes import int64, widened
+from magmath.core.dtypes import compute_dtype, int64
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
@@ -152,13 +152,13 @@ class States:
 
     def _first(self, v: Variable) -> Kept:
         """What was loaded for the variable, or zeros; in its layout, in float32 at least."""
-        needs, dtype = self._needs(v), widened(v.dtype)
+        needs, dtype = self._needs(v), compute_dtype(v.dtype)
         names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
         states = {name: self._first_value(v, name) for name in names}
         return Kept(ref(v), states, needs, int(self._loaded.pop(f"{v.name}.count", 0)))
 
     def _first_value(self, v: Variable, name: str) -> Variable:
-        key, dtype = f"{v.name}.{name}", widened(v.dtype)
+        key, dtype = f"{v.name}.{name}", compute_dtype(v.dtype)
         loaded = self._loaded.pop(key, None)
         if loaded is None:
             return variable(key, zeros(v.shape, dtype=dtype, layout=v.layout), layout=v.layout)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from magmath.core.remember import remember
+from magmath.core.bounded_memo import store_bounded
 from magmath.core.stage_times import count
-from magmath.cost import price
+from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, reduction_seconds, traffic
 from magmath.graph import Node
 from magmath.graph.structure import structure_of
@@ -77,7 +77,7 @@ class Prices:
         if best is None:
             best = self._found(Pricing(self, node, operands, wanted))
             if node.form is not None:
-                remember(self._best, key, best, MOST_KNOWN)
+                store_bounded(self._best, key, best, MOST_KNOWN)
         return best
 
     @staticmethod
@@ -86,7 +86,11 @@ class Prices:
         return Best(candidate, cost, pricing.needs(candidate))
 
     def _seconds(self, have: Layout, want: Layout, itemsize: int) -> float:
-        return 0.0 if have == want else price(plan(have, want), itemsize, self.environment.link)
+        return (
+            0.0
+            if have == want
+            else redistribution_seconds(plan(have, want), itemsize, self.environment.link)
+        )
 
 
 @lru_cache(maxsize=64)

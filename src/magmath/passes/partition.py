@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
+from magmath.core.bounded_memo import store_bounded
 from magmath.core.paused_gc import paused_gc
-from magmath.core.remember import remember
 from magmath.core.stage_times import count, stage
 from magmath.graph import Graph, Node, Shape, users_of
 from magmath.graph.node import NO_ATTRIBUTES
@@ -76,7 +76,9 @@ def partition(step: Graph, parts: Sequence[Part], environment: Environment) -> P
         key = (step.key, tuple([part.form for part in parts]), environment)
         found = _partitions.get(key)
         if found is None:
-            found = remember(_partitions, key, _partition(step, parts, environment), MOST_KNOWN)
+            found = store_bounded(
+                _partitions, key, _partition(step, parts, environment), MOST_KNOWN
+            )
         return found
 
 
@@ -236,7 +238,7 @@ def _blocks(
         cut = _Cut(number, owner, layouts, environment)
         block = cut.block(step, members[number], part, users)
         known = _prices.get(block.form)
-        block.known = remember(_prices, block.form, {}, MOST_KNOWN) if known is None else known
+        block.known = store_bounded(_prices, block.form, {}, MOST_KNOWN) if known is None else known
         blocks.append(block)
     return blocks
 

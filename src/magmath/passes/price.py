@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.cost import price
+from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, traffic
 from magmath.graph import Node
 from magmath.layout import plan
@@ -20,7 +20,7 @@ def node_seconds(node: Node, environment: Environment) -> float:
         (source,) = node.inputs
         assert source.layout is not None
         itemsize = node.dtype.itemsize
-        seconds = price(plan(source.layout, layout), itemsize, environment.link)
+        seconds = redistribution_seconds(plan(source.layout, layout), itemsize, environment.link)
         if layout.shared and not source.layout.shared and lies(source):
             seconds += source.layout.max_local_size * itemsize / environment.bandwidth
         return seconds

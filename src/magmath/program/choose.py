@@ -167,7 +167,7 @@ class Workers(Protocol):
     def rank(self) -> int:
         """The number of this worker."""
 
-    def agree(self, value: int, /) -> int:
+    def allreduce_max(self, value: int, /) -> int:
         """The largest of the workers' values."""
 
 
@@ -231,7 +231,9 @@ class Choice(Generic[Kind]):
         if self._others is not None:
             self._spent += seconds
             self._steps += steps
-            if not self._comm.agree(int(self._comm.rank == 0 and self._spent > self._patience)):
+            if not self._comm.allreduce_max(
+                int(self._comm.rank == 0 and self._spent > self._patience)
+            ):
                 return
             self._executors += self._others()
             self._others = None
@@ -244,9 +246,11 @@ class Choice(Generic[Kind]):
             if self._trials[self._current] > 1:  # the first chunk warms up
                 self._paces[self._current].append(seconds / steps)
         if len(self._executors) > 1:
-            ready = [not self._comm.agree(int(not e.ready())) for e in self._executors]
+            ready = [not self._comm.allreduce_max(int(not e.ready())) for e in self._executors]
             self._reconsider(ready)
-            self._current = self._comm.agree(self._next(ready) if self._comm.rank == 0 else 0)
+            self._current = self._comm.allreduce_max(
+                self._next(ready) if self._comm.rank == 0 else 0
+            )
 
     def _reconsider(self, ready: list[bool]) -> None:
         """Have ways judged again whose figures may no longer hold.
@@ -317,11 +321,11 @@ def native_executors(binding: Binding, context: Context) -> list[Executor]:
     program, tensors = binding.tensors.program, binding.tensors
     if not context.deterministic:
         loop = write_loop(program, tensors)
-        if not context.comm.agree(int(loop is None)):
+        if not context.comm.allreduce_max(int(loop is None)):
             assert loop is not None
             return [Native(loop, context, binding)]
     source = write_segments(program, tensors, exact=context.deterministic)
-    if not context.comm.agree(int(source is not None)):
+    if not context.comm.allreduce_max(int(source is not None)):
         return []
     segments = None if source is None else Segments(source, exact=context.deterministic)
     return [Segmented(segments, binding)]

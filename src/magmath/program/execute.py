@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from magmath.comm.base import Communicator
+from magmath.comm.communicator import Communicator
 from magmath.errors import MemoryLimitError
 from magmath.memory.heap import Block, Heap
-from magmath.memory.stored import Stored
-from magmath.memory.tensors import to_torch
+from magmath.memory.local_array import LocalArray
+from magmath.memory.torch_dtypes import to_torch
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind, blame
 from magmath.program.brief import quietly, silent
@@ -30,7 +30,7 @@ from magmath.program.instructions import Program
 from magmath.program.tiers import Tiers
 
 if TYPE_CHECKING:
-    from magmath.comm.courier import Courier, Errand
+    from magmath.comm.progress_thread import ProgressThread, Task
 
 Poll = Callable[[int, list[float]], bool]
 Number = bool | int | float | complex
@@ -48,7 +48,7 @@ class Memory(Protocol):
         """The memory in which shared arrays lie."""
 
 
-def no_courier() -> Courier | None:
+def no_progress_thread() -> ProgressThread | None:
     """Where everything is done by one thread."""
     return None
 
@@ -63,7 +63,7 @@ class Context:
     deterministic: bool = False
     native: bool = True
     lanes: Memory | None = None  # where the blocks of a team's lanes lie
-    courier: Callable[[], Courier | None] = no_courier
+    progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
     """Who moves data beside this worker's own work, made when first asked for, by all workers."""
     failures: list[Exception] = field(default_factory=list)  # of calls, raised when the run is over
     is_abandoned: Callable[[], bool] = bool
@@ -139,8 +139,8 @@ class Executable:
 
     def run(
         self,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
         parameters: Sequence[Number],
         steps: int,
         poll: Poll | None,
@@ -163,19 +163,24 @@ class Executable:
             self.context.comm.barrier()
 
     def start(
-        self, inputs: Sequence[Stored], outputs: Sequence[Stored], courier: Courier
-    ) -> Errand:
-        """Have the courier run the program once, beside this worker's own work.
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        progress_thread: ProgressThread,
+    ) -> Task:
+        """Have the progress thread run the program once, beside this worker's own work.
 
         For programs that only move data: kernels are not made for two threads. The arrays must stay
-        as they are until the errand is done.
+        as they are until the task is done.
         """
         if self._apart is None:
-            context = replace(self.context, comm=courier.comm, courier=no_courier)
+            context = replace(
+                self.context, comm=progress_thread.comm, progress_thread=no_progress_thread
+            )
             self._apart = Executable(self.program, context)
         binding = self._apart._begin(_places(inputs, outputs), inputs, outputs, ())
         binding.prepare()
-        return courier.send(partial(self._apart._replay, binding))
+        return progress_thread.submit(partial(self._apart._replay, binding))
 
     def _replay(self, binding: Binding) -> None:
         self._meet()
@@ -190,8 +195,8 @@ class Executable:
             first.in_step = True  # type: ignore[attr-defined]
             raise first
 
-    def ready(
-        self, inputs: Sequence[Stored], outputs: Sequence[Stored]
+    def prepare_replay(
+        self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Callable[[Sequence[Number]], object]:
         """A call that runs the program once on these arrays, given its numbers.
 
@@ -209,8 +214,8 @@ class Executable:
 
     def timed(
         self,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
         parameters: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
@@ -232,8 +237,8 @@ class Executable:
     def _begin(
         self,
         key: tuple[Block, ...],
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
         parameters: Sequence[Number],
     ) -> Binding:
         """The binding to these arrays, with these numbers in it."""
@@ -251,7 +256,7 @@ class Executable:
         self._numbers = parameters
 
     def _bound(
-        self, key: tuple[Block, ...], inputs: Sequence[Stored], outputs: Sequence[Stored]
+        self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Binding:
         """The binding to these arrays: one that is kept, or a new one."""
         binding = self._bindings.get(key)
@@ -283,10 +288,10 @@ class Executable:
             values += fresh
             done += chunk
             stop = poll is not None and poll(done, fresh)
-            if comm.agree(int(stop or bool(self.context.failures))):
+            if comm.allreduce_max(int(stop or bool(self.context.failures))):
                 break
             fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
-            self._chunk = comm.agree(max(1, min(4 * chunk, fitting)))
+            self._chunk = comm.allreduce_max(max(1, min(4 * chunk, fitting)))
             chooser.note(seconds, chunk)
         return values
 
@@ -294,8 +299,8 @@ class Executable:
         self,
         key: Hashable,
         binding: Binding,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
     ) -> Chooser:
         """The ways to execute a binding's steps, with what is known of their speed."""
         chooser = self._choosers.get(key)
@@ -315,7 +320,7 @@ class Executable:
         return chooser
 
     def _team(
-        self, program: Program, inputs: Sequence[Stored], outputs: Sequence[Stored]
+        self, program: Program, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> list[Executor]:
         from magmath.program.team import Team
 
@@ -344,6 +349,6 @@ def _form(blocks: tuple[Block, ...]) -> Hashable:
     return tuple([blocks.index(block) for block in blocks])
 
 
-def _places(inputs: Sequence[Stored], outputs: Sequence[Stored]) -> tuple[Block, ...]:
+def _places(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:
     """What a binding depends on of arrays."""
     return tuple([stored.block for stored in (*inputs, *outputs)])

@@ -5,7 +5,7 @@ execution can take turns. Neighbouring element-wise instructions become one loop
 read inside it never reaches memory; products are calls of `kernels/library.py`. Each loop or
 product is a function of its own, written once for all instructions of the same form and shape, so a
 deep network compiles as fast as a shallow one. The source, in the language of
-`machine/compiler.py`, depends on shapes and strides alone, so workers with equal tiles share one
+`codegen/compiler.py`, depends on shapes and strides alone, so workers with equal tiles share one
 compilation.
 
 `write_loop` writes all steps of a program as one function, in which barriers and reads of peers'
@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from magmath.core.index import IndexSet, Tile
+from magmath.core.index_set import IndexSet, Tile
 from magmath.kernels import library
 from magmath.layout import plan
 from magmath.layout.moves import Move as Part
-from magmath.memory.tensors import from_torch
+from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
 from magmath.ops.native_emit import (
     NativeCall,

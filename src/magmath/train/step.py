@@ -47,7 +47,7 @@ from magmath.train.strategy import Choice, parameter_layout, parts_of
 
 if TYPE_CHECKING:
     from magmath.array.explanation import Explanation
-    from magmath.runtime.pending import Run
+    from magmath.runtime.run_handle import RunHandle
 
 ORDER_STREAM = 1 << 41
 """The first stream of the orders of samples, apart from those that users draw from."""
@@ -293,7 +293,7 @@ class TrainingStep:
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
 
-        def start() -> tuple[list[Data], Run]:
+        def start() -> tuple[list[Data], RunHandle]:
             read = [leaves[i] for i in compiled.inputs]
             inputs = [data_of(values.get(leaf, leaf)) for leaf in read]
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]

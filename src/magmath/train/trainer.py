@@ -19,7 +19,7 @@ from magmath.array.array import Array
 from magmath.array.random import initial_values_from
 from magmath.array.rng_state import INITIAL_STREAMS, RngState
 from magmath.core.dtypes import DType
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import DataError, MagmathError, NonFiniteLoss
 from magmath.nn.abstract import trace_call
@@ -33,7 +33,7 @@ from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.history import EpochRecord, History
 from magmath.train.inference import Inference
 from magmath.train.measures import Metric, chosen_metrics, metric_functions
-from magmath.train.report import printing
+from magmath.train.report import console_reporter
 from magmath.train.step import StepSettings, TrainingStep
 from magmath.train.strategy import check_strategy
 
@@ -198,8 +198,8 @@ class Trainer:
         at which the loss stopped being a number. Ctrl-C stops between steps: the parameters keep
         what was learnt, and `history` the figures until then.
         """
-        epochs = whole_number("fit: epochs", epochs, 0)
-        batch_size = whole_number("fit: batch_size", batch_size, 1)
+        epochs = require_integer("fit: epochs", epochs, 0)
+        batch_size = require_integer("fit: batch_size", batch_size, 1)
         check_strategy(self.strategy)
         metric_functions(self.metrics or ())
         if resume and checkpoint is None:
@@ -212,7 +212,7 @@ class Trainer:
         history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
         self.history = history
         told = [as_callback(c) for c in (*self.callbacks, *callbacks)]
-        told += [Reporting(printing())] if verbose else []
+        told += [Reporting(console_reporter())] if verbose else []
         run = _Run(self, step, data, held_out, saved, told)
         run.epochs(len(history.records), epochs, history)
         return history

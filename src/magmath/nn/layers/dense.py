@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import final
 
 from magmath.array.array import Array
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.errors import ShapeError
 from magmath.nn.functional import activation_function, linear
 from magmath.nn.initializers import initializer
@@ -34,7 +34,7 @@ class Dense(Module):
         weight_init: Initial | str | None = None,
         bias_init: Initial | str = "zeros",
     ) -> None:
-        self.units = whole_number("Dense: units", units, 1)
+        self.units = require_integer("Dense: units", units, 1)
         self.activation = activation
         self._function = activation_function(activation)
         first = weight_init or ("he" if activation == "relu" else "glorot")

@@ -6,7 +6,7 @@ from typing import final
 
 import magmath as mm
 from magmath.array.array import Array
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.graph import Shape
 from magmath.nn.functional import embedding
 from magmath.nn.initializers import initializer
@@ -21,8 +21,8 @@ class Embedding(Module):
     def __init__(
         self, count: int, features: int, *, weight_init: Initial | str | None = None
     ) -> None:
-        self.count = whole_number("Embedding: count", count, 1)
-        self.features = whole_number("Embedding: features", features, 1)
+        self.count = require_integer("Embedding: count", count, 1)
+        self.features = require_integer("Embedding: features", features, 1)
         self.weight: Parameter = deferred(initializer(weight_init or _normal))
 
     def __call__(self, indices: Array) -> Array:
