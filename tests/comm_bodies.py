@@ -19,12 +19,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from magmath.comm import Communicator, CountingCommunicator, barrier, waiting
-from magmath.comm.courier import Courier
+from magmath.codegen.aot_cache import AotModule
+from magmath.codegen.memory_copy import CACHE_BYTES
+from magmath.comm import Communicator, CountingCommunicator, barrier, futex_wait
+from magmath.comm.progress_thread import ProgressThread
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, DTypeError, MagmathError, ShapeError, WorkerLost
-from magmath.machine.copy import CACHE
-from magmath.machine.kept import Code
 from magmath.memory import Block, Heap, WindowSource, to_torch
 
 Body = Callable[[Communicator], None]
@@ -210,7 +210,7 @@ def everyone_to_everyone(comm: Communicator) -> None:
 def agreement(comm: Communicator) -> None:
     rng = np.random.default_rng(3)
     for values in rng.integers(0, 1 << 40, (60, comm.size)):
-        assert comm.agree(int(values[comm.rank])) == values.max()
+        assert comm.allreduce_max(int(values[comm.rank])) == values.max()
 
 
 def barriers_meet(comm: Communicator) -> None:
@@ -221,12 +221,12 @@ def barriers_meet(comm: Communicator) -> None:
         if step % 3:
             comm.barrier()
         else:
-            comm.agree(step)
+            comm.allreduce_max(step)
         assert all(int(count) in (step, step + 1) for count in counts)
 
 
-MANY_BARRIERS = Code(
-    barrier.WAITING
+MANY_BARRIERS = AotModule(
+    barrier.BARRIER_SOURCE
     + """
 def many_barriers(flags: uint64[1], rank: int64, size: int64, count: int64) -> int64:
     status = 0
@@ -253,7 +253,7 @@ def compiled_code_joins(comm: Communicator) -> None:
 
 def who_waits_sleeps(comm: Communicator) -> None:
     """Ranks that wait for long are not woken before they have what they wait for."""
-    if not waiting.CONSTANTS["HAS_FUTEX"]:
+    if not futex_wait.CONSTANTS["HAS_FUTEX"]:
         pytest.skip("this system has no futexes: who waits takes naps")
     comm.barrier()
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -269,7 +269,7 @@ def in_every_state_of_waiting(comm: Communicator) -> None:
     for _ in range(60):
         seconds = random.choice([0, 1e-5, 1e-4, 1e-3, 3e-3], comm.size)[comm.rank]
         time.sleep(seconds)
-        assert comm.agree(comm.rank) == comm.size - 1
+        assert comm.allreduce_max(comm.rank) == comm.size - 1
         comm.barrier()
 
 
@@ -309,7 +309,7 @@ def window_collectives(comm: Communicator) -> None:
 def windows_past_the_cache(comm: Communicator) -> None:
     """All collectives of tensors in windows, as large as fits into the cache, and larger."""
     size = comm.size
-    fitting = CACHE // (2 * size * size * 8)
+    fitting = CACHE_BYTES // (2 * size * size * 8)
     windows = comm.window(16 * size * fitting)  # kept, as the others read what lies there
     window = windows[comm.rank]
     for count in (fitting // 2 + 3, fitting + 13):
@@ -385,16 +385,16 @@ def symmetric_heap(comm: Communicator) -> None:
 
 
 def two_threads(comm: Communicator) -> None:
-    """A courier's calls, on the communicator beside, never meet those of the rank's own thread,
+    """A progress thread's calls, on the communicator beside, never meet those of the rank's own thread,
     whichever comes first."""
-    beside = comm.beside()
+    beside = comm.duplicate()
     assert beside is not None
     assert (beside.rank, beside.size, beside.shares_memory) == (
         comm.rank,
         comm.size,
         comm.shares_memory,
     )
-    courier = Courier(beside)
+    progress_thread = ProgressThread(beside)
     rng = np.random.default_rng([9, comm.rank])
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
 
@@ -405,41 +405,41 @@ def two_threads(comm: Communicator) -> None:
         other.exchange([(after, sent)], [(before, out)])
 
     outs = [torch.empty(10_000, dtype=torch.int64) for _ in range(20)]
-    errands = [
-        courier.send(partial(ring, beside, 100 * step, out))
+    tasks = [
+        progress_thread.submit(partial(ring, beside, 100 * step, out))
         for step, out in enumerate(outs)
         if step % 2
     ]
     for step, out in enumerate(outs):
         if step % 2 == 0:
             ring(comm, 100 * step, out)
-    for errand in errands:
-        errand.wait()
-        assert errand.done
+    for task in tasks:
+        task.wait()
+        assert task.done
     for step, out in enumerate(outs):
         assert (out == 100 * step + before).all()
-    courier.close()
+    progress_thread.close()
 
 
 def failed_errand_wakes(make: Callable[[], Communicator]) -> None:
-    """What one courier cannot do wakes all the others, and their ranks' own threads."""
+    """What one progress thread cannot do wakes all the others, and their ranks' own threads."""
     comm = make()
     if comm.size == 1:
         return
-    beside = comm.beside()
+    beside = comm.duplicate()
     assert beside is not None
-    courier = Courier(beside)
+    progress_thread = ProgressThread(beside)
 
     def fail() -> None:
         raise ValueError("mine")
 
-    errand = courier.send(fail if comm.rank == 0 else beside.barrier)
+    task = progress_thread.submit(fail if comm.rank == 0 else beside.barrier)
     with pytest.raises(ValueError, match="mine") if comm.rank == 0 else pytest.raises(WorkerLost):
-        errand.wait()
+        task.wait()
     for later in _waits().values():
         with pytest.raises(WorkerLost):
             later(comm)
-    courier.close()
+    progress_thread.close()
     comm.close()
 
 
@@ -476,7 +476,7 @@ def refusals(comm: Communicator) -> None:
     if comm.size > 1:
         with pytest.raises(ShapeError, match="equal blocks"):
             comm.all_to_all(torch.zeros(comm.size + 1), torch.zeros(comm.size + 1))
-    assert comm.agree(1) == 1
+    assert comm.allreduce_max(1) == 1
 
 
 def counted(inner: Communicator) -> None:
@@ -501,7 +501,7 @@ def counted(inner: Communicator) -> None:
     comm.barrier()
     comm.barrier()
     assert comm.calls == {"exchange": 1, "barrier": 2}
-    assert comm.agree(comm.rank) == peers
+    assert comm.allreduce_max(comm.rank) == peers
 
 
 def device_tensors(comm: Communicator) -> None:
@@ -520,7 +520,7 @@ def _waits() -> dict[str, Body]:
     """Calls that cannot return while a rank stays away."""
     return {
         "barrier": lambda comm: comm.barrier(),
-        "agree": lambda comm: _discard(comm.agree(1)),
+        "agree": lambda comm: _discard(comm.allreduce_max(1)),
         "allreduce": lambda comm: comm.allreduce(torch.ones(5)),
         "large allreduce": lambda comm: comm.allreduce(torch.ones(50_000)),
         "maximum": lambda comm: comm.allreduce(torch.ones(50_000), "max"),

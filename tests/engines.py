@@ -16,7 +16,7 @@ from dataclasses import replace
 from magmath.array import session
 from magmath.array.engine import Engine
 from magmath.runtime import Pool, start_pool
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
 
 _engines: dict[tuple[str, int], Engine] = {}

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from magmath.codegen.compiler import compile_source, imported_names
+from magmath.codegen.object_loader import LoadedObject
 from magmath.kernels import library
-from magmath.machine.compiler import compile_source, imported
-from magmath.machine.loading import Loaded
 
 
 def only(position: int) -> Any:
@@ -55,10 +55,10 @@ class Compiled:
 
     def __init__(self, source: str) -> None:
         with self._compiling:
-            for name in imported(source):
+            for name in imported_names(source):
                 library.use(name)
-            outside = library.signatures(imported(source))
-            self._loaded = Loaded(compile_source(source, outside))
+            outside = library.signatures(imported_names(source))
+            self._loaded = LoadedObject(compile_source(source, outside))
 
     def function(self) -> Callable[[int], int]:
         return self._loaded.enter

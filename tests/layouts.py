@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kept import kept, lists
-from magmath.core.index import Tile
+from magmath.core.index_set import Tile
 from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
 
 COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}

@@ -17,7 +17,7 @@ from magmath.autodiff import gradients
 from magmath.core.dtypes import float64
 from magmath.graph import Node, apply
 from magmath.layout import Layout
-from magmath.memory.tensors import from_torch
+from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
 from magmath.ops.elementwise import multiply
 from magmath.ops.leaves import input_leaf

@@ -12,7 +12,7 @@ from typing import Any
 
 from magmath.core.dtypes import float32
 from magmath.layout import Layout, Mesh
-from magmath.memory.stored import Stored
+from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Call, Program, Slot
 from magmath.runtime.worker import Worker
 
@@ -53,8 +53,8 @@ class FakeExecutable:
 
     def run(
         self,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
         parameters: Sequence[Any],
         steps: int,
         poll: Callable[[int, list[float]], bool] | None,
@@ -66,7 +66,7 @@ class FakeExecutable:
             self._misbehave()
             outputs[0].tensor.add_(1)
             values.append(float(step))
-            if poll is not None and self._comm.agree(int(poll(step, [float(step)]))):
+            if poll is not None and self._comm.allreduce_max(int(poll(step, [float(step)]))):
                 break
         return values
 

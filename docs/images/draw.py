@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from magmath import Layout, Mesh
-from magmath.layout.picture import picture
+from magmath.diagnostics.layout_svg import draw_layout
 
 PICTURES = {
     "block_cyclic": Layout.block_cyclic((128, 128), (2, 2)).bind((512, 768), Mesh.line(4)),
@@ -17,7 +17,7 @@ PICTURES = {
 def draw(folder: Path) -> None:
     """Write each picture, its text in a grey that can be read on white and on black."""
     for name, layout in PICTURES.items():
-        drawn = picture(layout, 4, "Array", "float32")
+        drawn = draw_layout(layout, 4, "Array", "float32")
         (folder / f"{name}.svg").write_text(drawn.replace("<svg ", '<svg color="#808080" ', 1))
 
 

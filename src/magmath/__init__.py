@@ -184,7 +184,7 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             module, attribute = _HOME[name]
             value = getattr(import_module(module), attribute)
         else:
-            hint = import_module("magmath.core.numpy_names").hint(name)
+            hint = import_module("magmath.core.numpy_aliases").alias_hint(name)
             raise AttributeError(f"module 'magmath' has no attribute {name!r}{hint}")
         globals()[name] = value
         return value

@@ -16,7 +16,7 @@ import magmath as mm
 from engines import current
 from layouts import layouts
 from magmath.array import session
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 from magmath.ops import blocks
 from magmath.program.instructions import Call, Program
 from magmath.runtime import Pool
@@ -165,4 +165,4 @@ def test_a_portion_of_an_index_set(data: st.DataObject) -> None:
     for tile in layout.tiles(data.draw(st.sampled_from(layout.mesh.workers))):
         index: IndexSet = tile[0]
         first, last = sorted(data.draw(st.tuples(*[st.integers(0, index.size)] * 2)))
-        assert index.portion(first, last).indices().tolist() == index.indices()[first:last].tolist()
+        assert index.select(first, last).indices().tolist() == index.indices()[first:last].tolist()

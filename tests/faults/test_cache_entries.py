@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from magmath.core import cache as module
-from magmath.core.cache import Cache
+from magmath.core import disk_cache as module
+from magmath.core.disk_cache import DiskCache
 
-CACHE = Cache("native")
+CACHE = DiskCache("native")
 
 
 @pytest.fixture(autouse=True)
@@ -93,10 +93,10 @@ def test_the_bound_deletes_what_was_not_read_for_the_longest_time(
         os.utime(folder / f"{i}", (time.time() - 10**6 + i,) * 2)
     assert CACHE.read("0") is not None, "which makes it the last one used"
     CACHE.write("9", bytes(100_000))
-    left = {entry.path.name for entry in module.entries(folder.parent)}
+    left = {entry.path.name for entry in module.list_entries(folder.parent)}
     assert left.issuperset({"0", "9", "8"})
     assert not left & {"1"}
-    assert sum(entry.nbytes for entry in module.entries(folder.parent)) <= 1_000_000
+    assert sum(entry.nbytes for entry in module.list_entries(folder.parent)) <= 1_000_000
     CACHE.write("huge", bytes(2_000_000))
     assert not CACHE.has("huge"), "it would drive out all others"
 
@@ -139,7 +139,9 @@ def test_many_processes_write_read_and_clear_at_once(
         worker.join()
         assert worker.exitcode == 0
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-    assert all(CACHE.read(entry.path.name) is not None for entry in module.entries(folder.parent))
+    assert all(
+        CACHE.read(entry.path.name) is not None for entry in module.list_entries(folder.parent)
+    )
 
 
 def test_a_writer_that_was_killed_leaves_nothing_that_is_read(folder: Path) -> None:

@@ -119,10 +119,10 @@ def test_the_folder_is_removed_after_the_process_was_killed(workers: int, place:
     """At once by its workers, otherwise by the next process that needs one."""
     killed = f"""
 import os, signal, magmath as mm
-from magmath.core.cache import Cache
+from magmath.core.disk_cache import DiskCache
 if __name__ == "__main__":
     mm.init(workers={workers}, device="cpu")
-    Cache("native").write("a", b"code")
+    DiskCache("native").write("a", b"code")
     assert os.path.isdir(eval(os.environ["MAGMATH_CACHE_FALLBACK"])[0])
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -136,13 +136,13 @@ if __name__ == "__main__":
 
 def test_a_warning_that_is_an_error_leaves_a_cache_that_works(place: Path) -> None:
     script = """
-from magmath.core.cache import Cache
+from magmath.core.disk_cache import DiskCache
 try:
-    Cache("native").write("a", b"code")
+    DiskCache("native").write("a", b"code")
 except RuntimeWarning as error:
     print(error)
-Cache("native").write("a", b"code")
-assert Cache("native").read("a") == b"code"
+DiskCache("native").write("a", b"code")
+assert DiskCache("native").read("a") == b"code"
 """
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script],

@@ -16,7 +16,7 @@ from magmath.array import session
 from magmath.core import resources
 from magmath.errors import MemoryLimitError, WorkerLost
 from magmath.runtime import Pool
-from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_kill
+from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_sigkill
 
 N = 1_000_000  # an array of N² elements fits no machine
 
@@ -97,8 +97,8 @@ def test_no_evidence_without_counters(tmp_path: Path) -> None:
 
 def test_what_launchers_call_a_kill() -> None:
     for cause in ("Killed (signal 9)", "exited on signal 9 (Killed)", "error: task 1: Killed"):
-        assert is_kill(cause)
-    assert not is_kill("Segmentation fault (signal 11)")
+        assert is_sigkill(cause)
+    assert not is_sigkill("Segmentation fault (signal 11)")
 
 
 @pytest.mark.parametrize("for_memory", [True, False])

@@ -21,7 +21,7 @@ from magmath.array import session
 from magmath.array.creation import put
 from magmath.core.dtypes import DTYPES
 from magmath.errors import WorkerLost
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 
 POOLS: dict[str, dict[str, Any]] = {
     "inline": {"workers": 0},

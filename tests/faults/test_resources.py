@@ -110,18 +110,18 @@ def test_a_quota_is_rounded_down(
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2, 3})
     root = tree(tmp_path, "0::/\n", V2, {"sys/fs/cgroup/cpu.max": f"{quota} 100000\n"})
-    assert resources.processors(root) == expected
+    assert resources.processor_count(root) == expected
 
 
 def test_workers_share_the_memory_and_leave_some(tmp_path: Path) -> None:
     limit = 8 << 30
     root = tree(tmp_path, "0::/\n", V2, {"sys/fs/cgroup/memory.max": f"{limit}\n"})
-    available = resources.memory(root)
+    available = resources.usable_memory(root)
     assert available <= limit
     shares = [resources.memory_share(workers, root) for workers in (1, 2, 4, 64)]
     assert shares == sorted(shares, reverse=True)
     for workers, share in zip((1, 2, 4, 64), shares, strict=True):
-        assert available // resources.LEAST_SHARE // workers <= share
+        assert available // resources.MIN_ARRAY_SHARE // workers <= share
         assert share * workers <= available - available // resources.RESERVED_SHARE
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from faults.scripts import check, may_mount, run, with_tmpfs
 from magmath.errors import WorkerError
-from magmath.runtime import launch, shared_memory
+from magmath.runtime import launch, mpich_buffers
 
 NEEDS_MOUNT = pytest.mark.skipif(
     not may_mount(), reason="this process may not mount file systems (unshare -m)"
@@ -72,43 +72,43 @@ if MPI.COMM_WORLD.rank == 0:
 """
 
 
-@pytest.mark.parametrize("queue", shared_memory._QUEUES, ids=str)
+@pytest.mark.parametrize("queue", mpich_buffers._QUEUES, ids=str)
 def test_the_predicted_size_is_that_of_the_file(
     queue: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     workers = 3
-    monkeypatch.setattr(shared_memory, "free_bytes", lambda: 1 << 20)
-    monkeypatch.setattr(shared_memory, "_QUEUES", [queue])
-    monkeypatch.setattr(shared_memory, "_queue_bytes", lambda *_: 0)
+    monkeypatch.setattr(mpich_buffers, "free_shm_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(mpich_buffers, "_QUEUES", [queue])
+    monkeypatch.setattr(mpich_buffers, "_queue_bytes", lambda *_: 0)
     with pytest.warns(RuntimeWarning, match="smaller ones are used"):
-        settings = shared_memory.fitting_settings(workers, {}, all_here=True)
+        settings = mpich_buffers.mpich_settings(workers, {}, all_here=True)
     monkeypatch.undo()
     mpiexec = launch._mpiexec()
     done = run(workers, *mpiexec, "-n", str(workers), program=SIZE, folder=tmp_path, **settings)
     assert done.returncode == 0, done.stderr
-    predicted = shared_memory._queue_bytes(workers, *queue)
+    predicted = mpich_buffers._queue_bytes(workers, *queue)
     assert predicted - 8192 - 1024 * workers <= int(done.stdout) <= predicted
 
 
 def test_settings_of_the_user_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(mpich_buffers, "free_shm_bytes", lambda: 1 << 20)
     own = {"MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_NUM_CELLS": "3"}
-    assert shared_memory.fitting_settings(2, own, all_here=True) == {}
+    assert mpich_buffers.mpich_settings(2, own, all_here=True) == {}
     with pytest.warns(RuntimeWarning):
-        assert "UCX_TLS" not in shared_memory.fitting_settings(2, {"UCX_TLS": "tcp"}, all_here=True)
+        assert "UCX_TLS" not in mpich_buffers.mpich_settings(2, {"UCX_TLS": "tcp"}, all_here=True)
 
 
 def test_other_hosts_may_have_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "free_bytes", lambda: 0)
+    monkeypatch.setattr(mpich_buffers, "free_shm_bytes", lambda: 0)
     with pytest.raises(WorkerError, match="MPI needs"):
-        shared_memory.fitting_settings(2, {}, all_here=True)
+        mpich_buffers.mpich_settings(2, {}, all_here=True)
     with pytest.warns(RuntimeWarning, match="0 MB can be written"):
-        assert shared_memory.fitting_settings(2, {}, all_here=False)
+        assert mpich_buffers.mpich_settings(2, {}, all_here=False)
 
 
 def test_a_missing_folder_has_no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path / "none"))
-    assert shared_memory.free_bytes() == 0
-    monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(mpich_buffers, "SHM_FOLDER", str(tmp_path / "none"))
+    assert mpich_buffers.free_shm_bytes() == 0
+    monkeypatch.setattr(mpich_buffers, "SHM_FOLDER", str(tmp_path))
     free = int(subprocess.check_output(["stat", "-f", "-c", "%a", tmp_path]))
-    assert (shared_memory.free_bytes() > 0) == (free > 0)
+    assert (mpich_buffers.free_shm_bytes() > 0) == (free > 0)

@@ -16,7 +16,7 @@ import torch
 
 from magmath.layout import Layout
 from magmath.runtime import Pool
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
 from pool_fakes import fake_program
 

@@ -19,7 +19,7 @@ from magmath.layout import Layout
 from magmath.runtime import Pool, process
 from magmath.runtime.launch import launcher_command, worker_environment
 from magmath.runtime.transport import processes
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
@@ -156,7 +156,7 @@ def test_launchers_that_cannot_start_workers_say_why(
     begun = time.monotonic()
     with pytest.raises(WorkerError, match=f"^init: .*{said}"):
         open_pool(2, launcher=launcher)
-    assert time.monotonic() - begun < processes.START_TIME / 2, "it waits for nothing"
+    assert time.monotonic() - begun < processes.START_SECONDS / 2, "it waits for nothing"
 
 
 def test_what_workers_print_is_shown(no_litter: None) -> None:
@@ -173,7 +173,7 @@ def test_an_address_that_is_not_this_hosts(no_litter: None) -> None:
 def test_a_launcher_that_hangs_is_told_of_and_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, no_litter: None
 ) -> None:
-    monkeypatch.setattr(processes, "_start_time", lambda workers: 2.0)
+    monkeypatch.setattr(processes, "_start_timeout", lambda workers: 2.0)
     monkeypatch.setattr(processes, "FIRST_NOTICE", 0.5)
     launcher = "sh -c 'echo waiting for a licence; sleep 600; true' {n}"
     with (
@@ -200,8 +200,8 @@ def test_ranks_of_another_mpi_are_told_apart() -> None:
 
 def test_more_time_is_given_where_workers_share_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    times = [processes._start_time(workers) for workers in (1, 2, 4, 64)]
-    assert times[:2] == [processes.START_TIME] * 2
+    times = [processes._start_timeout(workers) for workers in (1, 2, 4, 64)]
+    assert times[:2] == [processes.START_SECONDS] * 2
     assert times == sorted(times)
     assert times[3] > 64 / 2 * 3.0 * 2, "twice of what 64 workers need on two processors"
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside 
 KILLED = """
 import os, re, signal, sys, time
 import torch
-from magmath.comm.mpi import world
-comm = world()
+from magmath.comm.mpi import world_communicator
+comm = world_communicator()
 memory = comm.window(1 << 20)
 memory[comm.rank].fill_(1)
 comm.allreduce(torch.ones(1 << 18))
@@ -36,8 +36,8 @@ time.sleep(60)
 """
 
 FORGOTTEN = """
-from magmath.comm.mpi import world
-comm = world()
+from magmath.comm.mpi import world_communicator
+comm = world_communicator()
 if comm.rank == 1:
     raise ValueError("mine")
 comm.barrier()

@@ -25,11 +25,11 @@ from layouts import layouts, meshes, shapes
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, WorkerLost
 from magmath.layout import Layout
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 from magmath.runtime import Pool, start_pool
 from magmath.runtime.launch import worker_environment
 from magmath.runtime.messages import Done, encode
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
 from pool_fakes import fake_program
 from processes import eventually, is_gone, parent_of
@@ -394,10 +394,10 @@ def test_transfers_beside_other_work(no_litter: None) -> None:
             for step in range(3):
                 mm.evaluate(y @ y + step)
             assert float(whole[seed]) == seed
-            if seed and all(counters["meanwhile"] for counters in pool.stats()):
+            if seed and all(counters["overlapped_runs"] for counters in pool.stats()):
                 break
-        assert all(counters["beside"] == seed + 1 for counters in pool.stats())
-        assert all(counters["meanwhile"] for counters in pool.stats())
+        assert all(counters["transfers"] == seed + 1 for counters in pool.stats())
+        assert all(counters["overlapped_runs"] for counters in pool.stats())
         whole = (x + 1).replicate(wait=False)
     with pytest.raises(WorkerLost):
         pool.stats()

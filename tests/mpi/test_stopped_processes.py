@@ -18,8 +18,8 @@ import torch
 from magmath.errors import OptionError, WorkerLost
 from magmath.layout import Layout
 from magmath.runtime import Pool, start_pool
-from magmath.runtime.health import Processes
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.health import ProcessWatch
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
 from pool_fakes import fake_program
 from processes import eventually, is_gone
@@ -111,7 +111,7 @@ def test_a_stopped_time_is_counted_while_it_is_looked_at(monkeypatch: pytest.Mon
     monkeypatch.setattr("magmath.runtime.health.time.monotonic", lambda: clock[0])
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     os.kill(sleeper.pid, signal.SIGSTOP)
-    watched = Processes(5.0)
+    watched = ProcessWatch(5.0)
     watched.add(3, sleeper.pid)
 
     def looks(*times: float) -> list[int | None]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kept import kept, lists
 from magmath.core.dtypes import DType
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 
 Shape = tuple[int, ...]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 from operation_table.dice import ANY, BOOL, NUMERIC, REAL, Case, Dice, Row, Shape
 
 INDEX_TYPES = (

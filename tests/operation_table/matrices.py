@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import OPERATIONS
 from operation_table.dice import ANY, LAPACK, REAL_FLOATS, Case, Dice, Row, Shape
 

@@ -70,10 +70,10 @@ def test_small_arrays_and_arrays_with_other_uses_are_left_alone(pool: Pool) -> N
 def test_copies_go_with_their_array(pool: Pool) -> None:
     x = rows()
     mm.evaluate(x.redistribute(Layout.split(1)))
-    held = pool.held_bytes
+    held = pool.array_bytes
     assert copies(x) == 1
     del x
-    assert pool.held_bytes == held - NBYTES  # of each half a part on a worker
+    assert pool.array_bytes == held - NBYTES  # of each half a part on a worker
 
 
 def test_the_least_recently_used_copy_is_evicted(pool: Pool) -> None:

@@ -40,9 +40,9 @@ from magmath.errors import (
     ShapeError,
 )
 from magmath.files import csv, npy
-from magmath.files.place import Raw, Spec
+from magmath.files.storage import ArraySpec, RawBytes
 from magmath.layout import Layout, Rule
-from magmath.runtime import file as worker_file
+from magmath.runtime import array_file as worker_file
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 3), ("shared", 4)]
 NAMED = [".npz", ".safetensors", ".h5", ".zarr"]
@@ -122,7 +122,7 @@ def test_tables_of_text_come_back(data: st.DataObject) -> None:
     part = data.draw(st.integers(1, 200))
     with new_folder() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setattr(csv, "PART_BYTES", part)
-        patched.setattr(csv, "_BLOCK", data.draw(st.integers(1, 100)))
+        patched.setattr(csv, "_BLOCK_BYTES", data.draw(st.integers(1, 100)))
         path = folder / "a.csv"
         with current(*data.draw(st.sampled_from(POOLS))) as pool:
             layout = data.draw(array_layouts(shape, pool.workers))
@@ -295,8 +295,8 @@ def test_boxes_are_written_where_they_belong(data: st.DataObject) -> None:
     file[box] = values(file[box].shape, "int16")
     with tempfile.NamedTemporaryFile() as opened:
         opened.truncate(10 + file.nbytes)
-        spec = Spec(shape, DTYPES["int16"])
-        with Raw(10).open(opened.name, spec, True) as elements:
+        spec = ArraySpec(shape, DTYPES["int16"])
+        with RawBytes(10).open(opened.name, spec, True) as elements:
             elements[(*box, ...)] = file[box]
         assert Path(opened.name).read_bytes() == bytes(10) + file.tobytes()
 

@@ -18,7 +18,7 @@ from engines import current, engine_of
 from magmath.array import session
 from magmath.array.engine import Engine
 from magmath.comm.counting import CountingCommunicator
-from magmath.core import requests
+from magmath.core import request_batching
 from magmath.graph import Graph, Node, apply
 from magmath.graph.structure import is_collective
 from magmath.layout import Layout
@@ -26,7 +26,7 @@ from magmath.ops import OPERATIONS
 from magmath.ops.gathering import PUT
 from magmath.passes import options
 from magmath.runtime import Pool
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
 from operation_table import ROWS, cases
 
@@ -53,7 +53,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return [c for c in offered if is_collective(node, c.inputs, c.output)] or offered
 
     monkeypatch.setattr(options, "candidates", chosen)
-    monkeypatch.setattr(requests, "LITTLE", 40)
+    monkeypatch.setattr(request_batching, "MIN_ROUND_BYTES", 40)
     options.prices_of.cache_clear()
     yield
     options.prices_of.cache_clear()

@@ -25,10 +25,10 @@ from magmath.errors import (
     WorkerLost,
 )
 from magmath.layout import Layout, Mesh
-from magmath.memory.tensors import to_torch
-from magmath.runtime import Pool, dispatch, start_pool
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.memory.torch_dtypes import to_torch
+from magmath.runtime import Pool, command_queue, start_pool
 from magmath.runtime.transport.inline import InlineTransport
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
 from pool_fakes import FakeExecutable, fake_program
 
@@ -259,7 +259,7 @@ def test_many_runs_without_waiting_are_held_back() -> None:
     array = put_ones(pool)
     for _ in range(600):
         array = pool.run(program, [array]).outputs[0]
-        assert len(pool._dispatcher._pending) <= 256
+        assert len(pool._queue._pending) <= 256
     assert torch.equal(pool.get(array), torch.full((6,), 601.0))
     pool.close()
 
@@ -441,7 +441,7 @@ def test_a_second_ctrl_c_ends_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = open_pool(2)
     program = pool.define(fake_program("sleep", 2, seconds=1.0))
     run = pool.run(program, [put_ones(pool)], steps=100)
-    monkeypatch.setattr(dispatch, "REPEATED_TIME", 0.1)
+    monkeypatch.setattr(command_queue, "REPEATED_INTERRUPT_SECONDS", 0.1)
     key = interrupt_after(0.2, times=2)
     with pytest.raises(KeyboardInterrupt):
         run.values()
@@ -500,7 +500,7 @@ def test_messages_that_nothing_waits_for_are_dropped(
     from magmath.runtime.messages import Done
 
     with caplog.at_level(logging.WARNING):
-        assert threads._dispatcher._deliver(0, Done(10**6), None) is False
+        assert threads._queue._deliver(0, Done(10**6), None) is False
     assert "nothing waits for it" in caplog.text
     gc.collect()
     assert torch.equal(threads.get(put_ones(threads)), torch.ones(6))

@@ -21,7 +21,7 @@ from magmath.array.engine import Engine
 from magmath.core.dtypes import DTYPES
 from magmath.graph import Graph
 from magmath.layout import Mesh, even_cuts
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import sorting
 from magmath.ops.sorting import ARGSORT, SORT
 from operation_table import BOOL, REAL, Case

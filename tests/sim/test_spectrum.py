@@ -13,7 +13,7 @@ import pytest
 import magmath as mm
 from engines import current, start
 from magmath.array import session
-from magmath.core.panels import panel_rows
+from magmath.core.block_cyclic import panel_rows
 from magmath.errors import LinAlgError
 from magmath.layout import Layout
 from magmath.runtime import Pool

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current, start
 from magmath.array import session
-from magmath.core.panels import panel_rows
+from magmath.core.block_cyclic import panel_rows
 from magmath.errors import LinAlgError
 from magmath.graph import Node
 from magmath.kernels import fortran

@@ -27,7 +27,7 @@ from magmath.optim import OPTIMIZERS, Adam, GradientDescent, Momentum
 from magmath.program import execute
 from magmath.program.instructions import Move, Program
 from magmath.runtime import Pool, start_pool
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
 
 DIGITS = mm.data.load("digits")

@@ -16,14 +16,14 @@ import pytest
 from rich.console import Console
 
 from magmath.bench import BENCHES
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.bench.layers import training_case
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.repeated import RepeatedContestant
-from magmath.bench.processes import Absent, SystemProcesses
+from magmath.bench.processes import PeerNotInstalled, SystemProcesses
 from magmath.bench.report import plot_result, print_result, rate_text, save_result
-from magmath.bench.result import BenchResult, CaseResult, SystemResult, figures_of
-from magmath.bench.runner import choose, choose_cases, run_bench
+from magmath.bench.result import BenchResult, CaseResult, SystemResult, compare_systems
+from magmath.bench.runner import choose_cases, choose_systems, run_bench
 from magmath.errors import MagmathError, OptionError
 
 CASE = Case("case", {}, work=10.0, unit="images/s", group="g", x=1)
@@ -55,7 +55,7 @@ def run(*systems: System, comparisons: tuple[Comparison, ...] = (), cases: int =
 
 
 def test_systems_take_turns_and_ratios_are_made_in_each_round(told: Any, tmp_path: Path) -> None:
-    against = Comparison("best", "A own", ("B slow", "C fast"), always(1.2))
+    against = Comparison("best", "A own", ("B slow", "C fast"), constant_mark(1.2))
     result = run(
         told("A own", 2.0), told("B slow", 5.0), told("C fast", 3.0), comparisons=(against,)
     )
@@ -96,7 +96,7 @@ def test_what_is_not_installed_is_named(told: Any, tmp_path: Path) -> None:
     [("prepare", "cannot prepare"), ("round", "cannot go round"), ("death", "died")],
 )
 def test_a_failing_system_takes_no_further_part(told: Any, where: str, message: str) -> None:
-    against = Comparison("bad", "A own", ("B bad",), always(1.0))
+    against = Comparison("bad", "A own", ("B bad",), constant_mark(1.0))
     result = run(told("A own"), told("B bad", fails_in=where), comparisons=(against,), cases=2)
     for case in result.cases:
         assert case.systems["A own"].seconds == [1.0] * 3
@@ -108,9 +108,13 @@ def test_a_failing_system_takes_no_further_part(told: Any, where: str, message: 
 
 
 def test_a_system_is_left_out_of_cases_that_it_cannot_do(told: Any) -> None:
-    able = replace(told("B some"), unable=lambda case: "too large" if case.x > 1 else "")
+    able = replace(
+        told("B some"), unsupported_reason=lambda case: "too large" if case.x > 1 else ""
+    )
     result = run(
-        told("A own"), able, comparisons=(Comparison("x", "A own", ("B some",), always(1.0)),)
+        told("A own"),
+        able,
+        comparisons=(Comparison("x", "A own", ("B some",), constant_mark(1.0)),),
     )
     assert result.cases[0].systems["B some"].seconds == [1.0] * 3
     bench = Bench("b", "b", "n", lambda _: [replace(CASE, x=2)], lambda _: [able], lambda _: [])
@@ -129,7 +133,7 @@ def test_what_each_environment_lacks_is_told_once(
 
     def lacking(self: SystemProcesses, system: System, python: str) -> None:
         if system.peer:
-            raise Absent(f"No module named {python!r}")
+            raise PeerNotInstalled(f"No module named {python!r}")
         start(self, system, python)
 
     monkeypatch.setattr(SystemProcesses, "__init__", lacking)
@@ -248,10 +252,10 @@ def test_excess_is_a_difference_in_seconds() -> None:
         "gone": SystemResult("failed"),
     }
     asked = [
-        Comparison("over", "own", ("base", "gone"), always(0.4), "excess"),
-        Comparison("nothing", "own", ("gone",), always(0.4)),
+        Comparison("over", "own", ("base", "gone"), constant_mark(0.4), "excess"),
+        Comparison("nothing", "own", ("gone",), constant_mark(0.4)),
     ]
-    (figure,) = figures_of(CASE, systems, asked)
+    (figure,) = compare_systems(CASE, systems, asked)
     assert figure.rounds == [0.25, 0.5, 1.0]
     assert figure.reached is False
 
@@ -259,7 +263,7 @@ def test_excess_is_a_difference_in_seconds() -> None:
 @pytest.mark.parametrize("width", [60, 80, 250])
 def test_tables_are_whole_in_any_terminal(told: Any, width: int) -> None:
     names = [f"{letter} system of a long name" for letter in "ABCDE"]
-    against = Comparison("all the others", names[0], tuple(names[1:]), always(1.0))
+    against = Comparison("all the others", names[0], tuple(names[1:]), constant_mark(1.0))
     case = replace(CASE, name="2048×2048×2048 float32, columns @ columns")
     systems = [told(name, 2.0) for name in names]
     bench = Bench("b", "b", "n", lambda _: [case], lambda _: systems, lambda _: [against])
@@ -298,11 +302,11 @@ def test_seconds_are_those_of_one_unit_of_work() -> None:
 
 def test_peers_are_chosen_by_name() -> None:
     systems = BENCHES["layers"].systems(RunOptions())
-    assert choose(systems, ("all",)) == systems
-    assert [s.name for s in choose(systems, ("none",))] == ["magmath", "bare GEMMs"]
-    assert {s.peer for s in choose(systems, ("torch",))} == {"", "torch"}
+    assert choose_systems(systems, ("all",)) == systems
+    assert [s.name for s in choose_systems(systems, ("none",))] == ["magmath", "bare GEMMs"]
+    assert {s.peer for s in choose_systems(systems, ("torch",))} == {"", "torch"}
     with pytest.raises(OptionError, match=r"unknown peers keras.*jax, tensorflow, torch"):
-        choose(systems, ("keras", "jax"))
+        choose_systems(systems, ("keras", "jax"))
 
 
 def test_cases_are_chosen_by_a_part_of_their_names() -> None:
@@ -403,7 +407,7 @@ def test_jax_solves_the_problem() -> None:
 def test_roof_computes_the_products_of_the_step() -> None:
     import torch
 
-    from magmath.bench.roof import _candidates
+    from magmath.bench.contestants.gemm_roofline import _candidates
 
     random = np.random.default_rng(0)
     a, b = (torch.from_numpy(random.standard_normal((5, 7), dtype=np.float32)) for _ in range(2))

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from magmath.codegen import aot_cache, object_cache
+from magmath.codegen.aot_cache import AotModule
+from magmath.codegen.memory_copy import COPY_SOURCE, INSIDE
 from magmath.comm import barrier
 from magmath.kernels import build as programs
 from magmath.kernels import tile, tiled
-from magmath.machine import build, kept
-from magmath.machine.copy import COPY, INSIDE
-from magmath.machine.kept import Code
 
-MACHINE = sorted(Path(build.__file__).parent.glob("*.py"))
+MACHINE = sorted(Path(object_cache.__file__).parent.glob("*.py"))
 PROGRAM = "from magmath.kernels.library import wait\n"
 NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
-    "a program": (lambda: build.name_of(PROGRAM), MACHINE),
-    "a library": (lambda: Code(barrier.WAITING, ["wait"])._name, MACHINE),
+    "a program": (lambda: object_cache.cache_key(PROGRAM), MACHINE),
+    "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._name, MACHINE),
     "tiles": (
-        lambda: Code("", [], inside="magmath.kernels.tile")._name, [*MACHINE, Path(tile.__file__)],
+        lambda: AotModule("", [], inside="magmath.kernels.tile")._name, [*MACHINE, Path(tile.__file__)],
     ),
 }  # fmt: skip
 
@@ -34,29 +34,31 @@ def test_a_change_of_any_module_renames_what_depends_on_it(
     which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, modules = NAMES[which]
-    before, text = name(), build.text_of
+    before, text = name(), object_cache.module_source
     assert len(modules) > 5
     for module in modules:
-        for user in (build, kept):
+        for user in (object_cache, aot_cache):
             monkeypatch.setattr(
-                user, "text_of", lambda path, changed=module: text(path) + b"#" * (path == changed)
+                user,
+                "module_source",
+                lambda path, changed=module: text(path) + b"#" * (path == changed),
             )
-        build.surroundings.cache_clear()
+        object_cache.toolchain_fingerprint.cache_clear()
         assert name() != before
     monkeypatch.undo()
-    build.surroundings.cache_clear()
+    object_cache.toolchain_fingerprint.cache_clear()
     assert name() == before
 
 
 def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
     variants = [
-        Code(COPY, ["copy"], inside=INSIDE),
-        Code(COPY + "\n", ["copy"], inside=INSIDE),
-        Code(COPY, [], inside=INSIDE),
-        Code(COPY, ["copy"], inside=INSIDE, constants={"X": 1}),
-        Code(COPY, ["copy"], inside=INSIDE, constants={"X": 2}),
-        Code(COPY, ["copy"], inside=INSIDE, arithmetic="fast"),
-        Code(COPY, ["copy"], inside=INSIDE, outside={"f": ("g", ("int64",), "")}),
+        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE),
+        AotModule(COPY_SOURCE + "\n", ["copy"], inside=INSIDE),
+        AotModule(COPY_SOURCE, [], inside=INSIDE),
+        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, constants={"X": 1}),
+        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, constants={"X": 2}),
+        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, arithmetic="fast"),
+        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, outside={"f": ("g", ("int64",), "")}),
         tiled.code("float32"),
     ]
     assert len({variant._name for variant in variants}) == len(variants)
@@ -65,9 +67,9 @@ def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
 def test_one_process_compiles_what_all_want(tmp_path: Path) -> None:
     """Pools start with many processes that all want the same code at once."""
     script = (
-        "import sys; from magmath.machine.kept import Code;"
-        "Code('def same(x: int64) -> int64:\\n    return x\\n', ['same']).address('same');"
-        "print('magmath.machine.compiler' in sys.modules)"
+        "import sys; from magmath.codegen.aot_cache import AotModule;"
+        "AotModule('def same(x: int64) -> int64:\\n    return x\\n', ['same']).address('same');"
+        "print('magmath.codegen.compiler' in sys.modules)"
     )
     environment = {"MAGMATH_CACHE": str(tmp_path), "PYTHONPATH": str(MACHINE[0].parents[2])}
     started = [

@@ -31,7 +31,7 @@ class Fake(Executor):
 
 
 def chooser_of(ways: list[Executor], former: Chooser | None = None) -> Chooser:
-    alone = SimpleNamespace(rank=0, agree=lambda value: value)
+    alone = SimpleNamespace(rank=0, allreduce_max=lambda value: value)
     context: Any = SimpleNamespace(comm=alone)
     return Chooser(context, ways[0], lambda: ways[1:], 0.0, former)
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import magmath
 from magmath.cli.main import main
-from magmath.cli.progress import ProgressReporter
+from magmath.cli.progress_reporter import ProgressReporter
 from magmath.kernels.tuner import DECISIONS, Timing, _encoded, _name, machine
 from magmath.train import EpochRecord
 

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magmath.machine.compiler import Signatures, compile_source
-from magmath.machine.loading import Loaded
+from magmath.codegen.compiler import ExternalSignatures, compile_source
+from magmath.codegen.object_loader import LoadedObject
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float32", "float64")
@@ -24,9 +24,9 @@ SPECIAL = {
 }
 
 
-def run(source: str, *arguments: Any, outside: Signatures | None = None) -> int:
+def run(source: str, *arguments: Any, outside: ExternalSignatures | None = None) -> int:
     """Compile a source and call its last function on arrays and numbers."""
-    loaded = Loaded(compile_source(source, outside or {}))
+    loaded = LoadedObject(compile_source(source, outside or {}))
     words = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     table = np.array(words, dtype=np.int64)
     return loaded.enter(table.ctypes.data)

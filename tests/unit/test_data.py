@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from engines import current
-from magmath.data import Dataset, load, read_csv, read_idx, sets
+from magmath.data import Dataset, datasets, load, read_csv, read_idx
 from magmath.errors import DataError, DTypeError, MissingDataError
 
 CODES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
@@ -158,7 +158,7 @@ def test_digits_split_has_every_image_once() -> None:
 
 def test_digits_are_the_same_without_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     read = load("digits")
-    monkeypatch.setattr(sets, "find_spec", lambda name: None)
+    monkeypatch.setattr(datasets, "find_spec", lambda name: None)
     asked = load("digits")
     np.testing.assert_array_equal(asked.train_images, read.train_images)
     np.testing.assert_array_equal(asked.test_labels, read.test_labels)
@@ -198,7 +198,7 @@ def test_fashion_mnist_where_dpkg_says_it_is(
     listing = tmp_path / "dataset-fashion-mnist.list"
     listing.write_text("\n".join(["/.", "/usr", "/usr/share/doc/copyright", str(folder), *files]))
     monkeypatch.delenv("MAGMATH_DATA", raising=False)
-    monkeypatch.setattr(sets, "_DPKG_FILES", listing)
+    monkeypatch.setattr(datasets, "_DPKG_FILES", listing)
     data = load("fashion-mnist")
     assert len(data.train_labels) == 12
     assert data.classes[9] == "Ankle boot"
@@ -209,7 +209,7 @@ def test_missing_data_says_where_and_how(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.delenv("MAGMATH_DATA", raising=False)
-    monkeypatch.setattr(sets, "_DPKG_FILES", tmp_path / "no-such-list")
+    monkeypatch.setattr(datasets, "_DPKG_FILES", tmp_path / "no-such-list")
     with pytest.raises(
         MissingDataError, match=r"looked in \$MAGMATH_DATA \(which is not"
     ) as caught:

@@ -435,7 +435,7 @@ a = np.ones((3, 3), np.float32); c = np.empty_like(a)
 gemm = blas.code("float32").function("gemm")
 gemm(0, 0, 3, 3, 3, 1, a.ctypes.data, 3, a.ctypes.data, 3, 0, c.ctypes.data, 3)
 assert (c == 3).all()
-print(ready, "magmath.machine.compiler" in sys.modules)
+print(ready, "magmath.codegen.compiler" in sys.modules)
 """
 
 

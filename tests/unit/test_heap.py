@@ -12,8 +12,16 @@ from magmath.comm import LocalGroup
 from magmath.core.dtypes import DTYPES, float32
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
 from magmath.layout import Layout, Mesh
-from magmath.memory import Block, ChunkSource, Heap, PrivateSource, Stored, WindowSource, to_torch
-from magmath.memory.stored import tile_tensor
+from magmath.memory import (
+    Block,
+    ChunkSource,
+    Heap,
+    LocalArray,
+    PrivateSource,
+    WindowSource,
+    to_torch,
+)
+from magmath.memory.local_array import tile_tensor
 
 CPU = torch.device("cpu")
 
@@ -201,7 +209,7 @@ def test_stored_arrays(shape: tuple[int, ...]) -> None:
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
     for layout in layouts(shape, mesh):
         for dtype in DTYPES.values():
-            stored = [Stored.allocate(heaps[r], layout, dtype, r) for r in range(size)]
+            stored = [LocalArray.allocate(heaps[r], layout, dtype, r) for r in range(size)]
             assert len({s.block for s in stored}) == 1
             for rank, mine in enumerate(stored):
                 assert tuple(mine.tensor.shape) == layout.local_shape(rank)
@@ -220,7 +228,7 @@ def test_stored_arrays(shape: tuple[int, ...]) -> None:
 def test_stored_memory_returns() -> None:
     heap = Heap(PrivateSource(CPU))
     layout = Layout.whole((10, 10), Mesh.line(1))
-    stored = Stored.allocate(heap, layout, float32, 0)
+    stored = LocalArray.allocate(heap, layout, float32, 0)
     assert heap.in_use == 448
     stored.free(heap)
     assert heap.in_use == 0
@@ -230,4 +238,4 @@ def test_memory_limit_names_the_array() -> None:
     heap = Heap(PrivateSource(CPU), limit=1000)
     layout = Layout.even((10, 1000), Mesh.line(2), 0)
     with pytest.raises(MemoryLimitError, match=r"float32 array of shape \(10, 1000\) in S\(0\)"):
-        Stored.allocate(heap, layout, float32, 0)
+        LocalArray.allocate(heap, layout, float32, 0)

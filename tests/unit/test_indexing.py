@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath.array import indexing, session
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 from magmath.errors import DTypeError, ShapeError, TracingError
 from magmath.ops.places import Locator
 from operation_bodies import leaf, placements
@@ -123,7 +123,7 @@ def test_read_only_arrays_serve_as_well() -> None:
     warns of sharing either's memory, and a warning fails a test."""
     values, rows = np.arange(12.0).reshape(6, 2), np.array([4, 0, 3, 5])
     values.flags.writeable = rows.flags.writeable = False
-    uneven = IndexSet.segments_of([0, 2, 5], [1, 4, 6])
+    uneven = IndexSet.from_segments([0, 2, 5], [1, 4, 6])
     assert not any(ends.flags.writeable for ends in uneven.segments())
     local, here = Locator(0, 6, uneven, torch.device("cpu"))(torch.from_numpy(rows.copy()))
     assert here is not None

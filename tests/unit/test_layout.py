@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layouts import layouts, meshes, pieces, shapes
-from magmath.core.index import IndexSet, tile_shape
+from magmath.core.index_set import IndexSet, tile_shape
 from magmath.errors import LayoutError
 from magmath.layout import Blocks, Cyclic, Layout, Mesh, Rule, Split, even_cuts
 
@@ -88,7 +88,7 @@ def test_even_cuts_put_the_longer_pieces_first(extent: int, count: int) -> None:
 @given(st.data(), st.integers(0, 30), st.integers(1, 6))
 def test_pieces_share_out_every_index_once(data: st.DataObject, extent: int, count: int) -> None:
     split = Split(0, data.draw(pieces(extent, count)))
-    held = [split.held(coordinate).indices() for coordinate in range(count + 2)]
+    held = [split.indices_at(coordinate).indices() for coordinate in range(count + 2)]
     assert sorted(np.concatenate(held).tolist()) == list(range(extent))
     assert split.extent == extent
     assert not len(held[count])
@@ -97,9 +97,9 @@ def test_pieces_share_out_every_index_once(data: st.DataObject, extent: int, cou
 
 def test_cyclic_pieces_are_dealt_in_turn() -> None:
     cyclic = Cyclic(11, 2, 3)
-    assert cyclic.held(0).indices().tolist() == [0, 1, 6, 7]
-    assert cyclic.held(2).indices().tolist() == [4, 5, 10]
-    assert Cyclic(10**15, 1, 3).held(1).size == 333333333333333
+    assert cyclic.indices_at(0).indices().tolist() == [0, 1, 6, 7]
+    assert cyclic.indices_at(2).indices().tolist() == [4, 5, 10]
+    assert Cyclic(10**15, 1, 3).indices_at(1).size == 333333333333333
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_tiles_cover_the_array_as_often_as_it_is_replicated(
     )
     assert (count == (copies if layout.boxes is None else 1)).all()
     if not layout.is_partial:
-        assert layout.repeats == (layout.boxes is None and copies > 1)
+        assert layout.has_replicas == (layout.boxes is None and copies > 1)
     assert layout.max_local_size == max(sizes)
     whole = all(layout.local_size(w) == layout.size for w in layout.mesh.workers)
     if layout.boxes is None and not layout.is_partial and layout.is_replicated:

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from magmath.comm import LocalGroup
 from magmath.errors import ProtocolError, WorkerError
-from magmath.files.csv import Rows
-from magmath.files.hdf5 import Dataset
-from magmath.files.npz import Member
-from magmath.files.place import Raw
-from magmath.files.zarr import Chunked
+from magmath.files.csv import CsvRows
+from magmath.files.hdf5 import Hdf5Chunks
+from magmath.files.npz import ZipMember
+from magmath.files.storage import RawBytes
+from magmath.files.zarr import ZarrChunks
 from magmath.layout import Layout, Mesh
 from magmath.runtime import messages
-from magmath.runtime.failures import describe, rebuild
+from magmath.runtime.command_loop import CommandLoop, CommandPort
+from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import decode_command, decode_reply, encode
-from magmath.runtime.service import Port, Service
 from magmath.runtime.tiles import Frame
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.worker import Worker
 from pool_fakes import FakeExecutable
 
@@ -35,11 +35,11 @@ texts = st.text(max_size=20)
 floats = st.floats(allow_nan=False)
 chunks = st.lists(naturals, max_size=3).map(tuple)
 places = st.one_of(
-    st.builds(Raw, naturals, st.booleans(), st.booleans()),
-    st.builds(Member, texts, naturals, chunks, st.booleans(), st.booleans()),
-    st.builds(Dataset, texts, chunks),
-    st.builds(Chunked, texts, chunks),
-    st.builds(Rows, texts, naturals, chunks, chunks),
+    st.builds(RawBytes, naturals, st.booleans(), st.booleans()),
+    st.builds(ZipMember, texts, naturals, chunks, st.booleans(), st.booleans()),
+    st.builds(Hdf5Chunks, texts, chunks),
+    st.builds(ZarrChunks, texts, chunks),
+    st.builds(CsvRows, texts, naturals, chunks, chunks),
 )
 LAYOUT = Layout.even((6,), Mesh.line(1), 0)
 
@@ -184,7 +184,7 @@ class Exploit:
 exploited: list[bool] = []
 
 
-class ScriptedPort(Port):
+class ScriptedPort(CommandPort):
     """A port that hands out given frames and then stops its worker."""
 
     def __init__(self, incoming: list[list[bytes]]) -> None:
@@ -202,7 +202,7 @@ def serve(incoming: list[list[bytes]]) -> list[messages.Reply]:
     """What a worker answers to these messages."""
     worker = Worker(LocalGroup(1).communicator(0), WorkerOptions(device="cpu"), FakeExecutable)
     port = ScriptedPort(incoming)
-    Service(worker, port).run()
+    CommandLoop(worker, port).run()
     worker.close()
     return port.outgoing
 
@@ -280,9 +280,9 @@ def raised(error: Exception) -> Exception:
     ],
 )
 def test_exceptions_are_rebuilt_by_name_from_a_table(error: Exception, kind: type) -> None:
-    failure = decode_reply(encode(describe(raised(error), 1, 3, "node7")))
+    failure = decode_reply(encode(failure_from(raised(error), 1, 3, "node7")))
     assert isinstance(failure, messages.Failure)
-    again = rebuild(failure)
+    again = exception_from(failure)
     assert type(again) is kind
     assert "bad" in str(again)
     assert "[worker 3 on node7]" in str(again)
@@ -292,6 +292,6 @@ def test_exceptions_are_rebuilt_by_name_from_a_table(error: Exception, kind: typ
 
 def test_enormous_exceptions_still_fit_into_a_record() -> None:
     error = raised(ValueError("ä" * 10**6 + "the end"))
-    failure = decode_reply(encode(describe(error, 1, 0, "h" * 10**5)))
+    failure = decode_reply(encode(failure_from(error, 1, 0, "h" * 10**5)))
     assert isinstance(failure, messages.Failure)
     assert failure.message.endswith("the end")

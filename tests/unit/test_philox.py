@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magmath.core.index import IndexSet, Tile, tile_shape
+from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.errors import DTypeError
 from magmath.kernels import elementary, philox
 
@@ -54,7 +54,7 @@ def tiled(draw: Any) -> tuple[tuple[int, ...], Tile]:
     tile = []
     for extent in shape:
         kept = draw(st.lists(st.integers(0, extent - 1), unique=True).map(sorted))
-        some = IndexSet.segments_of(kept, [i + 1 for i in kept])
+        some = IndexSet.from_segments(kept, [i + 1 for i in kept])
         tile.append(draw(st.sampled_from([IndexSet.range(0, extent), some])))
     return shape, tuple(tile)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import magmath as mm
-from magmath.core import numpy_names
+from magmath.core import numpy_aliases
 
 NAMES = """
     init shutdown pool
@@ -149,7 +149,7 @@ def test_each_package_can_be_imported_first() -> None:
 
 
 def test_names_of_numpy_are_told_what_they_are_called_here() -> None:
-    for numpys, ours in numpy_names.STANDARD.items():
+    for numpys, ours in numpy_aliases.STANDARD.items():
         assert hasattr(np, numpys) or hasattr(np.ndarray, numpys)
         assert hasattr(mm, ours.partition("(")[0])
         with pytest.raises(AttributeError, match=re.escape(f"mm.{ours}")):

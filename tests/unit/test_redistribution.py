@@ -23,8 +23,9 @@ from layouts import (
     shapes,
     tile_views,
 )
+from magmath.cost.link import Link, redistribution_seconds
 from magmath.errors import ShapeError
-from magmath.layout import Layout, Link, Mesh, Redistribution, Split, Stage, plan, price
+from magmath.layout import Layout, Mesh, Redistribution, Split, Stage, plan
 from magmath.layout.moves import Select
 
 GARBAGE = -77
@@ -295,15 +296,19 @@ def test_prices() -> None:
     memory = Link(latency=1.0, bandwidth=1e6, shared_memory=True, barrier=0.5)
     wire = Link(latency=1.0, bandwidth=1e6, shared_memory=False, barrier=0.5)
     gather = plan(rows, whole)
-    assert price(gather, 4, memory) == pytest.approx(0.5 + 3 * 40000 * 4 / 1e6)
-    assert price(gather, 4, wire) == pytest.approx(3 * 1.0 + 3 * 40000 * 4 / 1e6)
-    assert price(plan(rows, shared), 4, memory) == 0.5
+    assert redistribution_seconds(gather, 4, memory) == pytest.approx(0.5 + 3 * 40000 * 4 / 1e6)
+    assert redistribution_seconds(gather, 4, wire) == pytest.approx(3 * 1.0 + 3 * 40000 * 4 / 1e6)
+    assert redistribution_seconds(plan(rows, shared), 4, memory) == 0.5
     for link in (memory, wire):
-        assert price(plan(whole, rows), 4, link) == 0
-        assert price(plan(rows, rows), 4, link) == 0
+        assert redistribution_seconds(plan(whole, rows), 4, link) == 0
+        assert redistribution_seconds(plan(rows, rows), 4, link) == 0
     # The sender's side counts: one worker that serves three sends three times what each receives.
     one = Layout.on(0).bind(shape, mesh)
-    assert price(plan(one, whole), 4, wire) == pytest.approx(3 * 1.0 + 3 * 160000 * 4 / 1e6)
+    assert redistribution_seconds(plan(one, whole), 4, wire) == pytest.approx(
+        3 * 1.0 + 3 * 160000 * 4 / 1e6
+    )
     reduced = plan(pending(shape, mesh), whole)
     stages = [plan(stage.source, stage.target) for stage in reduced.stages]
-    assert price(reduced, 4, wire) == pytest.approx(sum(price(s, 4, wire) for s in stages))
+    assert redistribution_seconds(reduced, 4, wire) == pytest.approx(
+        sum(redistribution_seconds(s, 4, wire) for s in stages)
+    )

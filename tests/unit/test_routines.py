@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 from magmath.errors import LinAlgError
 from magmath.graph import LocalCall
 from magmath.kernels import fortran, lapack, routines

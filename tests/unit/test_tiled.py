@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magmath.codegen.vectors import VECTOR_BYTES
 from magmath.kernels import tiled
-from magmath.machine.vectors import VECTOR_BYTES
 
 TOLERANCE = {np.float32: 2e-4, np.float64: 1e-12}
 FORMS = [(False, False), (False, True), (True, False)]

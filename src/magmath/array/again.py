@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, final
 from magmath.array.data import Data, leaf_of
 from magmath.array.engine import AT_ONCE_BYTES, Compiled, Engine
 from magmath.array.reuse import are_let_go
-from magmath.core.remember import remember
+from magmath.core.bounded_memo import store_bounded
 
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
-    from magmath.runtime.pending import Run
+    from magmath.runtime.run_handle import RunHandle
 
 KEPT_RESULTS = 4
 KEPT_CALLS = 16  # into the same results, from other operands
@@ -52,8 +52,8 @@ class Repeated:
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
         small = bool(sizes) and max(sizes) <= AT_ONCE_BYTES
-        self.keeps = small and pool.direct and pool.memory_limit is None
-        self.last: Run | None = None
+        self.keeps = small and pool.is_inline and pool.memory_limit is None
+        self.last: RunHandle | None = None
 
     def run(self, given: Sequence[Data], numbers: Sequence[Number]) -> Results:
         """The results for these operands, to be kept by `keep` once somebody holds their leaves.
@@ -66,7 +66,7 @@ class Repeated:
         else:
             operands = tuple(map(_handle, given))
             call = results.calls.get(operands) or self._ready(results, given)
-            engine.pool.again(call, operands, numbers)
+            engine.pool.replay(call, operands, numbers)
         return results
 
     def keep(self, results: Results) -> None:
@@ -93,5 +93,5 @@ class Repeated:
         self, results: Results, given: Sequence[Data]
     ) -> Callable[[Sequence[Number]], object]:
         operands, outputs = self._engine.handles(given), self._engine.handles(results.data)
-        call = self._engine.pool.ready(self.compiled.identifier, operands, outputs)
-        return remember(results.calls, tuple(operands), call, KEPT_CALLS)
+        call = self._engine.pool.prepare_replay(self.compiled.identifier, operands, outputs)
+        return store_bounded(results.calls, tuple(operands), call, KEPT_CALLS)

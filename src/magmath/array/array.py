@@ -22,8 +22,8 @@ from magmath.array.lines import user_line
 from magmath.array.number_list import NumberList, number_list
 from magmath.array.operators import Operators
 from magmath.array.reuse import UNNAMED, UNNAMED_TARGET
-from magmath.core.dtypes import NUMBERS, DType, bool_, float64
-from magmath.core.numpy_names import hint
+from magmath.core.dtypes import PYTHON_NUMBERS, DType, bool_, float64
+from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
 from magmath.errors import DTypeError, LayoutError, MagmathError, ShapeError, WorkerLost
 from magmath.graph import Node, Shape, applied, apply
@@ -64,7 +64,7 @@ class Array(Handle, Operators):
             import magmath
 
             known = name in dir(magmath) and callable(getattr(magmath, name))
-            where = f"; write mm.{name}(x)" if known else hint(name)
+            where = f"; write mm.{name}(x)" if known else alias_hint(name)
             raise AttributeError(f"'Array' object has no attribute {name!r}{where}")
 
     @property
@@ -247,7 +247,7 @@ class Array(Handle, Operators):
             evaluate(result)
             engine.wait()
         else:
-            result.set_known(engine.redistributed(result.node, beside=True))
+            result.set_known(engine.redistributed(result.node, asynchronous=True))
         return result
 
     def explain(self) -> Explanation:
@@ -366,7 +366,7 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
 
 def laid(array: Array, layout: Layout | None) -> Array:
     """An expression in a layout, if one is given and there is a choice."""
-    if layout is None or (layout.is_alone and session.engine().environment.workers == 1):
+    if layout is None or (layout.is_on_single_worker and session.engine().environment.workers == 1):
         return array
     return Array(redistribute(array.node, layout))
 
@@ -374,7 +374,7 @@ def laid(array: Array, layout: Layout | None) -> Array:
 OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
 _MATRICES = (Array, np.ndarray, list, tuple)
 _OF_STRANGERS = ("equal", "not_equal")
-_NUMBER_CLASSES = frozenset(NUMBERS)
+_NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
 _COMPARING = frozenset(
     ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
 )  # the operations that only compare their operands

@@ -13,7 +13,7 @@ from magmath.array.array import Array, is_number
 from magmath.array.creation import asarray
 from magmath.array.number_list import NumberList
 from magmath.array.weak import WeakNumber
-from magmath.core.dtypes import DType, int64, integer_bounds, is_beyond, uint64
+from magmath.core.dtypes import DType, int64, integer_bounds, side_of_range, uint64
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -43,7 +43,7 @@ def comparable(operation: str, dtype: DType, given: list[Any]) -> tuple[DType, l
 
 def _beside(dtype: DType, x: Array, number: int) -> tuple[Array, int]:
     """The number is brought into the range of the type."""
-    (least, last), beyond = integer_bounds(dtype), is_beyond(number, dtype)
+    (least, last), beyond = integer_bounds(dtype), side_of_range(number, dtype)
     node = e.astype(x.node, dtype)
     if beyond > 0:
         return Array(e.call("minimum", node, constant(last - 1, dtype))), last

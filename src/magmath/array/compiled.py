@@ -20,7 +20,7 @@ from magmath.array.tracing import Trace
 from magmath.array.trees import flatten, unflatten
 from magmath.array.variable import Variable, overwrite
 from magmath.array.weak import WeakNumber
-from magmath.core.dtypes import WIDEST, DType, fitting, int64
+from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, convert_number, int64
 from magmath.core.promotion import DEFAULT
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Operand, Provenance, apply, operand, recipe_of
@@ -172,7 +172,7 @@ class _Trace:
         """Replay with other values, those of the arguments."""
         numbers, drawn = self._fixed, NO_NUMBERS
         for i, dtype in self._limits:
-            fitting(values[i], dtype, "compile")
+            convert_number(values[i], dtype, "compile")
         if not self._same:
             drawn = self._trace.numbers_of_run()
         if not self._same or len(numbers) < len(self._numbers):
@@ -334,7 +334,7 @@ def _placeholder(value: Any) -> Node | None:
     if isinstance(value, Data):
         return input_leaf(value.shape, value.dtype, value.layout, None)
     if isinstance(value, (bool, int, float, complex)):
-        return parameter(None, WIDEST[type(value)])
+        return parameter(None, DTYPE_OF_PYTHON[type(value)])
     return None
 
 

@@ -22,7 +22,7 @@ from magmath.core.dtypes import (
     DType,
     as_dtype,
     complex128,
-    fitting,
+    convert_number,
     float64,
     int64,
     uint64,
@@ -36,7 +36,7 @@ from magmath.core.promotion import (
 from magmath.errors import DTypeError, ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
 from magmath.layout import Layout, Rule, Split
-from magmath.memory.tensors import as_tensor, from_torch, to_torch
+from magmath.memory.torch_dtypes import as_tensor, from_torch, to_torch
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant as constant_leaf
@@ -161,12 +161,12 @@ def _within(values: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any
     if values.dtype.kind == "O" and all(map(is_number, values.flat)):
         unsigned = all(0 <= value < 2**64 for value in values.flat) if dtype is None else False
         element = dtype or (uint64 if unsigned else int64)
-        fit = [fitting(value, element, "asarray") for value in values.flat]
+        fit = [convert_number(value, element, "asarray") for value in values.flat]
         stored = element.name if element.is_integer else None
         return np.asarray(fit, dtype=stored).reshape(values.shape)
     if dtype is not None and dtype.is_integer and values.size and values.dtype.kind in "iuf":
         for extreme in (values.min(), values.max()):
-            fitting(extreme.item(), dtype, "asarray")
+            convert_number(extreme.item(), dtype, "asarray")
     return values
 
 

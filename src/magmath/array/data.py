@@ -12,8 +12,8 @@ from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
-    from magmath.runtime.pending import Run
     from magmath.runtime.pool import Pool
+    from magmath.runtime.run_handle import RunHandle
 
 
 class Data:
@@ -31,11 +31,11 @@ class Data:
         shape: Shape,
         dtype: DType,
         layout: Layout,
-        origin: Run | None = None,
+        origin: RunHandle | None = None,
     ) -> None:
         self.pool = pool
         self.handle = handle
-        self.owner = pool.own(self, handle)
+        self.owner = pool.track_owner(self, handle)
         self.shape = shape
         self.dtype = dtype
         self.layout = layout
@@ -51,7 +51,7 @@ class Data:
         """Exchange the arrays with another handle."""
         self.handle, other.handle = other.handle, self.handle
         self.origin, other.origin = other.origin, self.origin
-        self.pool.exchange(self.owner, other.owner)
+        self.pool.swap_owners(self.owner, other.owner)
 
 
 def leaf_of(data: Data) -> Node:

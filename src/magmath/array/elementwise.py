@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magmath.array.array import OPERANDS, Array, as_array, binary, unary
-from magmath.core.dtypes import is_beyond
+from magmath.core.dtypes import side_of_range
 
 
 def _unary(name: str, operation: str | None = None, text: str = "") -> Callable[[Array], Array]:
@@ -109,9 +109,9 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
                 f"clip: the {name} must be a number, an array or a list, was given "
                 f"{type(limit).__name__}; None leaves a side open"
             )
-    if isinstance(min, int) and is_beyond(min, result.dtype) < 0:  # all elements are above it
+    if isinstance(min, int) and side_of_range(min, result.dtype) < 0:  # all elements are above it
         min = None
-    if isinstance(max, int) and is_beyond(max, result.dtype) > 0:
+    if isinstance(max, int) and side_of_range(max, result.dtype) > 0:
         max = None
     if min is not None:
         result = maximum(result, min)

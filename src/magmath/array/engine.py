@@ -29,11 +29,11 @@ from magmath.array.reuse import (
 )
 from magmath.array.rng_state import RngState
 from magmath.core.dtypes import DType
+from magmath.cost.link import Link
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Provenance, Shape, recipe_of, topological, users_of
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout, Mesh
-from magmath.layout.cost import Link
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.movement import REDISTRIBUTE, redistribute
 from magmath.passes import pipeline
@@ -48,8 +48,8 @@ from magmath.program.lower import lower
 if TYPE_CHECKING:
     from magmath.array.variable import Variable
     from magmath.runtime.messages import Number
-    from magmath.runtime.pending import Run
     from magmath.runtime.pool import Pool
+    from magmath.runtime.run_handle import RunHandle
 
 KEPT_PROGRAMS = 512
 KEPT_BYTES = 64 << 10  # of an array whose copies in other layouts are kept
@@ -118,8 +118,8 @@ class Engine:
         self.rng_state = RngState(pool.seed)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
-        self._last: Run | None = None
-        self.recorder: Callable[[Run], object] | None = None  # profiles, while it is set
+        self._last: RunHandle | None = None
+        self.recorder: Callable[[RunHandle], object] | None = None  # profiles, while it is set
         self.copies = Copies(pool.workers, pool.memory_limit)
         self._moves: OrderedDict[Hashable, tuple[tuple[int, Layout], ...]] = OrderedDict()
 
@@ -183,8 +183,8 @@ class Engine:
         *,
         steps: int = 1,
         progress: Progress | None = None,
-        beside: bool = False,
-    ) -> tuple[list[Data], Run]:
+        asynchronous: bool = False,
+    ) -> tuple[list[Data], RunHandle]:
         """Run a program on the data of `leaves`; the outputs' data, and the run itself.
 
         Variables among the targets must be given their new data by the caller. Raises MagmathError
@@ -192,7 +192,9 @@ class Engine:
         """
         given = [data_of(leaves[i]) for i in compiled.inputs]
         numbers = [leaves[i].value for i in compiled.parameters]
-        return self.start(compiled, given, numbers, steps=steps, progress=progress, beside=beside)
+        return self.start(
+            compiled, given, numbers, steps=steps, progress=progress, asynchronous=asynchronous
+        )
 
     def start(
         self,
@@ -202,11 +204,11 @@ class Engine:
         *,
         steps: int = 1,
         progress: Progress | None = None,
-        beside: bool = False,
-    ) -> tuple[list[Data], Run]:
+        asynchronous: bool = False,
+    ) -> tuple[list[Data], RunHandle]:
         """The same, given the arrays and the numbers that the program takes, in their order."""
         if self.pool.memory_limit is not None:
-            self.copies.make_room(self.pool.held_bytes)
+            self.copies.make_room(self.pool.array_bytes)
         timed = self.recorder is not None
         run = self.pool.run(
             compiled.identifier,
@@ -215,7 +217,7 @@ class Engine:
             steps=steps,
             progress=progress,
             timed=timed,
-            beside=beside,
+            asynchronous=asynchronous,
         )
         self._last = run
         if self.recorder is not None:
@@ -224,7 +226,7 @@ class Engine:
         outputs = []
         for handle, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
             outputs.append(Data(self.pool, handle, shape, dtype, layout, run))
-        if run.may_be_abandoned and self.pool.memory_limit is None:
+        if run.can_be_abandoned and self.pool.memory_limit is None:
             run.repeat = Repeat(compiled, tuple(given), tuple(numbers), outputs)
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
@@ -282,7 +284,7 @@ class Engine:
         certain = not any(map(can_fail, order))
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         known = {node: node.known for node in nodes}
-        with self.pool.uninterrupted():
+        with self.pool.defer_interrupts():
             if wanted:
                 made = self._computed(wanted, overwritten)
                 if not certain:
@@ -310,7 +312,7 @@ class Engine:
         if given is None and results is wanted:
             wanted, targets = reused(order, wanted)
             targets = _with_former_values(order, wanted, targets, overwritten)
-        with self.pool.uninterrupted() if any(targets) else OPEN:
+        with self.pool.defer_interrupts() if any(targets) else OPEN:
             if given is not None:
                 outputs = self._compute(order, results, given)
             else:
@@ -371,17 +373,17 @@ class Engine:
                 self._moves.popitem(last=False)
         return self._moves[key]
 
-    def redistributed(self, node: Node, *, beside: bool = False) -> Node:
+    def redistributed(self, node: Node, *, asynchronous: bool = False) -> Node:
         """The leaf of a copy of an array in another layout: one that is kept, or a new one, which
-        the workers may make `beside` what they do next."""
+        the workers may make `asynchronous` what they do next."""
         source, layout = data_of(node.inputs[0]), node.layout
         assert layout is not None
         copy = self.copies.find(source, layout)
         if copy is None:
             graph = self.cut(Graph((node,)))
-            (copy,), _ = self.run(self.compile(graph), graph.leaves, beside=beside)
+            (copy,), _ = self.run(self.compile(graph), graph.leaves, asynchronous=asynchronous)
             if self.environment.workers > 1:
-                self.copies.keep(source, layout, copy, self.pool.held_bytes)
+                self.copies.keep(source, layout, copy, self.pool.array_bytes)
         leaf = leaf_of(copy)
         _note_provenance({node: leaf}, [*node.inputs, node], ())
         return leaf
@@ -401,7 +403,7 @@ class Engine:
         TracingError where an argument of a function that is being traced is among them.
         """
         pool, most = self.pool, self.at_once_bytes
-        small = pool.direct and not self.environment.deterministic and self.recorder is None
+        small = pool.is_inline and not self.environment.deterministic and self.recorder is None
         small &= not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
         given: dict[Node, int] = {}
         for node in order:
@@ -412,7 +414,7 @@ class Engine:
                 raise untold()
             if node.value is not None or operation.leaf:
                 data = data_of(node)
-                small = small and data.layout.is_alone and data.nbytes <= most
+                small = small and data.layout.is_on_single_worker and data.nbytes <= most
                 given[node] = data.handle if data.pool is pool else self._checked(data).handle
             elif operation is REDISTRIBUTE or (form.nbytes if form else _nbytes(node)) > most:
                 small = False
@@ -530,7 +532,7 @@ def _moves(graph: Graph, environment: Environment) -> Iterator[tuple[int, Layout
             continue
         if len(using) == 1 and using[0].name == "redistribute":
             have, want = leaf.layout, using[0].layout
-            if have and want and not want.overlaps and crosses(have, want):
+            if have and want and not want.has_overlaps and crosses(have, want):
                 yield position, want
 
 

@@ -10,10 +10,11 @@ from magmath.array import session
 from magmath.array.choices import describe_choices
 from magmath.array.data import data_of
 from magmath.array.explanation import Explanation, Profile, Step
+from magmath.cost.link import redistribution_seconds
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.graph.node import NO_ATTRIBUTES
-from magmath.layout import plan, price
+from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
@@ -23,7 +24,7 @@ from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move,
 
 if TYPE_CHECKING:
     from magmath.array.array import Array
-    from magmath.runtime.pending import Run
+    from magmath.runtime.run_handle import RunHandle
 
 
 def explain(x: Any) -> Explanation:
@@ -51,7 +52,9 @@ def explain_array(array: Array) -> Explanation:
         run = None if node.name == "parameter" else data_of(node).origin
         if run is None:
             return Explanation(heading=heading)
-        how = "is brought, beside what is computed meanwhile," if run.beside else "was computed"
+        how = (
+            "is brought, beside what is computed meanwhile," if run.asynchronous else "was computed"
+        )
         return explain_run(run, f"{heading}; it {how} by")
     graph = engine.with_copies(engine.cut(Graph((node,))), make=False)
     choices = describe_choices(graph, engine.environment)
@@ -64,7 +67,7 @@ def explain_program(
     *,
     heading: str = "",
     choices: str = "",
-    run: Run | None = None,
+    run: RunHandle | None = None,
 ) -> Explanation:
     """What a program costs; with the figures of a profiled run if one is given."""
     texts = str(program).splitlines()
@@ -87,7 +90,7 @@ def explain_program(
     return Explanation(steps, heading, choices, temporaries, held + temporaries, memory)
 
 
-def explain_run(run: Run, heading: str = "") -> Explanation:
+def explain_run(run: RunHandle, heading: str = "") -> Explanation:
     """What a run has cost: predicted, and measured if it was profiled."""
     assert run.program is not None, "what computes an array is a program"
     return explain_program(run.program, session.engine().environment, heading=heading, run=run)
@@ -141,7 +144,7 @@ def _step(
         case Move(source, target, line):
             have, want = program.slots[source], program.slots[target]
             step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
-            seconds = price(step, itemsize, environment.link)
+            seconds = redistribution_seconds(step, itemsize, environment.link)
             if want.layout.shared and not have.layout.shared:  # each copies its part there
                 seconds += have.layout.max_local_size * itemsize / environment.bandwidth
             moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)

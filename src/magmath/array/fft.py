@@ -17,9 +17,9 @@ from magmath.array.creation import DTypeLike
 from magmath.array.lines import user_line
 from magmath.array.manipulation import roll
 from magmath.core.dtypes import as_dtype, int64
-from magmath.core.numpy_names import hint
+from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import get_default_dtype
-from magmath.core.shapes import normal_axes, normal_axis
+from magmath.core.shapes import normalize_axes, normalize_axis
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -31,7 +31,7 @@ if not TYPE_CHECKING:  # to type checkers any name would pass
 
     def __getattr__(name: str) -> Any:
         """Say what a name of NumPy's is called here."""
-        raise AttributeError(f"module 'magmath.fft' has no attribute {name!r}{hint(name)}")
+        raise AttributeError(f"module 'magmath.fft' has no attribute {name!r}{alias_hint(name)}")
 
 
 __all__ = [
@@ -179,8 +179,8 @@ def _chosen(name: str, x: Array, s: Extents, axes: Axes) -> tuple[tuple[int, ...
     """The axes as positions, in the order given, and the length of each."""
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
-    positions = tuple(normal_axis(name, axis, x.ndim) for axis in axes)
-    normal_axes(name, positions, x.ndim)  # raises for repeats
+    positions = tuple(normalize_axis(name, axis, x.ndim) for axis in axes)
+    normalize_axes(name, positions, x.ndim)  # raises for repeats
     if s is not None and not all(hasattr(n, "__index__") for n in s):
         raise TypeError(f"{name}: lengths must be integers, was given {tuple(s)}")
     extents = tuple(x.shape[d] for d in positions) if s is None else tuple(s)
@@ -240,12 +240,12 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
 def fftshift(x: Array, /, *, axes: Any = None) -> Array:
     """The coefficient of frequency 0 moved to the middle of each axis (of `axes`, or all)."""
     x = as_array("fftshift", x)
-    places = normal_axes("fftshift", axes, x.ndim)
+    places = normalize_axes("fftshift", axes, x.ndim)
     return roll(x, tuple(x.shape[d] // 2 for d in places), axis=places)
 
 
 def ifftshift(x: Array, /, *, axes: Any = None) -> Array:
     """The inverse of `fftshift`."""
     x = as_array("ifftshift", x)
-    places = normal_axes("ifftshift", axes, x.ndim)
+    places = normalize_axes("ifftshift", axes, x.ndim)
     return roll(x, tuple(-(x.shape[d] // 2) for d in places), axis=places)

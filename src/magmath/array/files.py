@@ -21,9 +21,9 @@ from magmath.array.types import astype
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import as_dtype, bfloat16, float32
 from magmath.errors import DataError, MissingDataError
-from magmath.files.csv import Header, table
-from magmath.files.formats import Entry, Place, format_of
-from magmath.files.place import Spec
+from magmath.files.csv import Header, read_table_spec
+from magmath.files.formats import StorageSpec, StoredArray, format_of
+from magmath.files.storage import ArraySpec
 from magmath.layout import Blocks, Layout, Split, even_cuts
 from magmath.ops.leaves import input_leaf
 
@@ -127,7 +127,7 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
                 f"save: {format.suffixes[0]} files hold arrays with names; give it one, as in "
                 f'mm.save(path, {{"x": x}})'
             )
-    specs = {name: Spec(x.shape, x.dtype) for name, x in arrays.items()}
+    specs = {name: ArraySpec(x.shape, x.dtype) for name, x in arrays.items()}
     _check_target(place)
     with atomic_replace(place) as draft:
         places = format.create(draft, specs)
@@ -169,16 +169,16 @@ def read_table(
     """The table in a text file; `dtype` None for the type that holds its numbers."""
     element = None if dtype is None else as_dtype(dtype)
     parsed = float32 if element is bfloat16 else element  # NumPy's parser has no bfloat16
-    return read_entry(path, table(path, delimiter, header, parsed), element, layout)
+    return read_entry(path, read_table_spec(path, delimiter, header, parsed), element, layout)
 
 
-def read_entry(path: str, entry: Entry, dtype: DTypeLike, layout: LayoutLike) -> Array:
+def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLike) -> Array:
     """An array of a file whose header has been read; dtype, layout and errors as for `load`."""
     array = _read(path, entry, layout)
     return array if dtype is None else astype(array, dtype, copy=False)
 
 
-def _read(path: str, entry: Entry, layout: LayoutLike) -> Array:
+def _read(path: str, entry: StoredArray, layout: LayoutLike) -> Array:
     spec, place = entry
     if layout is None:
         wanted = default_layout(spec.shape, spec.nbytes)
@@ -196,7 +196,7 @@ def _read(path: str, entry: Entry, layout: LayoutLike) -> Array:
     return result if divided == wanted else result.redistribute(wanted)
 
 
-def _write(path: str, place: Place, array: Array) -> None:
+def _write(path: str, place: StorageSpec, array: Array) -> None:
     layout = array.layout
     small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
     one = layout.is_replicated and small

@@ -20,7 +20,7 @@ from magmath.array.lines import user_line
 from magmath.array.manipulation import broadcast_to, expand_dims, reshape
 from magmath.core.dtypes import DType, int64
 from magmath.core.promotion import common_dtype
-from magmath.core.shapes import broadcast, normal_axis, stretches
+from magmath.core.shapes import broadcast, can_broadcast_to, normalize_axis
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
@@ -152,7 +152,7 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
     while len(shape) > len(result) and shape[0] == 1:
         shape = shape[1:]
     extents = tuple(extent for _, extent in result)
-    if not stretches(shape, extents):
+    if not can_broadcast_to(shape, extents):
         raise ShapeError(
             f"indexing: values of shape {values.shape} do not broadcast to the part of shape "
             f"{extents} that they are to replace"
@@ -187,7 +187,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     x, positions = as_array("take", x), as_array("take", indices)
     if axis is None and x.ndim != 1:
         raise ShapeError(f"take: needs `axis` for an array of {x.ndim} dimensions")
-    place = normal_axis("take", 0 if axis is None else axis, x.ndim)
+    place = normalize_axis("take", 0 if axis is None else axis, x.ndim)
     return Array(apply(TAKE, x.node, positions.node, axes=(place,), at=place, line=user_line()))
 
 
@@ -202,7 +202,7 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
             f"take_along_axis: needs as many dimensions of x and indices, was given {x.shape} and "
             f"{places.shape}"
         )
-    place = normal_axis("take_along_axis", axis, x.ndim)
+    place = normalize_axis("take_along_axis", axis, x.ndim)
     one = (*x.shape[:place], 1, *x.shape[place + 1 :])
     other = (*places.shape[:place], 1, *places.shape[place + 1 :])
     common = broadcast("take_along_axis", one, other)

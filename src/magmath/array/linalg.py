@@ -17,10 +17,10 @@ from magmath.array.lines import user_line
 from magmath.array.norms import matrix_norm, vector_norm
 from magmath.array.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.core.dtypes import DType, as_dtype, int64, real_dtype
-from magmath.core.numbers import whole_number
-from magmath.core.numpy_names import hint
+from magmath.core.integers import require_integer
+from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype
-from magmath.core.shapes import broadcast, normal_axis
+from magmath.core.shapes import broadcast, normalize_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node, Operation, apply
 from magmath.ops import eigen, least_squares, solvers
@@ -42,7 +42,7 @@ if not TYPE_CHECKING:  # to type checkers any name would pass
 
     def __getattr__(name: str) -> Any:
         """Say what a name of NumPy's is called here."""
-        raise AttributeError(f"module 'magmath.linalg' has no attribute {name!r}{hint(name)}")
+        raise AttributeError(f"module 'magmath.linalg' has no attribute {name!r}{alias_hint(name)}")
 
 
 __all__ = [
@@ -258,7 +258,7 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
     a = floating("svd_truncated", x).node
     check_type("svd_truncated", a)
     check_matrix("svd_truncated", a)
-    least, k = min(a.shape[-2:]), whole_number("svd_truncated: k", k, 0)
+    least, k = min(a.shape[-2:]), require_integer("svd_truncated: k", k, 0)
     if k > least:
         raise ShapeError(f"svd_truncated: k must be 0 to {least} for {a.shape}, was given {k}")
     width = min(k + oversampling, least)
@@ -428,7 +428,7 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     shape = broadcast("cross", a.shape, b.shape)
     if not -min(a.ndim, b.ndim) <= axis < 0 and a.ndim != b.ndim:
         raise ShapeError(f"cross: axis must be {-min(a.ndim, b.ndim)} to -1, was given {axis}")
-    place = normal_axis("cross", axis, len(shape))
+    place = normalize_axis("cross", axis, len(shape))
     a, b = broadcast_to(a, shape), broadcast_to(b, shape)
     if any(x.shape[axis] != 3 for x in given):
         raise ShapeError(

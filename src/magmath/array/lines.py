@@ -6,7 +6,7 @@ import os
 import sys
 from types import CodeType, FrameType
 
-from magmath.core.remember import remember
+from magmath.core.bounded_memo import store_bounded
 from magmath.graph.node import Line
 
 _OWN_FILES: set[str] = set()
@@ -42,5 +42,5 @@ def _is_library(file: str) -> bool:
 def _noted(code: CodeType, frame: FrameType) -> Line:
     """The line of a frame, known from now on: to find it in the code takes long where that is."""
     line = code.co_filename, frame.f_lineno
-    remember(_lines, (id(code), frame.f_lasti), (code, line), _MOST_LINES)
+    store_bounded(_lines, (id(code), frame.f_lasti), (code, line), _MOST_LINES)
     return line

@@ -22,7 +22,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
 
 if TYPE_CHECKING:
-    from magmath.runtime.pending import Run
+    from magmath.runtime.run_handle import RunHandle
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: Any) -> Any:
@@ -94,7 +94,7 @@ class _Loop:
         values: dict[Node, Any] = dict(zip(self.places, states, strict=True))
         values |= self.trace.numbers_of_run(steps, self.lower)
 
-        def start() -> tuple[list[Data], Run]:
+        def start() -> tuple[list[Data], RunHandle]:
             given = [values.get(x) or data_of(x) for x in self._leaves(self.compiled.inputs)]
             numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
             return self.engine.start(self.compiled, given, numbers, steps=steps)

@@ -12,7 +12,7 @@ from magmath.array.creation import normal_shape
 from magmath.array.handle import evaluate
 from magmath.array.lines import user_line
 from magmath.core.dtypes import int64
-from magmath.core.shapes import broadcast, normal_axes, normal_axis
+from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
@@ -55,7 +55,7 @@ def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None
 def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Axes in the order given, counted from the front."""
     given = axes if isinstance(axes, Iterable) else (axes,)
-    return tuple([normal_axis(name, axis, ndim) for axis in given])
+    return tuple([normalize_axis(name, axis, ndim) for axis in given])
 
 
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
@@ -86,14 +86,14 @@ def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
     """New axes of extent 1, at these positions of the result."""
     x = as_array("expand_dims", x)
     ndim = x.ndim + (1 if isinstance(axis, int) else len(axis))
-    new, old = normal_axes("expand_dims", axis, ndim), iter(x.shape)
+    new, old = normalize_axes("expand_dims", axis, ndim), iter(x.shape)
     return reshape(x, [1 if d in new else next(old) for d in range(ndim)])
 
 
 def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
     """Without the axes named, whose extent must be 1."""
     x = as_array("squeeze", x)
-    axes = normal_axes("squeeze", axis, x.ndim)
+    axes = normalize_axes("squeeze", axis, x.ndim)
     if [d for d in axes if x.shape[d] != 1]:
         raise ShapeError(
             f"squeeze: axes {axes} of shape {x.shape} are not all of extent 1; name such, or "
@@ -134,7 +134,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     nodes = _nodes("concat", arrays)
     if axis is None:
         nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
-    position = normal_axis("concat", axis, nodes[0].ndim)
+    position = normalize_axis("concat", axis, nodes[0].ndim)
     return Array(apply(manipulation.CONCAT, *nodes, axis=position, line=user_line()))
 
 
@@ -147,14 +147,14 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
             f"stack: needs arrays of one shape, was given {sorted(shapes)}; arrays whose "
             f"extents differ along one axis are joined by mm.concat"
         )
-    position = normal_axis("stack", axis, given[0].ndim + 1)
+    position = normalize_axis("stack", axis, given[0].ndim + 1)
     return concat([expand_dims(a, axis=position) for a in given], axis=position)
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The arrays that lie one behind the other along an axis, without that axis."""
     x = as_array("unstack", x)
-    position = normal_axis("unstack", axis, x.ndim)
+    position = normalize_axis("unstack", axis, x.ndim)
     parts = [_sliced(x, {position: slice(i, i + 1)}) for i in range(x.shape[position])]
     return tuple(squeeze(part, position) for part in parts)
 
@@ -168,7 +168,7 @@ def _sliced(x: Array, slices: dict[int, slice]) -> Array:
 def flip(x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
     """The elements in reverse order along one axis, several, or (for None) all."""
     x = as_array("flip", x)
-    return _sliced(x, dict.fromkeys(normal_axes("flip", axis, x.ndim), slice(None, None, -1)))
+    return _sliced(x, dict.fromkeys(normalize_axes("flip", axis, x.ndim), slice(None, None, -1)))
 
 
 def roll(
@@ -187,7 +187,7 @@ def roll(
     if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}")
     for one, by in zip(axes, shifts, strict=True):
-        d = normal_axis("roll", one, x.ndim)
+        d = normalize_axis("roll", one, x.ndim)
         cut = -by % max(x.shape[d], 1)
         x = concat([_sliced(x, {d: slice(cut, None)}), _sliced(x, {d: slice(cut)})], axis=d)
     return x
@@ -229,7 +229,7 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
         repeats = as_array("repeat", repeats)
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
-    d = normal_axis("repeat", axis, x.ndim)
+    d = normalize_axis("repeat", axis, x.ndim)
     front, extent, back = x.shape[:d], x.shape[d], x.shape[d + 1 :]
     if isinstance(repeats, int) or repeats.size == 1:
         (count,) = _counts(

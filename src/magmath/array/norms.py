@@ -6,8 +6,8 @@ from typing import Literal
 
 from magmath.array.array import Array, floating
 from magmath.array.lines import user_line
-from magmath.core.dtypes import real_dtype, widened
-from magmath.core.shapes import normal_axes, reduced_shape
+from magmath.core.dtypes import compute_dtype, real_dtype
+from magmath.core.shapes import normalize_axes, reduced_shape
 from magmath.errors import ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
@@ -28,7 +28,7 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
     are not zero, any other p for sum(|x|^p)^(1/p).
     """
     a = floating("vector_norm", x).node
-    axes = normal_axes("vector_norm", axis, a.ndim)
+    axes = normalize_axes("vector_norm", axis, a.ndim)
     if not isinstance(ord, (int, float)):
         raise TypeError(f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}")
     norm = _vector_norm(e.call("abs", a), axes, keepdims, ord)
@@ -41,7 +41,7 @@ def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) 
         return _extreme("vector_norm", ord, size, axes, keepdims)
     if ord == 0:
         size = e.astype(e.call("not_equal", size, constant(0, size.dtype)), size.dtype)
-    size = e.astype(size, widened(size.dtype))
+    size = e.astype(size, compute_dtype(size.dtype))
     if ord in (0, 1):
         return reduce("sum", size, axes, keepdims)
     if ord == 2:
@@ -91,7 +91,7 @@ def matrix_norm(
     elif ord in (1, -1, INF, -INF):
         added, compared = (row, row) if abs(float(ord)) == 1 else (column, row)
         size = e.call("abs", a)
-        sums = reduce("sum", e.astype(size, widened(size.dtype)), added)
+        sums = reduce("sum", e.astype(size, compute_dtype(size.dtype)), added)
         result = e.astype(_extreme("matrix_norm", float(ord), sums, compared), size.dtype)
     else:
         raise ValueError(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import NUMBERS, DType, is_beyond
+from magmath.core.dtypes import PYTHON_NUMBERS, DType, side_of_range
 
 
 @dataclass
@@ -33,16 +33,16 @@ class NumberList:
 
     def fits(self, dtype: DType) -> bool:
         """True if an integer type holds all of its integers."""
-        return not any(is_beyond(int(bound), dtype) for bound in self.bounds)
+        return not any(side_of_range(int(bound), dtype) for bound in self.bounds)
 
 
 def number_list(value: Sequence[Any]) -> NumberList | None:
     """The list as an operand; None if it holds anything but Python numbers. An empty list counts as
     one of floats, as it does for NumPy."""
     classes = _classes_in(value)
-    if not all(issubclass(c, NUMBERS) and not issubclass(c, np.generic) for c in classes):
+    if not all(issubclass(c, PYTHON_NUMBERS) and not issubclass(c, np.generic) for c in classes):
         return None
-    bases = [base for base in NUMBERS if any(issubclass(c, base) for c in classes)]
+    bases = [base for base in PYTHON_NUMBERS if any(issubclass(c, base) for c in classes)]
     if bases == [bool, int]:  # bool is a subclass of int
         bases = [int] if any(not issubclass(c, bool) for c in classes) else [bool]
     return NumberList(value, bases[-1] if bases else float)

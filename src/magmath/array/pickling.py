@@ -22,7 +22,7 @@ from magmath.array.variable import Variable
 from magmath.errors import LayoutError
 from magmath.layout import Layout, Mesh, Rule
 from magmath.layout.split import Blocks, Cyclic
-from magmath.memory.tensors import as_tensor, from_torch
+from magmath.memory.torch_dtypes import as_tensor, from_torch
 
 if TYPE_CHECKING:
     Values: TypeAlias = tuple[str, np.ndarray[Any, Any], Rule | Layout | None, int]
@@ -68,7 +68,7 @@ def _restored_variable(variable: str, *values: Any) -> Variable:
 def _rule_of(layout: Layout, mesh: Mesh) -> Rule | Layout | None:
     """A rule that gives this layout on the workers of a pool, or where there is none the layout
     itself; None for the usual layout of a pool of one worker, which says nothing about others."""
-    if mesh.size == 1 and layout.is_alone:
+    if mesh.size == 1 and layout.is_on_single_worker:
         return None
     for rule in _rules(layout):
         try:

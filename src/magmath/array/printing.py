@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.array.data import data_of
+from magmath.diagnostics.layout_svg import draw_layout
 from magmath.errors import WorkerLost
 from magmath.graph import topological
-from magmath.layout.picture import picture
 
 if TYPE_CHECKING:
     from magmath.array.array import Array
@@ -60,7 +60,7 @@ def why_lost(array: Array) -> str:
             pool = data_of(leaf).pool
             if pool.closed:
                 return "has ended"
-            if pool.why_ended is not None:
+            if pool.end_reason is not None:
                 return "is another process's"
     return ""
 
@@ -78,7 +78,7 @@ def _representation(array: Array) -> str:
 
 
 def _html(array: Array) -> str:
-    drawn = picture(array.layout, array.dtype.itemsize, "Array", array.dtype.name)
+    drawn = draw_layout(array.layout, array.dtype.itemsize, "Array", array.dtype.name)
     style = "font-size: 11px; margin: 4px 6px"
     return f'<div>{drawn}<pre style="{style}">{escape(_text(array))}</pre></div>'
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from magmath.array.array import Array, Operand, as_array, operands
 from magmath.array.lines import user_line
 from magmath.array.manipulation import permute_dims
-from magmath.core.shapes import broadcast, normal_axis
+from magmath.core.shapes import broadcast, normalize_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node
 from magmath.ops import contraction
@@ -116,8 +116,8 @@ def _paired_axes(
                 f"{b.shape}, was given {axes}"
             )
         return list(range(a.ndim - axes, a.ndim)), list(range(axes))
-    of_a = [normal_axis("tensordot", axis, a.ndim) for axis in axes[0]]
-    of_b = [normal_axis("tensordot", axis, b.ndim) for axis in axes[1]]
+    of_a = [normalize_axis("tensordot", axis, a.ndim) for axis in axes[0]]
+    of_b = [normalize_axis("tensordot", axis, b.ndim) for axis in axes[1]]
     if len(of_a) != len(of_b) or len({*of_a}) != len(of_a) or len({*of_b}) != len(of_b):
         raise ShapeError(f"tensordot: needs as many different axes of both, was given {axes}")
     return of_a, of_b

@@ -20,7 +20,7 @@ from magmath.array.indexing import take
 from magmath.array.lines import user_line
 from magmath.array.rng_state import RngState
 from magmath.core.dtypes import as_dtype, int64
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
@@ -44,7 +44,7 @@ class Generator:
     """
 
     def __init__(self, seed: int) -> None:
-        self._state = RngState(whole_number("random.Generator: seed", seed, 0), OWN_STREAMS)
+        self._state = RngState(require_integer("random.Generator: seed", seed, 0), OWN_STREAMS)
 
     def __repr__(self) -> str:
         return f"Generator(seed={self._state.seed}, drawn={self._state.next - OWN_STREAMS})"
@@ -97,7 +97,7 @@ def default_rng(seed: int | None = None) -> Generator:
 
 def seed(value: int) -> None:
     """Start the streams of the current pool over, from another seed."""
-    session.engine().rng_state.restart(whole_number("random.seed", value, 0))
+    session.engine().rng_state.restart(require_integer("random.seed", value, 0))
 
 
 def uniform(

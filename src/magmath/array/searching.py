@@ -9,7 +9,7 @@ from magmath.array.creation import asarray
 from magmath.array.elementwise import not_equal
 from magmath.array.lines import user_line
 from magmath.array.masks import count
-from magmath.core.shapes import normal_axis
+from magmath.core.shapes import normalize_axis
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops import elementwise as e
@@ -29,7 +29,7 @@ def where(condition: Array, x1: Any, x2: Any, /) -> Array:
 def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     x = as_array(name, x)
     node = x.node if axis is not None else manipulation.reshape(x.node, (x.size,))
-    position = 0 if axis is None else normal_axis(name, axis, x.ndim)
+    position = 0 if axis is None else normalize_axis(name, axis, x.ndim)
     record = positions.OPERATIONS[name]
     result = apply(record, node, axis=position, keepdims=keepdims, line=user_line())
     if axis is None and keepdims:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from magmath.array.engine import Engine
 from magmath.errors import WorkerLost
-from magmath.layout.mesh import print_relative_to
+from magmath.layout.mesh import set_printed_pool_size
 
 if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
@@ -123,7 +123,7 @@ def engine() -> Engine:
         init()
         assert _engine is not None
     elif _engine.pool.closed:
-        raise WorkerLost(_engine.pool.why_ended)
+        raise WorkerLost(_engine.pool.end_reason)
     return _engine
 
 
@@ -137,4 +137,4 @@ def pool() -> Pool:
 
 
 atexit.register(shutdown)
-print_relative_to(_pool_size)
+set_printed_pool_size(_pool_size)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from magmath.array.array import Array, as_array
 from magmath.array.lines import user_line
-from magmath.core.shapes import normal_axis
+from magmath.core.shapes import normalize_axis
 from magmath.graph import Operation, apply
 from magmath.ops.sorting import ARGSORT, SORT
 
 
 def _along(record: Operation, x: Array, axis: int, descending: bool) -> Array:
     x = as_array(record.name, x)
-    place = normal_axis(record.name, axis, x.ndim)
+    place = normalize_axis(record.name, axis, x.ndim)
     return Array(apply(record, x.node, axis=place, descending=descending, line=user_line()))
 
 

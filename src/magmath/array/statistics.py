@@ -13,10 +13,17 @@ from magmath.array.elementwise import abs, divide, multiply, not_equal, sqrt, sq
 from magmath.array.lines import user_line
 from magmath.array.manipulation import concat
 from magmath.array.types import astype
-from magmath.core.dtypes import DType, accumulator, as_dtype, float64, real_dtype, widened
-from magmath.core.numbers import whole_number
+from magmath.core.dtypes import (
+    DType,
+    accumulator_dtype,
+    as_dtype,
+    compute_dtype,
+    float64,
+    real_dtype,
+)
+from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
-from magmath.core.shapes import normal_axes, normal_axis, size_of
+from magmath.core.shapes import normalize_axes, normalize_axis, size_of
 from magmath.errors import ShapeError
 from magmath.graph import Operation, apply
 from magmath.ops import elementwise as e
@@ -30,7 +37,7 @@ def _reduction(name: str, x: Array, axis: Axis, keepdims: bool, dtype: Any = Non
     x = as_array(name, x)
     if dtype is not None and as_dtype(dtype) != x.dtype:
         x = astype(x, dtype)
-    axes = normal_axes(name, axis, x.ndim)
+    axes = normalize_axes(name, axis, x.ndim)
     record = reductions.BY_NAME[name]
     result = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
     if dtype is not None:
@@ -74,7 +81,7 @@ def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def _count(name: str, x: Array, axis: Axis) -> int:
-    return size_of(x.shape[d] for d in normal_axes(name, axis, x.ndim))
+    return size_of(x.shape[d] for d in normalize_axes(name, axis, x.ndim))
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -99,7 +106,7 @@ def _wide(x: Array) -> Array:
     """x in the type in which its elements are added up: float64 for integers, which all of them fit
     but those of 64 bits, and float32 for half types."""
     exact = x.dtype.kind in ("float", "complex")
-    return _as(widened(x.dtype) if exact else float64, x)
+    return _as(compute_dtype(x.dtype) if exact else float64, x)
 
 
 def _as(dtype: DType, x: Array) -> Array:
@@ -162,8 +169,8 @@ def _cumulative(
     x = as_array(record.name, x)
     if axis is None and x.ndim != 1:
         raise ShapeError(f"{record.name}: needs `axis` for an array of {x.ndim} dimensions")
-    position = normal_axis(record.name, 0 if axis is None else axis, x.ndim)
-    element = accumulator(x.dtype) if dtype is None else as_dtype(dtype)
+    position = normalize_axis(record.name, 0 if axis is None else axis, x.ndim)
+    element = accumulator_dtype(x.dtype) if dtype is None else as_dtype(dtype)
     running = apply(record, e.astype(x.node, element), axis=position, line=user_line())
     result = Array(e.astype(running, element))
     if not include_initial:
@@ -175,7 +182,7 @@ def _cumulative(
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """How many elements along `axis` are true or not zero, as int64."""
     truth = _truth("count_nonzero", x)
-    axes = normal_axes("count_nonzero", axis, truth.ndim)
+    axes = normalize_axes("count_nonzero", axis, truth.ndim)
     return sum(truth, axis=axes, keepdims=keepdims)
 
 
@@ -190,10 +197,10 @@ def diff(
 ) -> Array:
     """The differences of neighbours along `axis`, taken n times; x may first be made longer."""
     x = as_array("diff", x)
-    d = normal_axis("diff", axis, x.ndim)
+    d = normalize_axis("diff", axis, x.ndim)
     parts = [part for part in (prepend, x, append) if part is not None]
     node = concat(parts, axis=d).node if len(parts) > 1 else x.node
-    for _ in range(whole_number("diff: n", n, 0)):
+    for _ in range(require_integer("diff: n", n, 0)):
         last = node.shape[d] - 1 if node.shape[d] else 0
         upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)
         node = apply(e.OPERATIONS["subtract"], upper, lower, line=user_line())

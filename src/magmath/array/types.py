@@ -16,7 +16,7 @@ from magmath.core.dtypes import DType, as_dtype, real_dtype
 from magmath.core.promotion import common_dtype, promote
 from magmath.errors import DTypeError
 from magmath.graph import apply
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import elementwise as e
 
 KINDS: dict[str, frozenset[str]] = {  # the standard's names for sets of types

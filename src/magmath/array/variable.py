@@ -29,7 +29,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import variable_leaf, version
 
 if TYPE_CHECKING:
-    from magmath.runtime.pending import Run
+    from magmath.runtime.run_handle import RunHandle
 
 
 class Variable(Array):
@@ -194,8 +194,8 @@ def _forget_former(variables: Sequence[Variable]) -> None:
 
 
 def overwrite(
-    variables: Sequence[Variable], start: Callable[[], tuple[list[Data], Run]]
-) -> tuple[list[Data], Run]:
+    variables: Sequence[Variable], start: Callable[[], tuple[list[Data], RunHandle]]
+) -> tuple[list[Data], RunHandle]:
     """Start a program that computes the next values of variables, its last outputs, in the memory
     of the present ones; its other outputs, and the run.
 
@@ -208,7 +208,7 @@ def overwrite(
         copies = [laid(Array(_copied(v.node)), v.layout).node for v in observed]
         for v, leaf in zip(observed, engine.evaluate(copies), strict=True):
             v._hold(data_of(leaf))
-    with engine.pool.uninterrupted():
+    with engine.pool.defer_interrupts():
         made, run = start()
         first = len(made) - len(variables)
         for v, value in zip(variables, made[first:], strict=True):

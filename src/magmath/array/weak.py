@@ -9,7 +9,7 @@ from typing import Any
 from magmath.array.array import Array, is_number
 from magmath.array.data import untold
 from magmath.array.lines import user_line
-from magmath.core.dtypes import NUMBERS, WIDEST, DType
+from magmath.core.dtypes import DTYPE_OF_PYTHON, PYTHON_NUMBERS, DType
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
@@ -83,7 +83,7 @@ def _of_numbers(operation: str, *values: Any) -> WeakNumber:
     """
     samples = [_class_of(v.sample)(1) if isinstance(v, WeakNumber) else v for v in values]
     sample = _OPERATORS[operation](*samples)
-    dtype = WIDEST[max(map(_class_of, [*samples, sample]), key=NUMBERS.index)]
+    dtype = DTYPE_OF_PYTHON[max(map(_class_of, [*samples, sample]), key=PYTHON_NUMBERS.index)]
     nodes = [
         e.astype(v.node, dtype) if isinstance(v, WeakNumber) else leaves.parameter(v, dtype)
         for v in values
@@ -93,4 +93,4 @@ def _of_numbers(operation: str, *values: Any) -> WeakNumber:
 
 def _class_of(number: Any) -> type:
     """The class of Python's numbers that one belongs to."""
-    return next(base for base in NUMBERS if isinstance(number, base))
+    return next(base for base in PYTHON_NUMBERS if isinstance(number, base))

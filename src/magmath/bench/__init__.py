@@ -18,7 +18,7 @@ from magmath.bench import (
     parallel,
     redistribute,
     scaling,
-    start,
+    startup,
 )
 from magmath.bench.case import Bench, RunOptions
 
@@ -35,7 +35,7 @@ BENCHES: dict[str, Bench] = {
         redistribute.BENCH,
         elementwise.BENCH,
         linalg.BENCH,
-        start.BENCH,
+        startup.BENCH,
     )
 }
 

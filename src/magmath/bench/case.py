@@ -33,7 +33,7 @@ class RunOptions:
         return 3 if self.quick else 7
 
 
-def always_able(case: Case) -> str:
+def supports_all(case: Case) -> str:
     """Of systems that take part in every case."""
     return ""
 
@@ -44,7 +44,7 @@ class System:
 
     `peer` is the name for `--peers`; it is empty for magmath itself and for what only serves as
     a measure, such as the rate of the bare GEMMs. `settings` join the parameters of each case.
-    `unable` says why it takes no part in a case; nothing if it does.
+    `unsupported_reason` says why it takes no part in a case; nothing if it does.
     """
 
     name: str
@@ -53,7 +53,7 @@ class System:
     processes: int = 1
     launcher: Literal["direct", "mpiexec"] = "direct"
     settings: Parameters = field(default_factory=dict)
-    unable: Callable[[Case], str] = always_able
+    unsupported_reason: Callable[[Case], str] = supports_all
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,6 @@ class Bench:
     comparisons: Callable[[RunOptions], list[Comparison]]
 
 
-def always(mark: float) -> Callable[[Case], float | None]:
+def constant_mark(mark: float) -> Callable[[Case], float | None]:
     """A mark that is the same for every case."""
     return lambda case: mark

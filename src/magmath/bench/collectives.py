@@ -32,7 +32,7 @@ def _case(operation: str, nbytes: int) -> Case:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own, mpi = "magmath.bench.own_collectives:collectives", f"{PEERS}.mpi:collectives"
+    own, mpi = "magmath.bench.contestants.collectives:collectives", f"{PEERS}.mpi:collectives"
     n = options.workers
     return [
         System("magmath", own, processes=n, launcher="mpiexec"),

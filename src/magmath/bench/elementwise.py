@@ -7,7 +7,7 @@ from collections.abc import Callable
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
 from magmath.bench.layers import PEERS
 
-OWN = "magmath.bench.own_elementwise"
+OWN = "magmath.bench.contestants.elementwise"
 LONG, SHORT = 10_000_000, 1024
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.bench.layers import PEERS
 
 BATCH, PLANE, CUBE, LINE = (4096, 4096), (4096, 4096), (256, 256, 256), (1 << 24,)
@@ -34,7 +34,7 @@ def _case(name: str, shape: tuple[int, ...], axes: int, dtype: str) -> Case:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own = "magmath.bench.own_fft:transform"
+    own = "magmath.bench.contestants.fft:transform"
     return [
         System("magmath", own, settings={"workers": options.workers}),
         System("torch", f"{PEERS}.fft:torch_fft", peer="torch"),
@@ -43,7 +43,7 @@ def _systems(options: RunOptions) -> list[System]:
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
-    return [Comparison("best", "magmath", ("torch", "SciPy"), always(1.0))]
+    return [Comparison("best", "magmath", ("torch", "SciPy"), constant_mark(1.0))]
 
 
 BENCH = Bench("fft", "Fourier transforms", "elements", _cases, _systems, _comparisons)

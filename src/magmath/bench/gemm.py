@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.bench.layers import PEERS
 
 LAYOUTS = ("rows", "columns", "whole", "cyclic")
@@ -46,7 +46,7 @@ def _case(shape: tuple[int, int, int], dtype: str, left: str, right: str) -> Cas
 def _systems(options: RunOptions) -> list[System]:
     n = options.workers
     return [
-        System("magmath", "magmath.bench.own_gemm:gemm", settings={"workers": n}),
+        System("magmath", "magmath.bench.contestants.gemm:gemm", settings={"workers": n}),
         System("torch", f"{PEERS}.gemm:torch_mm", peer="torch"),
         System("NumPy", f"{PEERS}.gemm:numpy_matmul", peer="numpy"),
         System("Heat", f"{PEERS}.gemm:heat_matmul", peer="heat", processes=n, launcher="mpiexec"),
@@ -56,8 +56,8 @@ def _systems(options: RunOptions) -> list[System]:
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
     return [
-        Comparison("torch", "magmath", ("torch",), always(0.95)),
-        Comparison("others", "magmath", ("NumPy", "Heat", "Dask"), always(1.0)),
+        Comparison("torch", "magmath", ("torch",), constant_mark(0.95)),
+        Comparison("others", "magmath", ("NumPy", "Heat", "Dask"), constant_mark(1.0)),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 
 PEERS = "magmath.bench.peers"
 # (batch, width, layers, images)
@@ -46,21 +46,21 @@ def _cases(options: RunOptions) -> list[Case]:
 
 def _systems(options: RunOptions) -> list[System]:
     return [
-        System("magmath", "magmath.bench.own_mlp:mlp", settings={"workers": 0}),
+        System("magmath", "magmath.bench.contestants.mlp:mlp", settings={"workers": 0}),
         System("PyTorch eager", f"{PEERS}.torch:eager", peer="torch"),
         System("PyTorch compiled", f"{PEERS}.torch:compiled", peer="torch"),
         System("JAX", f"{PEERS}.jax:mlp", peer="jax"),
         System("TensorFlow", f"{PEERS}.tensorflow:mlp", peer="tensorflow"),
-        System("bare GEMMs", "magmath.bench.roof:gemms"),
+        System("bare GEMMs", "magmath.bench.contestants.gemm_roofline:gemms"),
     ]
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
     pytorch = ("PyTorch eager", "PyTorch compiled")
     return [
-        Comparison("best peer", "magmath", (*pytorch, "JAX", "TensorFlow"), always(1.10)),
-        Comparison("PyTorch", "magmath", pytorch, always(1.4)),
-        Comparison("GEMM rate", "magmath", ("bare GEMMs",), always(0.92)),
+        Comparison("best peer", "magmath", (*pytorch, "JAX", "TensorFlow"), constant_mark(1.10)),
+        Comparison("PyTorch", "magmath", pytorch, constant_mark(1.4)),
+        Comparison("GEMM rate", "magmath", ("bare GEMMs",), constant_mark(0.92)),
     ]
 
 

@@ -41,7 +41,7 @@ def _case(function: str, shape: tuple[int, int], dtype: str) -> Case:
 def _systems(options: RunOptions) -> list[System]:
     n = options.workers
     return [
-        System("magmath", "magmath.bench.own_linalg:linalg", settings={"workers": n}),
+        System("magmath", "magmath.bench.contestants.linalg:linalg", settings={"workers": n}),
         System("NumPy", f"{PEERS}.linalg:numpy_linalg", peer="numpy"),
         System("torch", f"{PEERS}.linalg:torch_linalg", peer="torch"),
         System(
@@ -51,7 +51,7 @@ def _systems(options: RunOptions) -> list[System]:
             processes=n,
             launcher="mpiexec",
             settings={"calls": 1},
-            unable=_beyond_heat,
+            unsupported_reason=_beyond_heat,
         ),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 
 BANDWIDTHS = (1.25e9, 1.25e8)  # bytes a second: 10 and 1 gigabit
 TRAINED = ((64, 1024, 4), (256, 1024, 4))  # batch, width, layers
@@ -39,7 +39,7 @@ def _replication(bandwidth: float) -> Case:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own = "magmath.bench.own_overlap:overlap"
+    own = "magmath.bench.contestants.overlap:overlap"
     return [
         System(name, own, settings={"workers": options.workers, "beside": beside})
         for name, beside in (("beside", True), ("waiting", False))
@@ -47,7 +47,7 @@ def _systems(options: RunOptions) -> list[System]:
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
-    return [Comparison("waiting", "beside", ("waiting",), always(1.0))]
+    return [Comparison("waiting", "beside", ("waiting",), constant_mark(1.0))]
 
 
 BENCH = Bench(

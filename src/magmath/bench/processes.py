@@ -21,19 +21,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from magmath.bench.case import Case, System
-from magmath.bench.machine import usable_cores
+from magmath.bench.host_info import usable_cores
 from magmath.errors import MagmathError
 
 START_SECONDS = 120.0
 REQUEST_SECONDS = 1800.0
 STOP_SECONDS = 10.0
-_STAND_IN = Path(__file__).with_name("peers") / "start.py"
+_BOOTSTRAP = Path(__file__).with_name("peers") / "bootstrap.py"
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 Record = dict[str, Any]
 
 
-class Absent(MagmathError):
+class PeerNotInstalled(MagmathError):
     """A library that a system needs is not installed."""
 
 
@@ -113,7 +113,7 @@ class SystemProcesses:
     def _commands(self, python: str, address: str) -> list[tuple[list[str], dict[str, str]]]:
         """The commands to start, each with its environment."""
         if self.system.peer:
-            start = [python, "-P", str(_STAND_IN)]
+            start = [python, "-P", str(_BOOTSTRAP)]
         else:
             start = [python, "-m", "magmath.bench.peers.service"]
         service = [*start, self.system.factory, address, str(usable_cores())]
@@ -182,7 +182,7 @@ class SystemProcesses:
         if reply is None:
             raise SystemFailed(f"{self.system.name} died:\n{self._output()}")
         if "absent" in reply:
-            raise Absent(str(reply["absent"]))
+            raise PeerNotInstalled(str(reply["absent"]))
         if "error" in reply:
             raise SystemFailed(f"{reply['error']}\n{reply['traceback']}")
         answer: Record = reply["ok"]
@@ -229,5 +229,5 @@ def _mpiexec() -> str:
     beside = Path(sys.executable).with_name("mpiexec")
     found = str(beside) if beside.is_file() else shutil.which("mpiexec")
     if found is None:
-        raise Absent("no mpiexec beside this Python or on the PATH")
+        raise PeerNotInstalled("no mpiexec beside this Python or on the PATH")
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.bench.layers import PEERS
 
 LAYOUTS = ("columns", "whole", "cyclic")
@@ -28,7 +28,7 @@ def _case(side: int, layout: str) -> Case:
 
 def _systems(options: RunOptions) -> list[System]:
     n, peer = options.workers, f"{PEERS}.redistribution"
-    own = "magmath.bench.own_redistribution:redistribution"
+    own = "magmath.bench.contestants.redistribution:redistribution"
     return [
         System("magmath", own, settings={"workers": n}),
         System("copy", f"{peer}:copy"),
@@ -39,8 +39,8 @@ def _systems(options: RunOptions) -> list[System]:
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
     return [
-        Comparison("copy", "magmath", ("copy",), always(0.7)),
-        Comparison("peers", "magmath", ("Heat", "Dask"), always(1.5)),
+        Comparison("copy", "magmath", ("copy",), constant_mark(0.7)),
+        Comparison("peers", "magmath", ("Heat", "Dask"), constant_mark(1.5)),
     ]
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from magmath.bench.result import BenchResult, CaseResult, Figure, SystemResult
+from magmath.bench.result import BenchResult, CaseResult, ComparisonResult, SystemResult
 from magmath.core.atomic_replace import atomic_replace
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def rate_text(rate: float, unit: str) -> str:
     return f"{float(f'{rate / factor:.3g}'):g} {name}"
 
 
-def _figure_text(figure: Figure) -> str:
+def _figure_text(figure: ComparisonResult) -> str:
     color = {True: "green", False: "red", None: "default"}[figure.reached]
     low, high = min(figure.rounds), max(figure.rounds)
     return f"[{color}]{figure.median:.2f}[/] ({low:.2f}–{high:.2f})"

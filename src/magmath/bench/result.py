@@ -29,7 +29,7 @@ class SystemResult:
 
 
 @dataclass
-class Figure:
+class ComparisonResult:
     """A comparison's values, one for each round, and whether their median reaches the mark."""
 
     title: str
@@ -54,7 +54,7 @@ class CaseResult:
 
     case: Case
     systems: dict[str, SystemResult]
-    figures: list[Figure]
+    figures: list[ComparisonResult]
 
     def rate(self, name: str) -> float:
         """Work over the system's median seconds; where seconds are the unit, those of one unit."""
@@ -126,18 +126,20 @@ class BenchResult:
             raise KeyboardInterrupt
 
 
-def figures_of(
+def compare_systems(
     case: Case, systems: dict[str, SystemResult], comparisons: list[Comparison]
-) -> list[Figure]:
+) -> list[ComparisonResult]:
     """The comparisons that can be made with the systems that were measured."""
     return [
         figure
         for comparison in comparisons
-        if (figure := _figure(case, systems, comparison)) is not None
+        if (figure := _compare(case, systems, comparison)) is not None
     ]
 
 
-def _figure(case: Case, systems: dict[str, SystemResult], comparison: Comparison) -> Figure | None:
+def _compare(
+    case: Case, systems: dict[str, SystemResult], comparison: Comparison
+) -> ComparisonResult | None:
     own = systems.get(comparison.own)
     others = [
         systems[name].seconds
@@ -150,4 +152,4 @@ def _figure(case: Case, systems: dict[str, SystemResult], comparison: Comparison
     pairs = list(zip(own.seconds, best, strict=True))
     ratio = comparison.kind == "ratio"
     rounds = [theirs / ours if ratio else ours - theirs for ours, theirs in pairs]
-    return Figure(comparison.title, comparison.kind, rounds, comparison.mark(case))
+    return ComparisonResult(comparison.title, comparison.kind, rounds, comparison.mark(case))

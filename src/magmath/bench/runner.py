@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from magmath.bench import machine
+from magmath.bench import host_info
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
-from magmath.bench.processes import Absent, SystemFailed, SystemProcesses
-from magmath.bench.result import BenchResult, CaseResult, SystemResult, figures_of
+from magmath.bench.processes import PeerNotInstalled, SystemFailed, SystemProcesses
+from magmath.bench.result import BenchResult, CaseResult, SystemResult, compare_systems
 from magmath.errors import OptionError
 
 # Threads of the system that ran last may spin for a while before they sleep.
@@ -36,7 +36,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
     so and takes no further part in it; one that cannot start fails in every case. Ctrl-C ends the
     run: the result has the cases that were whole, and says so.
     """
-    chosen = choose(bench.systems(options), options.peers)
+    chosen = choose_systems(bench.systems(options), options.peers)
     wanted = choose_cases(bench.cases(options), options.cases)
     comparisons = bench.comparisons(options)
     absent: dict[str, str] = {}
@@ -56,7 +56,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
                 cases.append(result)
         except KeyboardInterrupt:
             interrupted = True
-            stack.enter_context(_deaf_to_ctrl_c())  # or another would lose what was measured
+            stack.enter_context(_ignore_interrupts())  # or another would lose what was measured
             console.print(f"interrupted: {len(cases)} cases are kept, the others end")
             for processes in running.values():
                 processes.stop(INTERRUPTED_SECONDS)
@@ -68,9 +68,9 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
         rounds=options.rounds,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join(["magmath", *sys.argv[1:]]),
-        commit=machine.commit(),
-        machine=machine.describe(),
-        environment=machine.tuning_variables(),
+        commit=host_info.source_commit(),
+        machine=host_info.describe(),
+        environment=host_info.tuning_variables(),
         versions=versions,
         absent=absent,
         interrupted=interrupted,
@@ -79,7 +79,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -87,7 +87,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def choose(systems: list[System], peers: tuple[str, ...]) -> list[System]:
+def choose_systems(systems: list[System], peers: tuple[str, ...]) -> list[System]:
     """magmath's own systems and the peers that were asked for; OptionError for an unknown peer."""
     known = sorted({system.peer for system in systems if system.peer})
     if unknown := set(peers) - {*known, "all", "none"}:
@@ -121,8 +121,8 @@ def _start(
         for python in options.pythons if system.peer else (sys.executable,):
             try:
                 processes = SystemProcesses(system, python)
-            except Absent as error:
-                _note(absent, system.name, str(error))
+            except PeerNotInstalled as error:
+                _add_reason(absent, system.name, str(error))
             except SystemFailed as error:
                 broken.setdefault(system.name, str(error))
             else:
@@ -138,7 +138,7 @@ def _start(
                 console.print(f"  absent: {absent[system.name]}", markup=False)
 
 
-def _note(absent: dict[str, str], name: str, reason: str) -> None:
+def _add_reason(absent: dict[str, str], name: str, reason: str) -> None:
     """Environments may lack different things: each reason is told once."""
     told = absent.get(name, "")
     if reason not in told:
@@ -165,11 +165,11 @@ def _run_case(
     for name, result in results.items():
         if result.state == "measured":
             result.record |= running[name].finish()
-    return CaseResult(case, results, figures_of(case, results, comparisons))
+    return CaseResult(case, results, compare_systems(case, results, comparisons))
 
 
 def _prepare(case: Case, processes: SystemProcesses, console: Console) -> SystemResult:
-    if reason := processes.system.unable(case):
+    if reason := processes.system.unsupported_reason(case):
         return SystemResult("left out", reason=reason)
     console.print(f"  preparing {processes.system.name} …", markup=False)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, always
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.bench.layers import training_case
 from magmath.bench.parallel import SHAPES
 
@@ -12,7 +12,7 @@ def _cases(options: RunOptions) -> list[Case]:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own = "magmath.bench.own_mlp:mlp"
+    own = "magmath.bench.contestants.mlp:mlp"
     return [
         System(_several(options), own, settings={"workers": options.workers}),
         System("1 worker", own, settings={"workers": 0}),
@@ -20,7 +20,7 @@ def _systems(options: RunOptions) -> list[System]:
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
-    return [Comparison("1 worker", _several(options), ("1 worker",), always(0.9))]
+    return [Comparison("1 worker", _several(options), ("1 worker",), constant_mark(0.9))]
 
 
 def _several(options: RunOptions) -> str:

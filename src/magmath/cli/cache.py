@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from magmath.core import cache as store
 from magmath.core import cache_dir
+from magmath.core import disk_cache as store
 from magmath.errors import MagmathError
 
 
@@ -39,8 +39,8 @@ def cache(
     json
         Print one JSON object.
     """
-    deleted = _cleared() if clear else 0
-    found = describe() | ({"deleted": deleted} if clear else {})
+    deleted = _clear() if clear else 0
+    found = describe_cache() | ({"deleted": deleted} if clear else {})
     if json:
         print(jsonlib.dumps(found, indent=2))
         return
@@ -58,16 +58,16 @@ def cache(
         console.print(f"problem  {found['problem']}", markup=False)
 
 
-def describe() -> dict[str, Any]:
+def describe_cache() -> dict[str, Any]:
     """What the command shows, as plain data; sizes in bytes."""
-    configured = cache_dir.configured()
-    found = [] if configured.path is None else store.entries(configured.path)
+    configured = cache_dir.configured_folder()
+    found = [] if configured.path is None else store.list_entries(configured.path)
     kinds = {kind: [e for e in found if e.path.parent.name == kind] for kind in store.KINDS}
     return {
         "folder": None if configured.path is None else str(configured.path),
         "entries": len(found),
         "bytes": sum(entry.nbytes for entry in found),
-        "limit": store.limit(),
+        "limit": store.limit_bytes(),
         "kinds": {
             kind: {"entries": len(part), "bytes": sum(entry.nbytes for entry in part)}
             for kind, part in kinds.items()
@@ -85,15 +85,15 @@ def _problem(folder: Path | None) -> str:
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to"
 
 
-def _cleared() -> int:
+def _clear() -> int:
     """Delete all entries; how many there were."""
-    configured = cache_dir.configured()
+    configured = cache_dir.configured_folder()
     if configured.path is None:
         raise MagmathError(
             f"cache: there is no folder to clear: {configured.problem}; set "
-            f"{cache_dir.VARIABLE} to the folder"
+            f"{cache_dir.CACHE_VARIABLE} to the folder"
         )
-    found = store.entries(configured.path)
+    found = store.list_entries(configured.path)
     try:
         store.clear(configured.path)
     except OSError as error:

@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 import magmath
-from magmath.bench import machine
-from magmath.cli.cache import describe
+from magmath.bench import host_info
+from magmath.cli.cache import describe_cache
 from magmath.core import cgroup
 from magmath.core.cpu import cpu_name
 from magmath.core.resources import memory_share
 
 LIBRARIES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "pyzmq", "msgspec")
 # Asked in a process of its own: loading an MPI library here could bind this one to it.
-_ASK_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; \
+_MPI_QUERY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; \
 print(MPI.Get_library_version(), end='')"
 
 Section = dict[str, Any]
@@ -57,13 +57,13 @@ def info(
     json
         Print one JSON object instead of tables.
     """
-    found: dict[str, Any] = {"tuner": measured()} if tuner else collect()
+    found: dict[str, Any] = {"tuner": tuner_timings()} if tuner else collect()
     if json:
         print(jsonlib.dumps(found, indent=2))
         return
     console = Console()
     if tuner:
-        console.print(_timings(found["tuner"]))
+        console.print(_timings_table(found["tuner"]))
         return
     for title, section in found.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None)
@@ -78,16 +78,16 @@ def collect() -> dict[str, Section]:
     """Everything `info` shows, as plain data; sizes in bytes."""
     return {
         "versions": _versions(),
-        "machine": machine.describe() | _memory(),
+        "machine": host_info.describe() | _memory(),
         "devices": _devices(),
         "BLAS and threads": _threads(),
-        "environment": dict(machine.tuning_variables()),
+        "environment": dict(host_info.tuning_variables()),
         "MPI": _mpi(),
         "caches": _caches(),
     }
 
 
-def measured() -> list[Section]:
+def tuner_timings() -> list[Section]:
     """The tuner's decisions on this machine: of each operation, shape and number of threads the
     seconds that every candidate took, the default one first, and the one that was chosen."""
     from magmath.kernels.tuner import tuner_for
@@ -104,7 +104,7 @@ def measured() -> list[Section]:
     ]
 
 
-def _timings(decisions: list[Section]) -> Table:
+def _timings_table(decisions: list[Section]) -> Table:
     table = Table("operation", "threads", "chosen", "µs a call", box=None)
     for decision in decisions:
         seconds = decision["seconds"].items()
@@ -119,11 +119,11 @@ def _timings(decisions: list[Section]) -> Table:
 
 def _versions() -> Section:
     found = {"magmath": magmath.__version__, "python": sys.version.split()[0]}
-    return found | {name: machine.version_of(name) for name in LIBRARIES}
+    return found | {name: host_info.package_version(name) for name in LIBRARIES}
 
 
 def _memory() -> Section:
-    found = machine.memory()
+    found = host_info.memory()
     return {
         "memory": Bytes(found["total"]),
         "memory available": Bytes(found["available"]) if "available" in found else None,
@@ -187,7 +187,7 @@ def _mpi() -> Section:
     launcher = str(beside) if beside.is_file() else shutil.which("mpiexec")
     try:
         answer = subprocess.run(
-            [sys.executable, "-c", _ASK_MPI], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", _MPI_QUERY], capture_output=True, text=True, timeout=60
         )
     except subprocess.TimeoutExpired:
         return {"library": "did not answer within 60 s", "mpiexec": launcher}
@@ -201,7 +201,7 @@ def _last_line(text: str) -> str:
 
 
 def _caches() -> Section:
-    found = describe()
+    found = describe_cache()
     return {"folder": found["folder"]} | {k: Bytes(n["bytes"]) for k, n in found["kinds"].items()}
 
 

@@ -13,7 +13,7 @@ from cyclopts import App, Group, Parameter
 from cyclopts.types import NonNegativeInt, PositiveFloat, PositiveInt
 from rich.console import Console
 
-from magmath.cli.progress import ProgressReporter
+from magmath.cli.progress_reporter import ProgressReporter
 from magmath.errors import OptionError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def mlp(
     if json:
         print(jsonlib.dumps(result, indent=2))
     else:
-        _say_what_came_out(result, console)
+        _print_result(result, console)
 
 
 def _widths(width: tuple[int, ...], layers: int) -> list[int]:
@@ -125,7 +125,7 @@ def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, A
     import magmath as mm
 
     images = mm.data.load(options["data"], options["data_path"])
-    _make(folder)
+    _create_folder(folder)
     console.print(images, markup=False)
     with mm.init(options["workers"], device=options["device"], seed=options["seed"]):
         network = _build(options, len(images.classes))
@@ -133,13 +133,13 @@ def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, A
         try:
             history = _fit(network, images, options, reporter)
         except KeyboardInterrupt:
-            _save_what_there_is(network, reporter, folder, console)
+            _save_interrupted(network, reporter, folder, console)
             raise
         files = _save(network, history, folder)
     return _result(options, images, history, files)
 
 
-def _make(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -187,7 +187,7 @@ def _save(network: NeuralNetwork, history: History, folder: Path) -> list[Path]:
     return files
 
 
-def _save_what_there_is(
+def _save_interrupted(
     network: NeuralNetwork, reporter: ProgressReporter, folder: Path, console: Console
 ) -> None:
     """After Ctrl-C: the weights as they are, and the epochs that were finished."""
@@ -221,7 +221,7 @@ def _result(
     }
 
 
-def _say_what_came_out(result: dict[str, Any], console: Console) -> None:
+def _print_result(result: dict[str, Any], console: Console) -> None:
     console.print(
         f"\n[bold]Test accuracy {result['test_accuracy']:.2%}[/] on {result['test_images']} images "
         f"that the network has not seen, after {result['seconds']:.1f} s of training "
@@ -231,11 +231,11 @@ def _say_what_came_out(result: dict[str, Any], console: Console) -> None:
     for file in result["files"]:
         console.print(f"  {file}", markup=False)
     console.print("What to try next:")
-    for command, purpose in _hints(result["options"]):
+    for command, purpose in _next_commands(result["options"]):
         console.print(f"  {command}\n      {purpose}", markup=False)
 
 
-def _hints(options: dict[str, Any]) -> list[tuple[str, str]]:
+def _next_commands(options: dict[str, Any]) -> list[tuple[str, str]]:
     """Commands that lead on from this run, each with what it shows."""
     layers, width = len(options["width"]), options["width"][0]
     other = 0 if options["workers"] else 2

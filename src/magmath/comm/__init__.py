@@ -6,8 +6,8 @@ communicator is in `magmath.comm.mpi`, the only module that imports mpi4py.
 
 from __future__ import annotations
 
-from magmath.comm.base import Communicator
+from magmath.comm.communicator import Communicator
 from magmath.comm.counting import CountingCommunicator
-from magmath.comm.local import LocalGroup
+from magmath.comm.local_group import LocalGroup
 
 __all__ = ["Communicator", "CountingCommunicator", "LocalGroup"]

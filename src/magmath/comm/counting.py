@@ -12,8 +12,8 @@ from typing import final
 
 from torch import Tensor
 
-from magmath.comm.base import Communicator
-from magmath.comm.flags import Flags
+from magmath.comm.barrier_memory import Flags
+from magmath.comm.communicator import Communicator
 
 
 @final
@@ -26,7 +26,9 @@ class CountingCommunicator(Communicator):
     """
 
     def __init__(self, inner: Communicator) -> None:
-        super().__init__(inner.rank, inner.size, inner.shares_memory, inner.on_host, inner.cores)
+        super().__init__(
+            inner.rank, inner.size, inner.shares_memory, inner.ranks_on_host, inner.cores
+        )
         self._inner = inner
         self.reset()
 
@@ -48,13 +50,13 @@ class CountingCommunicator(Communicator):
         self._count("window")
         return self._inner.window(nbytes)
 
-    def agree(self, value: int) -> int:
-        self._count("agree")
-        return self._inner.agree(value)
+    def allreduce_max(self, value: int) -> int:
+        self._count("allreduce_max")
+        return self._inner.allreduce_max(value)
 
-    def beside(self) -> Communicator | None:
-        self._count("beside")
-        return self._inner.beside()
+    def duplicate(self) -> Communicator | None:
+        self._count("duplicate")
+        return self._inner.duplicate()
 
     def abort(self) -> None:
         self._inner.abort()

@@ -21,23 +21,23 @@ import torch
 from torch import Tensor
 
 from magmath.comm.barrier import SpinBarrier
-from magmath.comm.base import Communicator
-from magmath.comm.flags import (
+from magmath.comm.barrier_memory import (
     ABORT,
+    ADDRESSES,
     LINE,
-    PLACES,
     Flags,
-    check_alive,
+    aborted_error,
+    allocate_flags,
     flags_length,
-    lost,
-    new_flags,
     prepare_flags,
+    raise_if_aborted,
 )
-from magmath.comm.messages import MessageCollectives
-from magmath.comm.reduction import HALF
-from magmath.comm.shared import SharedCollectives
-from magmath.comm.windows import Bytes, HostMemory, WindowTable, attach, is_bounded
-from magmath.core.resources import within_quota
+from magmath.comm.communicator import Communicator
+from magmath.comm.host_memory import Bytes, HostMemory, WindowTable, attach, is_file_size_limited
+from magmath.comm.message_collectives import MessageCollectives
+from magmath.comm.reduction_checks import HALF
+from magmath.comm.shared_collectives import SharedCollectives
+from magmath.core.resources import limit_to_quota
 from magmath.errors import MemoryLimitError, WorkerLost
 
 mpi4py.rc.initialize = False
@@ -69,18 +69,18 @@ _OPERATIONS = {
 }
 _PAGE = 4096
 _EMPTY = bytearray()
-_NOWHERE = (0, 0)
-_LOOKS = 200  # looks at MPI before the processor is yielded at each
-_YIELDS = 2000  # looks at MPI before it is left alone for a moment at each
-_NAP = 5e-5  # seconds
-_ALARM_EVERY = 16  # looks at MPI for one look at the alarm of other hosts
+_NO_HANDLE = (0, 0)
+_BUSY_POLLS = 200  # looks at MPI before the processor is yielded at each
+_YIELDING_POLLS = 2000  # looks at MPI before it is left alone for a moment at each
+_SLEEP_SECONDS = 5e-5  # seconds
+_POLLS_PER_ALARM = 16  # looks at MPI for one look at the alarm of other hosts
 
 _abandoned: list[object] = []
 """Requests of aborted communicators and their tensors: MPI may still read and write there, so none
 of it may be given back before the process ends."""
 
 
-def world(shares_memory: bool = True) -> MPICommunicator:
+def world_communicator(shares_memory: bool = True) -> MPICommunicator:
     """The communicator of all processes that mpiexec (or srun) started. Collective; call it once.
 
     With `shares_memory=False` MPI carries everything, also within a host.
@@ -88,9 +88,9 @@ def world(shares_memory: bool = True) -> MPICommunicator:
     aborted, so that the other ranks do not wait.
     """
     MPI.Init_thread(MPI.THREAD_MULTIPLE)  # what lies beside the first serves another thread
-    _remove_files(MPI.COMM_WORLD)
+    _unlink_mpich_files(MPI.COMM_WORLD)
     communicator = MPICommunicator(MPI.COMM_WORLD, shares_memory)
-    atexit.register(_leave, communicator)
+    atexit.register(_finalize, communicator)
     return communicator
 
 
@@ -104,19 +104,19 @@ class MPICommunicator(Communicator):
         shares_memory: bool = True,
         first: MPICommunicator | None = None,
     ) -> None:
-        on_host, cores = _on_this_host(comm)
+        on_host, cores = _ranks_and_cores(comm)
         one_host = on_host == comm.size
-        memory = _common_flags(comm, cores) if shares_memory and one_host else None
+        memory = _map_flags(comm, cores) if shares_memory and one_host else None
         super().__init__(comm.rank, comm.size, memory is not None, on_host, cores)
-        self._flags = new_flags(1) if memory is None else memory
+        self._flags = allocate_flags(1) if memory is None else memory
         self._comm = comm.Dup()
         self._alarm = comm.Dup()
         self._windows = WindowTable()
         self.closed = False
-        self._family: list[MPICommunicator] = [] if first is None else first._family
-        self._family.append(self)
-        self._meet = SpinBarrier(self._flags, self.rank, self.size)
-        self._shared = SharedCollectives(self._meet, self.window, self._windows)
+        self._duplicates: list[MPICommunicator] = [] if first is None else first._duplicates
+        self._duplicates.append(self)
+        self._barrier = SpinBarrier(self._flags, self.rank, self.size)
+        self._shared = SharedCollectives(self._barrier, self.window, self._windows)
         self._messages = MessageCollectives(self.rank, self.size, self._exchange)
 
     @property
@@ -132,15 +132,15 @@ class MPICommunicator(Communicator):
 
     def barrier(self) -> None:
         if self.shares_memory:
-            self._meet.wait()
+            self._barrier.wait()
         else:
-            check_alive(self._flags)
+            raise_if_aborted(self._flags)
             self._complete([self._comm.Ibarrier()])
 
-    def agree(self, value: int) -> int:
+    def allreduce_max(self, value: int) -> int:
         if self.shares_memory:
-            return self._meet.agree(value)
-        check_alive(self._flags)
+            return self._barrier.allreduce_max(value)
+        raise_if_aborted(self._flags)
         result = np.array([value])
         self._complete([self._comm.Iallreduce(MPI.IN_PLACE, result, MPI.MAX)], result)
         return int(result[0])
@@ -154,13 +154,13 @@ class MPICommunicator(Communicator):
         starts = [rank * stride for rank in range(self.size)]
         return [torch.from_numpy(whole[start : start + nbytes]) for start in starts]
 
-    def beside(self) -> MPICommunicator | None:
+    def duplicate(self) -> MPICommunicator | None:
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE and not self.shares_memory:
             return None
         return MPICommunicator(self._comm, self.shares_memory, self)
 
     def abort(self) -> None:
-        for communicator in self._family:
+        for communicator in self._duplicates:
             communicator._wake()
 
     def _wake(self) -> None:
@@ -186,9 +186,9 @@ class MPICommunicator(Communicator):
     def _map(self, nbytes: int) -> Bytes:
         """New memory that all ranks see; rank 0 makes it, the others attach."""
         memory = HostMemory.create(nbytes) if self.rank == 0 else None
-        place = self._publish(memory.place if memory else _NOWHERE)[0]
+        place = self._publish(memory.place if memory else _NO_HANDLE)[0]
         array = memory.array if memory else attach(place, nbytes)
-        failed = self._meet.agree(int(array is None))
+        failed = self._barrier.allreduce_max(int(array is None))
         if memory:
             memory.seal()
         if failed or array is None:
@@ -204,10 +204,10 @@ class MPICommunicator(Communicator):
         Two pairs of words take turns: whoever shows again after next has passed a barrier that all
         entered after they had read these.
         """
-        word = PLACES + 2 * self._shared.next_show()
+        word = ADDRESSES + 2 * self._shared.next_slot_pair()
         lines = self._flags.reshape(-1, LINE)[1:, word : word + 2]
         lines[self.rank] = place
-        self._meet.wait()
+        self._barrier.wait()
         return [(int(first), int(second)) for first, second in lines]
 
     def _complete(self, requests: list[MPI.Request], *buffers: object) -> None:
@@ -215,22 +215,22 @@ class MPICommunicator(Communicator):
         looks = 0
         while not MPI.Request.Testall(requests):
             looks += 1
-            if looks % _ALARM_EVERY == 0 and not self.shares_memory and self._alarm.Iprobe():
+            if looks % _POLLS_PER_ALARM == 0 and not self.shares_memory and self._alarm.Iprobe():
                 self._flags[ABORT] = 1
             if self.aborted:
                 _abandoned.extend([requests, buffers])
-                raise lost()
-            if looks > _YIELDS:
-                time.sleep(_NAP)
-            elif looks > _LOOKS:
+                raise aborted_error()
+            if looks > _YIELDING_POLLS:
+                time.sleep(_SLEEP_SECONDS)
+            elif looks > _BUSY_POLLS:
                 os.sched_yield()
 
     def _exchange(
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
     ) -> None:
-        check_alive(self._flags)
-        requests = [self._comm.Irecv(_bytes(tensor), peer) for peer, tensor in receives]
-        requests += [self._comm.Isend(_bytes(tensor), peer) for peer, tensor in sends]
+        raise_if_aborted(self._flags)
+        requests = [self._comm.Irecv(_byte_buffer(tensor), peer) for peer, tensor in receives]
+        requests += [self._comm.Isend(_byte_buffer(tensor), peer) for peer, tensor in sends]
         self._complete(requests, sends, receives)
 
     def _allreduce(self, tensor: Tensor, op: str) -> None:
@@ -271,13 +271,13 @@ class MPICommunicator(Communicator):
 
     def _run(self, collective: Any, source: Any, target: Tensor, *operation: MPI.Op) -> None:
         """Run one of MPI's own collectives from `source`, a tensor or in place, to `target`."""
-        check_alive(self._flags)
-        buffer = _typed(source) if isinstance(source, Tensor) else source
-        request = collective(buffer, _typed(target), *operation)
+        raise_if_aborted(self._flags)
+        buffer = _typed_buffer(source) if isinstance(source, Tensor) else source
+        request = collective(buffer, _typed_buffer(target), *operation)
         self._complete([request], source, target)
 
 
-def _on_this_host(comm: MPI.Intracomm) -> tuple[int, int]:
+def _ranks_and_cores(comm: MPI.Intracomm) -> tuple[int, int]:
     """The number of ranks on the host of this one, and of the processors that these may use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     count, cores = host.size, _count_cores(host)
@@ -285,16 +285,16 @@ def _on_this_host(comm: MPI.Intracomm) -> tuple[int, int]:
     return count, cores
 
 
-def _common_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
+def _map_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
     """Barrier memory that all ranks of one host see; None on every rank where one cannot map it."""
     nbytes = flags_length(comm.size) * np.dtype(np.uint64).itemsize
     memory = HostMemory.create(nbytes) if comm.rank == 0 else None
     if memory:
         prepare_flags(memory.array.view(np.uint64), comm.size, cores)
-    place = np.array(memory.place if memory else _NOWHERE)
+    place = np.array(memory.place if memory else _NO_HANDLE)
     comm.Bcast(place)
     array = memory.array if memory else attach((int(place[0]), int(place[1])), nbytes)
-    attached = np.array([array is not None and not is_bounded()])
+    attached = np.array([array is not None and not is_file_size_limited()])
     comm.Allreduce(MPI.IN_PLACE, attached, MPI.LAND)
     if memory:
         memory.seal()
@@ -307,10 +307,10 @@ def _count_cores(comm: MPI.Comm) -> int:
     cores = np.zeros(os.sysconf("SC_NPROCESSORS_CONF"), np.uint8)
     cores[list(os.sched_getaffinity(0))] = 1
     comm.Allreduce(MPI.IN_PLACE, cores, MPI.MAX)
-    return within_quota(int(cores.sum()))
+    return limit_to_quota(int(cores.sum()))
 
 
-def _remove_files(comm: MPI.Intracomm) -> None:
+def _unlink_mpich_files(comm: MPI.Intracomm) -> None:
     """Remove the names of MPICH's start-up files in /dev/shm, once all ranks have opened them.
 
     MPICH removes them when MPI is left in good order; a killed process would leave them behind.
@@ -322,7 +322,7 @@ def _remove_files(comm: MPI.Intracomm) -> None:
             Path(name).unlink(missing_ok=True)
 
 
-def _leave(communicator: MPICommunicator) -> None:
+def _finalize(communicator: MPICommunicator) -> None:
     if communicator.closed and not communicator.aborted:
         MPI.Finalize()
     else:
@@ -338,14 +338,14 @@ def _ignores_nan(dtype: torch.dtype, op: str) -> bool:
 # the call has blocks; a given count would be taken as that of one block.
 
 
-def _typed(tensor: Tensor) -> tuple[MPI.buffer, MPI.Datatype]:
+def _typed_buffer(tensor: Tensor) -> tuple[MPI.buffer, MPI.Datatype]:
     # Half types are not in the table: they are only moved.
-    return _memory(tensor), _DATATYPES.get(tensor.dtype, MPI.BYTE)
+    return _buffer(tensor), _DATATYPES.get(tensor.dtype, MPI.BYTE)
 
 
-def _bytes(tensor: Tensor) -> tuple[MPI.buffer, MPI.Datatype]:
-    return _memory(tensor), MPI.BYTE
+def _byte_buffer(tensor: Tensor) -> tuple[MPI.buffer, MPI.Datatype]:
+    return _buffer(tensor), MPI.BYTE
 
 
-def _memory(tensor: Tensor) -> MPI.buffer:
+def _buffer(tensor: Tensor) -> MPI.buffer:
     return MPI.buffer.fromaddress(tensor.data_ptr(), tensor.nbytes)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from magmath.core.private_folder import private_folder
 
-DRAFTS = ".*.saving-*"
+DRAFT_PATTERN = ".*.saving-*"
 """A pattern of the names of folders in which new files are written."""
 
 
@@ -27,14 +27,14 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[str]:
     with private_folder(target.parent, f".{target.name}.saving-") as folder:
         draft = folder / target.name
         yield str(draft)
-        _flush(draft)
+        _fsync(draft)
         if target.is_dir():
-            _exchange(draft, target, folder / "former")
+            _swap_folder(draft, target, folder / "former")
         else:
             draft.rename(target)
 
 
-def _exchange(draft: Path, target: Path, former: Path) -> None:
+def _swap_folder(draft: Path, target: Path, former: Path) -> None:
     """Move one folder in place of another, which cannot be done in one step."""
     target.rename(former)
     try:
@@ -44,7 +44,7 @@ def _exchange(draft: Path, target: Path, former: Path) -> None:
         raise
 
 
-def _flush(written: Path) -> None:
+def _fsync(written: Path) -> None:
     """Have the system bring a file, or all files of a folder, to the disk."""
     folders = os.walk(written)  # empty for a file
     files = [Path(folder, name) for folder, _, names in folders for name in names]

@@ -23,12 +23,12 @@ from typing import Final
 
 from magmath.core.private_folder import private_folder, remove_abandoned
 
-VARIABLE: Final = "MAGMATH_CACHE"
+CACHE_VARIABLE: Final = "MAGMATH_CACHE"
 FALLBACK_VARIABLE: Final = "MAGMATH_CACHE_FALLBACK"
 """Names the temporary folder, and the configured one in whose place it is, as JSON."""
 PREFIX: Final = "magmath-cache-"
 _PROBE_BYTES: Final = 1 << 16
-_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
+_TRANSIENT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
 """Errors of this process, which say nothing about the folder."""
 
 _lock = RLock()
@@ -37,7 +37,7 @@ _unwritable: set[str] = set()
 
 
 @dataclass(frozen=True)
-class Configured:
+class ConfiguredFolder:
     """The folder that the environment asks for: a path, or else why there is none."""
 
     path: Path | None
@@ -49,54 +49,54 @@ class Configured:
         return "" if self.path is None else str(self.path)
 
 
-def configured() -> Configured:
+def configured_folder() -> ConfiguredFolder:
     """The folder that the environment asks for; nothing is made or tried."""
-    if given := os.environ.get(VARIABLE):
+    if given := os.environ.get(CACHE_VARIABLE):
         return _absolute(given)
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):  # the standard ignores others
-        return Configured(Path(base, "magmath"))
+        return ConfiguredFolder(Path(base, "magmath"))
     home = _home()
     if home is None:
-        return Configured(None, f"HOME is not set and {_unknown_user()}")
-    return Configured(Path(home, ".cache", "magmath"))
+        return ConfiguredFolder(None, f"HOME is not set and {_unknown_user()}")
+    return ConfiguredFolder(Path(home, ".cache", "magmath"))
 
 
-def folders() -> list[Path]:
+def readable_folders() -> list[Path]:
     """The folders to read entries from; the first one is written to, unless it is `unwritable`."""
-    wanted = configured()
+    wanted = configured_folder()
     own = [] if wanted.path is None else [wanted.path]
     fallback = _fallback_of(wanted)
     if fallback is not None:
         return [fallback, *own]
     if wanted.name in _unwritable:
         return own
-    problem = wanted.problem or _made(own[0])
+    problem = wanted.problem or _create_folder(own[0])
     if problem:
-        fallback = _fall_back(wanted, problem)
+        fallback = _create_fallback(wanted, problem)
         return own if fallback is None else [fallback, *own]
     return own
 
 
 def writable_folder() -> Path | None:
     """The folder to write entries to; None where there is none."""
-    found = folders()
-    return None if not found or configured().name in _unwritable else found[0]
+    found = readable_folders()
+    return None if not found or configured_folder().name in _unwritable else found[0]
 
 
-def abandon(folder: Path, error: OSError) -> None:
+def mark_unwritable(folder: Path, error: OSError) -> None:
     """Write to `folder` no more: writing failed. The configured folder is replaced, with a warning;
     in place of the temporary one there is none."""
-    wanted = configured()
-    if error.errno in _PASSING or wanted.name in _unwritable:
+    wanted = configured_folder()
+    if error.errno in _TRANSIENT or wanted.name in _unwritable:
         return
     if folder == wanted.path:
-        _fall_back(wanted, _reason(folder, error))
+        _create_fallback(wanted, _reason(folder, error))
     else:
         _unwritable.add(wanted.name)
 
 
-def environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """The variables by which processes to be started find the folder of this one.
 
     Tries first whether it can be written to, so that they share the temporary folder that may take
@@ -109,10 +109,10 @@ def environment() -> dict[str, str]:
                 probe.write(bytes(_PROBE_BYTES))
                 probe.flush()
         except OSError as error:
-            abandon(folder, error)
+            mark_unwritable(folder, error)
     found = {name: os.environ[name] for name in (FALLBACK_VARIABLE,) if name in os.environ}
-    if os.environ.get(VARIABLE) and configured().path is not None:
-        found[VARIABLE] = configured().name  # absolute, wherever they are started
+    if os.environ.get(CACHE_VARIABLE) and configured_folder().path is not None:
+        found[CACHE_VARIABLE] = configured_folder().name  # absolute, wherever they are started
     return found
 
 
@@ -123,7 +123,7 @@ def remove_abandoned_fallbacks() -> None:
             remove_abandoned(tempfile.gettempdir(), f"{PREFIX}*")
 
 
-def _made(folder: Path) -> str:
+def _create_folder(folder: Path) -> str:
     """Make a folder if it is missing; why it cannot be used, an empty string if it can."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def _reason(folder: Path, error: OSError) -> str:
     return f"{folder} cannot be used ({error.strerror or error})"
 
 
-def _fallback_of(wanted: Configured) -> Path | None:
+def _fallback_of(wanted: ConfiguredFolder) -> Path | None:
     """The temporary folder in place of the configured one, made by this process or its parents."""
     try:
         path, instead_of = json.loads(os.environ.get(FALLBACK_VARIABLE, ""))
@@ -150,7 +150,7 @@ def _fallback_of(wanted: Configured) -> Path | None:
     return Path(path) if own and instead_of == wanted.name else None
 
 
-def _fall_back(wanted: Configured, problem: str) -> Path | None:
+def _create_fallback(wanted: ConfiguredFolder, problem: str) -> Path | None:
     """Make the temporary folder, and warn. None where the system has no place for one."""
     with _lock:
         existing = _fallback_of(wanted)
@@ -166,7 +166,7 @@ def _fall_back(wanted: Configured, problem: str) -> Path | None:
             _unwritable.add(wanted.name)
     where = "nothing is kept" if made is None else f"{made} is used, and removed at the exit"
     warnings.warn(
-        f"the cache of compiled code and measurements: {problem}; {where}; set {VARIABLE} to a "
+        f"the cache of compiled code and measurements: {problem}; {where}; set {CACHE_VARIABLE} to a "
         f"folder that can be written to",
         RuntimeWarning,
         stacklevel=2,
@@ -174,29 +174,31 @@ def _fall_back(wanted: Configured, problem: str) -> Path | None:
     return made
 
 
-def _remove(stack: ExitStack, wanted: Configured) -> None:
+def _remove(stack: ExitStack, wanted: ConfiguredFolder) -> None:
     """Remove the temporary folder at the exit of the process that made it."""
     _unwritable.add(wanted.name)  # what still runs makes no other one
     stack.close()
 
 
-def _absolute(given: str) -> Configured:
+def _absolute(given: str) -> ConfiguredFolder:
     """$MAGMATH_CACHE as an absolute path."""
     path = given
     if given.startswith("~"):
         home = _home() if given == "~" or given.startswith("~/") else os.path.expanduser(given)
         if home is None or home.startswith("~"):
-            problem = f"{VARIABLE} is {given}, HOME is not set, and {_unknown_user()}"
-            return Configured(None, problem)
+            problem = f"{CACHE_VARIABLE} is {given}, HOME is not set, and {_unknown_user()}"
+            return ConfiguredFolder(None, problem)
         path = home + given[1:] if given.startswith("~/") else home
     try:
-        return Configured(Path(_from_start(path)))
+        return ConfiguredFolder(Path(_first_absolute(path)))
     except OSError as error:  # the working directory is gone
-        return Configured(None, f"{VARIABLE} is {given}, and there is no such folder ({error})")
+        return ConfiguredFolder(
+            None, f"{CACHE_VARIABLE} is {given}, and there is no such folder ({error})"
+        )
 
 
 @cache
-def _from_start(path: str) -> str:
+def _first_absolute(path: str) -> str:
     """The absolute path, independent of later changes of the working directory."""
     return os.path.abspath(path)
 

@@ -42,7 +42,7 @@ class DType:
     def __eq__(self, other: object) -> bool:
         if self is other or isinstance(other, DType):
             return self is other
-        return _named(other) is self and not _is_swapped(other)
+        return _lookup(other) is self and not _is_byte_swapped(other)
 
     def __hash__(self) -> int:
         return self._hash
@@ -109,8 +109,8 @@ DTYPES: dict[str, DType] = {
     )
 }  # fmt: skip
 
-NUMBERS = (bool, int, float, complex)
-WIDEST: dict[type, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
+PYTHON_NUMBERS = (bool, int, float, complex)
+DTYPE_OF_PYTHON: dict[type, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
 """The types that hold every number of Python's classes (integers: up to 64 bits)."""
 
 _COMPLEX_PART = {complex64: float32, complex128: float64}
@@ -124,26 +124,26 @@ def as_dtype(value: object) -> DType:
     """
     if isinstance(value, DType):
         return value
-    dtype = _named(value)
+    dtype = _lookup(value)
     if dtype is None:
         raise DTypeError(f"dtype {value!r} is not known; magmath has {', '.join(DTYPES)}")
     return dtype
 
 
-def _named(value: object) -> DType | None:
+def _lookup(value: object) -> DType | None:
     """The DType that a name, a class or a type of another library stands for; None if none."""
     if isinstance(value, str):
-        return DTYPES.get(value.removeprefix("torch.")) or _of_numpy(value)
+        return DTYPES.get(value.removeprefix("torch.")) or _from_numpy(value)
     if isinstance(value, type):
-        known = WIDEST.get(value)
-        return known or (_of_numpy(value) if issubclass(value, np.generic) else None)
+        known = DTYPE_OF_PYTHON.get(value)
+        return known or (_from_numpy(value) if issubclass(value, np.generic) else None)
     if isinstance(value, np.dtype):
         return DTYPES.get(value.name)
     name = str(value) if type(value).__module__ == "torch" else ""
     return DTYPES.get(name.removeprefix("torch."))
 
 
-def _is_swapped(value: object) -> bool:
+def _is_byte_swapped(value: object) -> bool:
     """True for NumPy's types in the byte order that is not this machine's: another type to NumPy,
     but not another element type."""
     if isinstance(value, str) and value[:1] in "<>":
@@ -151,7 +151,7 @@ def _is_swapped(value: object) -> bool:
     return isinstance(value, np.dtype) and not value.isnative
 
 
-def _of_numpy(value: Any) -> DType | None:
+def _from_numpy(value: Any) -> DType | None:
     """The DType of what NumPy takes for a dtype, in any byte order."""
     try:
         return DTYPES.get(np.dtype(value).name)
@@ -173,7 +173,7 @@ _FLOATS = {  # the largest number, and the least that is rounded to infinity
 }
 
 
-def is_beyond(number: int, dtype: DType) -> int:
+def side_of_range(number: int, dtype: DType) -> int:
     """1 for a number above those that an integer type holds, -1 below, else 0."""
     if not dtype.is_integer:
         return 0
@@ -181,7 +181,7 @@ def is_beyond(number: int, dtype: DType) -> int:
     return (number > last) - (number < least)
 
 
-def fitting(value: Any, dtype: DType, operation: str = "") -> Any:
+def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
     """A Python number as arrays of `dtype` hold it; infinite where floating point ends.
 
     Raises RangeError for a number that an integer type does not hold, as NumPy does.
@@ -204,17 +204,17 @@ def fitting(value: Any, dtype: DType, operation: str = "") -> Any:
     if dtype.kind == "bool":
         return bool(value)
     part, value = _COMPLEX_PART[dtype], complex(value)
-    return complex(fitting(value.real, part), fitting(value.imag, part))
+    return complex(convert_number(value.real, part), convert_number(value.imag, part))
 
 
-def accumulator(dtype: DType) -> DType:
+def accumulator_dtype(dtype: DType) -> DType:
     """The type in which sums and products of `dtype` accumulate and are returned."""
     if dtype.kind in ("bool", "int"):
         return int64
     return uint64 if dtype.kind == "uint" else dtype
 
 
-def widened(dtype: DType) -> DType:
+def compute_dtype(dtype: DType) -> DType:
     """The type in which what is stored as `dtype` is added up: float32 for half types."""
     return float32 if dtype is float16 or dtype is bfloat16 else dtype
 

@@ -26,7 +26,7 @@ def private_folder(parent: str | os.PathLike[str], prefix: str) -> Iterator[Path
     """
     remove_abandoned(parent, f"{glob.escape(prefix)}*")
     owner = os.getpid()
-    made, lock = _made_and_locked(parent, prefix)
+    made, lock = _create_locked(parent, prefix)
     try:
         yield made
     finally:
@@ -39,7 +39,7 @@ def remove_abandoned(parent: str | os.PathLike[str], pattern: str) -> None:
     """Remove those private folders in `parent`, with names by a pattern, whose processes ended."""
     for left in Path(parent).glob(pattern):
         with suppress(OSError):
-            lock = _opened(left)
+            lock = _open_folder(left)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left)
@@ -47,12 +47,12 @@ def remove_abandoned(parent: str | os.PathLike[str], pattern: str) -> None:
                 os.close(lock)
 
 
-def _made_and_locked(parent: str | os.PathLike[str], prefix: str) -> tuple[Path, int]:
+def _create_locked(parent: str | os.PathLike[str], prefix: str) -> tuple[Path, int]:
     """A new folder, and the open file that holds its lock."""
     while True:
         made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with suppress(FileNotFoundError):  # another process removed it before it was locked
-            lock = _opened(made)
+            lock = _open_folder(made)
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if made.is_dir():
@@ -60,5 +60,5 @@ def _made_and_locked(parent: str | os.PathLike[str], prefix: str) -> tuple[Path,
             os.close(lock)
 
 
-def _opened(folder: Path) -> int:
+def _open_folder(folder: Path) -> int:
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

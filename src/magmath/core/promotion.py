@@ -18,7 +18,7 @@ from functools import cache
 
 from magmath.core.dtypes import (
     DTYPES,
-    NUMBERS,
+    PYTHON_NUMBERS,
     DType,
     as_dtype,
     bool_,
@@ -147,8 +147,8 @@ def number_dtype(number: type) -> DType:
 
 
 def _rank(number: type) -> int:
-    """The place in `NUMBERS` of the class that `number` is, or is derived from."""
-    return next(i for i, base in enumerate(NUMBERS) if issubclass(number, base))
+    """The place in `PYTHON_NUMBERS` of the class that `number` is, or is derived from."""
+    return next(i for i, base in enumerate(PYTHON_NUMBERS) if issubclass(number, base))
 
 
 def common_dtype(*kinds: DType | type) -> DType:

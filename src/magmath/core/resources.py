@@ -17,29 +17,29 @@ from magmath.core.cgroup import ROOT
 
 RESERVED_SHARE: Final = 8
 """One part in so many of the memory is not for arrays: the kernel, its caches, workspaces."""
-RESERVED_PROCESS: Final = 256 << 20
+RESERVED_PROCESS_BYTES: Final = 256 << 20
 """Bytes that Python and the libraries take in the controller and in each worker."""
-LEAST_SHARE: Final = 4
+MIN_ARRAY_SHARE: Final = 4
 """Arrays may take at least one part in so many of the memory, however small it is."""
 
 
-def processors(root: Path = ROOT) -> int:
+def processor_count(root: Path = ROOT) -> int:
     """The number of threads that this process can run at once without being stopped.
 
     This is the size of the affinity mask, or the CPU quota of the control groups, rounded down and
     at least 1, if that is less. It is rounded down because threads that meet after each operation
     all wait for the one whose quota is used up.
     """
-    return within_quota(len(os.sched_getaffinity(0)), root)
+    return limit_to_quota(len(os.sched_getaffinity(0)), root)
 
 
-def within_quota(count: int, root: Path = ROOT) -> int:
+def limit_to_quota(count: int, root: Path = ROOT) -> int:
     """So many processors, or as many as the CPU quota allows to use at once if these are fewer."""
     quota = cgroup.cpu_quota(root)
     return count if quota is None else max(1, min(count, int(quota)))
 
 
-def memory(root: Path = ROOT) -> int:
+def usable_memory(root: Path = ROOT) -> int:
     """The bytes of memory that this process and the workers of its host may use together.
 
     The least of the machine's memory, the limits of the control groups, and what the limit on the
@@ -57,9 +57,9 @@ def memory(root: Path = ROOT) -> int:
 
 def memory_share(workers: int, root: Path = ROOT) -> int:
     """The bytes that the arrays of one of so many workers on this host may take, by default."""
-    available, count = memory(root), max(1, workers)
-    rest = available - available // RESERVED_SHARE - RESERVED_PROCESS * (count + 1)
-    return max(rest, available // LEAST_SHARE) // count
+    available, count = usable_memory(root), max(1, workers)
+    rest = available - available // RESERVED_SHARE - RESERVED_PROCESS_BYTES * (count + 1)
+    return max(rest, available // MIN_ARRAY_SHARE) // count
 
 
 def _mapped(root: Path) -> int:

@@ -35,7 +35,7 @@ def broadcast(operation: str, *shapes: Shape) -> Shape:
     return tuple(reversed(result))
 
 
-def stretches(shape: Shape, target: Shape) -> bool:
+def can_broadcast_to(shape: Shape, target: Shape) -> bool:
     """True if an array of one shape broadcasts to exactly the other."""
     if len(shape) > len(target):
         return False
@@ -43,7 +43,7 @@ def stretches(shape: Shape, target: Shape) -> bool:
     return all(n in (1, extent) for n, extent in zip(shape, own, strict=True))
 
 
-def normal_axis(operation: str, axis: int, ndim: int) -> int:
+def normalize_axis(operation: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front; AxisError if the array has no such axis, TypeError for what
     is no integer."""
     if not hasattr(axis, "__index__"):
@@ -55,12 +55,12 @@ def normal_axis(operation: str, axis: int, ndim: int) -> int:
     return index(axis) % ndim
 
 
-def normal_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
+def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
     """`axes` as sorted positions from the front, every axis for None; ShapeError for repeats."""
     if axes is None:
         return tuple(range(ndim))
     given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
-    found = [normal_axis(operation, axis, ndim) for axis in given]
+    found = [normalize_axis(operation, axis, ndim) for axis in given]
     if len(set(found)) != len(found):
         raise ShapeError(f"{operation}: axes {given} name an axis twice")
     return tuple(sorted(found))

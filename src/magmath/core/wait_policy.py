@@ -21,14 +21,14 @@ SETTINGS: Final = {OPENBLAS: "4", OPENMP[0]: "10000"}
 """The shortest spin that OpenBLAS accepts; a tenth of a millisecond, in place of some, of OpenMP:
 its threads stay awake from one operation to the next."""
 
-torch_came_first = False
+was_torch_loaded_first = False
 """True if torch was loaded before magmath could set how long its threads spin."""
 
 
 def set_wait_policy() -> None:
     """Set what the user's environment leaves open."""
-    global torch_came_first
+    global was_torch_loaded_first
     os.environ.setdefault(OPENBLAS, SETTINGS[OPENBLAS])
     if not any(name in os.environ for name in OPENMP):
-        torch_came_first = "torch" in sys.modules
+        was_torch_loaded_first = "torch" in sys.modules
         os.environ[OPENMP[0]] = SETTINGS[OPENMP[0]]

@@ -8,7 +8,7 @@ is an error that says where it was looked for and how to get it.
 from __future__ import annotations
 
 from magmath.data.csv import read_csv
+from magmath.data.datasets import Dataset, load
 from magmath.data.idx import read_idx
-from magmath.data.sets import Dataset, load
 
 __all__ = ["Dataset", "load", "read_csv", "read_idx"]

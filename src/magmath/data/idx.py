@@ -38,7 +38,7 @@ def read_idx(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
         raise MissingDataError(
             f"read_idx: there is no file {path}; give the path of a file that exists"
         )
-    with _opened(path) as (stream, most_bytes):
+    with _open_stream(path) as (stream, most_bytes):
         dtype, shape, header_bytes = _read_header(stream, path)
         expected = math.prod(shape) * dtype.itemsize
         if expected > most_bytes - header_bytes:
@@ -57,7 +57,7 @@ def read_idx(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+def _open_stream(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """The file's (decompressed) stream and the most bytes it can yield; bad gzip as DataError."""
     size = path.stat().st_size
     with path.open("rb") as raw:

@@ -23,18 +23,25 @@ from numpy.typing import NDArray
 
 from magmath.core.dtypes import DType
 from magmath.errors import DataError, DTypeError, ShapeError
-from magmath.files.csv_type import TableType
-from magmath.files.place import Elements, Natural, Spec, Text, numpy_dtype, require_numpy
+from magmath.files.csv_type import TableTypeScanner
+from magmath.files.storage import (
+    ArraySpec,
+    Elements,
+    Natural,
+    Text,
+    numpy_dtype,
+    require_numpy_dtype,
+)
 
 Header = Literal["auto"] | bool
 
 PART_BYTES: Final = 1 << 20
 """About as much text is parsed at once."""
-_BLOCK: Final = 1 << 22
-_PARSING = threading.Lock()  # the filters of warnings belong to the process
+_BLOCK_BYTES: Final = 1 << 22
+_WARNINGS_LOCK = threading.Lock()  # the filters of warnings belong to the process
 
 
-class Rows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True):
+class CsvRows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True):
     """A table in a text file. Row i · chunks[0] begins at byte offsets[i], the last offset is the
     end; the first `skip` lines are not data."""
 
@@ -44,7 +51,7 @@ class Rows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True):
     chunks: tuple[Natural, ...]
 
     @contextmanager
-    def open(self, path: str, spec: Spec, writing: bool) -> Iterator[Elements]:
+    def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
         """The table, of which rows are parsed when they are asked for."""
         yield _Table(path, self, spec)
 
@@ -52,7 +59,7 @@ class Rows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True):
 class _Table:
     """The rows of a file. What is written goes to a file for each piece, named by its first row."""
 
-    def __init__(self, path: str, rows: Rows, spec: Spec) -> None:
+    def __init__(self, path: str, rows: CsvRows, spec: ArraySpec) -> None:
         self._path = path
         self._rows = rows
         self._spec = spec
@@ -66,21 +73,21 @@ class _Table:
             file.seek(begin)
             data = file.read(end - begin)
         shape = (min(last * every, count) - first * every, self._spec.shape[1])
-        table = self._parse(data, shape)
-        return table[row.start - first * every : row.stop - first * every, column]
+        read_table_spec = self._parse(data, shape)
+        return read_table_spec[row.start - first * every : row.stop - first * every, column]
 
     def _parse(self, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
         dtype, delimiter = numpy_dtype(self._spec.dtype), self._rows.delimiter
         try:
-            table = _parsed(data.decode("utf-8-sig"), delimiter, dtype)
-            if table.shape != shape:
+            read_table_spec = _parse_text(data.decode("utf-8-sig"), delimiter, dtype)
+            if read_table_spec.shape != shape:
                 raise ValueError(f"{shape[0]} rows of {shape[1]} were found before, not these")
         except UnicodeDecodeError as error:
             raise DataError(f"{self._path} is not text in UTF-8: {error}") from None
         except (ValueError, DeprecationWarning, UserWarning) as error:
-            _find_fault(Path(self._path), delimiter, self._rows.skip, dtype)
+            _raise_first_fault(Path(self._path), delimiter, self._rows.skip, dtype)
             raise DataError(f"{self._path} cannot be read: {error}") from error
-        return table
+        return read_table_spec
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
         numbers = values.astype(np.uint8) if values.dtype.kind == "b" else values
@@ -89,8 +96,8 @@ class _Table:
             part.writelines(lines)
 
 
-def _parsed(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    with _PARSING, warnings.catch_warnings():
+def _parse_text(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    with _WARNINGS_LOCK, warnings.catch_warnings():
         # NumPy only warns where it drops a fraction to make an integer.
         warnings.simplefilter("error")
         return np.loadtxt(
@@ -103,18 +110,18 @@ def _parsed(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         )
 
 
-def entries(path: str) -> dict[str, tuple[Spec, Rows]]:
+def entries(path: str) -> dict[str, tuple[ArraySpec, CsvRows]]:
     """The table of a file, its fields between commas, in the type that holds its numbers."""
-    return {"": table(path)}
+    return {"": read_table_spec(path)}
 
 
-def table(
+def read_table_spec(
     path: str, delimiter: str = ",", header: Header = "auto", dtype: DType | None = None
-) -> tuple[Spec, Rows]:
+) -> tuple[ArraySpec, CsvRows]:
     """The table of a file: its shape and type, and where its rows are.
 
     `header` says whether the first row holds names and is skipped; "auto" skips it when not one of
-    its fields is a number. `dtype` is the type of the numbers; if it is None, that of `TableType`.
+    its fields is a number. `dtype` is the type of the numbers; if it is None, that of `TableTypeScanner`.
     Raises DataError where the file is empty or no text, or where float64 would round one of its
     integers, DTypeError for a dtype other than real numbers.
     """
@@ -125,29 +132,31 @@ def table(
     try:
         skip = _lines_to_skip(Path(path), delimiter, header)
         width = _width(Path(path), delimiter, skip)
-        element = TableType(path, delimiter, dtype)
-        index = _index(path, skip, element)
+        element = TableTypeScanner(path, delimiter, dtype)
+        index = _index_lines(path, skip, element)
         if index is None:
-            element = TableType(path, delimiter, dtype)
-            index = _one_part(Path(path), delimiter, skip, element)
+            element = TableTypeScanner(path, delimiter, dtype)
+            index = _index_rows(Path(path), delimiter, skip, element)
         every, count, offsets = index
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8: {error}") from None
     except csv.Error as error:
         raise DataError(f"{path} is not a CSV file: {error}") from None
-    spec = Spec((count, width), element.dtype)
-    return spec, Rows(delimiter, skip, tuple(offsets), (every, width))
+    spec = ArraySpec((count, width), element.dtype)
+    return spec, CsvRows(delimiter, skip, tuple(offsets), (every, width))
 
 
 def _width(path: Path, delimiter: str, skip: int) -> int:
     """The number of fields in the first row of data."""
-    for line, fields in _rows(path, delimiter):
+    for line, fields in _iterate_rows(path, delimiter):
         if line > skip:
             return len(fields)
     raise DataError(f"{path} has no rows beneath its header")
 
 
-def _index(path: str, skip: int, element: TableType) -> tuple[int, int, list[int]] | None:
+def _index_lines(
+    path: str, skip: int, element: TableTypeScanner
+) -> tuple[int, int, list[int]] | None:
     """How many rows make a part, the number of rows, and where parts begin, by the ends of lines.
 
     The text is added to `element`. None where quotes or lone carriage returns leave it open what a
@@ -163,8 +172,8 @@ def _index(path: str, skip: int, element: TableType) -> tuple[int, int, list[int
         file.seek(start)
         offsets: list[int] = []
         count = 0
-        while block := file.read(_BLOCK):
-            lines = block[: block.rfind(b"\n") + 1] if len(block) == _BLOCK else block
+        while block := file.read(_BLOCK_BYTES):
+            lines = block[: block.rfind(b"\n") + 1] if len(block) == _BLOCK_BYTES else block
             lines = lines or block + file.readline()  # a line longer than a block
             file.seek(start + len(lines))
             begins = _line_begins(lines)
@@ -192,12 +201,12 @@ def _line_begins(lines: bytes) -> NDArray[np.int64] | None:
     return begins[begins < stops]
 
 
-def _one_part(
-    path: Path, delimiter: str, skip: int, element: TableType
+def _index_rows(
+    path: Path, delimiter: str, skip: int, element: TableTypeScanner
 ) -> tuple[int, int, list[int]]:
     """The same for a file that is not divided."""
     count = 0
-    for line, fields in _rows(path, delimiter):
+    for line, fields in _iterate_rows(path, delimiter):
         if line > skip:
             count += 1
             element.add("\n".join(fields).encode())
@@ -207,10 +216,10 @@ def _one_part(
         return count, count, [file.tell(), os.path.getsize(path)]
 
 
-def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Rows]:
+def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, CsvRows]:
     """An empty file, beside which the workers put their rows."""
     spec = specs[""]
-    dtype = require_numpy("CSV", spec)
+    dtype = require_numpy_dtype("CSV", spec)
     if dtype.kind == "c":
         raise DTypeError(f"save: CSV files have no {spec.dtype}; save as .npy, or the parts alone")
     if len(spec.shape) != 2 or not min(spec.shape):
@@ -219,19 +228,19 @@ def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Rows]:
             f"{spec.shape}; reshape the array"
         )
     open(path, "xb").close()
-    return {"": Rows(",", 0, (), (1, spec.shape[1]))}
+    return {"": CsvRows(",", 0, (), (1, spec.shape[1]))}
 
 
-def finish(path: str, specs: Mapping[str, Spec]) -> None:
+def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
     """Put the workers' rows one after another."""
     with open(path, "wb") as whole:
         for part in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
             with open(part, "rb") as rows:
-                shutil.copyfileobj(rows, whole, _BLOCK)
+                shutil.copyfileobj(rows, whole, _BLOCK_BYTES)
             part.unlink()
 
 
-def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _iterate_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, each with the number of its (last) line."""
     with path.open(newline="", encoding="utf-8-sig") as lines:
         reader = csv.reader(lines, delimiter=delimiter)
@@ -241,7 +250,7 @@ def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _lines_to_skip(path: Path, delimiter: str, header: Header) -> int:
-    first = next(_rows(path, delimiter), None)
+    first = next(_iterate_rows(path, delimiter), None)
     if first is None:
         raise DataError(f"{path} is empty")
     line, fields = first
@@ -257,11 +266,11 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _find_fault(path: Path, delimiter: str, skip: int, dtype: np.dtype[Any]) -> None:
+def _raise_first_fault(path: Path, delimiter: str, skip: int, dtype: np.dtype[Any]) -> None:
     """Raises DataError for the first row that is ragged or holds something else than a number."""
     fault = _integer_fault if dtype.kind in "iu" else _float_fault
     width = first_line = 0
-    for line, fields in _rows(path, delimiter):
+    for line, fields in _iterate_rows(path, delimiter):
         if line <= skip:
             continue
         if not width:

@@ -18,7 +18,7 @@ _MOST_DIGITS = 300
 """Longer integers may be beyond float64."""
 
 
-class TableType:
+class TableTypeScanner:
     """The type of a table whose lines are added, or `given` if that is not None.
 
     int64 if all fields are integers; uint64 if all are integers, some of them beyond int64 and none

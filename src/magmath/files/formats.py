@@ -8,21 +8,21 @@ from typing import TypeAlias
 
 from magmath.errors import DataError
 from magmath.files import csv, hdf5, npy, npz, safetensors, zarr
-from magmath.files.csv import Rows
-from magmath.files.hdf5 import Dataset
-from magmath.files.npz import Member
-from magmath.files.place import Raw, Spec
-from magmath.files.zarr import Chunked
+from magmath.files.csv import CsvRows
+from magmath.files.hdf5 import Hdf5Chunks
+from magmath.files.npz import ZipMember
+from magmath.files.storage import ArraySpec, RawBytes
+from magmath.files.zarr import ZarrChunks
 
-Place: TypeAlias = Raw | Member | Dataset | Chunked | Rows
+StorageSpec: TypeAlias = RawBytes | ZipMember | Hdf5Chunks | ZarrChunks | CsvRows
 """Where an array lies in a file, as it is told to the workers."""
 
 
-Entry: TypeAlias = tuple[Spec, Place]
+StoredArray: TypeAlias = tuple[ArraySpec, StorageSpec]
 """An array in a file: what it is, and where it lies."""
 
 
-def _nothing(path: str, specs: Mapping[str, Spec]) -> None:
+def _no_finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
     """Most files are whole when the workers have written."""
 
 
@@ -40,9 +40,9 @@ class Format:
     suffixes: tuple[str, ...]
     single: bool
     named: bool
-    entries: Callable[[str], Mapping[str, Entry]]
-    create: Callable[[str, Mapping[str, Spec]], Mapping[str, Place]]
-    finish: Callable[[str, Mapping[str, Spec]], None] = _nothing
+    entries: Callable[[str], Mapping[str, StoredArray]]
+    create: Callable[[str, Mapping[str, ArraySpec]], Mapping[str, StorageSpec]]
+    finish: Callable[[str, Mapping[str, ArraySpec]], None] = _no_finish
     typed: bool = True
 
 

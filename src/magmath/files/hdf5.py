@@ -13,78 +13,78 @@ from typing import Any
 import msgspec
 
 from magmath.errors import DataError
-from magmath.files.damage import reading
-from magmath.files.packages import package
-from magmath.files.place import (
+from magmath.files.format_errors import as_data_error
+from magmath.files.optional_packages import import_package
+from magmath.files.storage import (
+    ArraySpec,
     Elements,
     Natural,
-    Raw,
-    Spec,
+    RawBytes,
     Text,
-    is_swapped,
-    numpy_spec,
-    require_numpy,
+    is_byte_swapped,
+    require_numpy_dtype,
+    spec_of_numpy,
 )
 
 
-class Dataset(msgspec.Struct, frozen=True, tag="hdf5", forbid_unknown_fields=True):
+class Hdf5Chunks(msgspec.Struct, frozen=True, tag="hdf5", forbid_unknown_fields=True):
     """A data set of an HDF5 file that is not in one piece."""
 
     name: Text
     chunks: tuple[Natural, ...]
 
     @contextmanager
-    def open(self, path: str, spec: Spec, writing: bool) -> Iterator[Elements]:
+    def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
         """The data set; h5py reads and unpacks the chunks that are touched."""
         assert not writing, "data sets are written in one piece"
-        with package("h5py", path).File(path, "r") as file:
+        with import_package("h5py", path).File(path, "r") as file:
             yield file[self.name]
 
 
-def entries(path: str) -> dict[str, tuple[Spec, Raw | Dataset]]:
+def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]]:
     """The data sets of a file by path. Raises DataError where it is damaged or no HDF5 file."""
-    h5py = package("h5py", path)
-    found: dict[str, tuple[Spec, Raw | Dataset]] = {}
+    h5py = import_package("h5py", path)
+    found: dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]] = {}
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
             found[name] = _entry(path, item)
 
-    with reading(path, "an HDF5 file"), h5py.File(path, "r") as file:
+    with as_data_error(path, "an HDF5 file"), h5py.File(path, "r") as file:
         file.visititems(visit)
     return found
 
 
-def _entry(path: str, dataset: Any) -> tuple[Spec, Raw | Dataset]:
+def _entry(path: str, dataset: Any) -> tuple[ArraySpec, RawBytes | Hdf5Chunks]:
     if dataset.shape is None:
         raise DataError(f"load: {path}: {dataset.name} is empty, it has no shape")
     if dataset.external:
         raise DataError(
             f"load: {path}: {dataset.name} lies in other files; copy it into one with h5repack"
         )
-    spec = numpy_spec(f"{path}: {dataset.name}", dataset.shape, dataset.dtype)
+    spec = spec_of_numpy(f"{path}: {dataset.name}", dataset.shape, dataset.dtype)
     offset = dataset.id.get_offset()
     if offset is not None:
-        return spec, Raw(offset, swapped=is_swapped(dataset.dtype))
-    return spec, Dataset(dataset.name, dataset.chunks or spec.shape)
+        return spec, RawBytes(offset, swapped=is_byte_swapped(dataset.dtype))
+    return spec, Hdf5Chunks(dataset.name, dataset.chunks or spec.shape)
 
 
-def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Raw]:
+def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
     """A file with each data set in one piece, its space reserved."""
-    h5py = package("h5py", path)
+    h5py = import_package("h5py", path)
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         offsets = {name: _create(h5py, file, name, spec) for name, spec in specs.items()}
-    return {name: Raw(offset) for name, offset in offsets.items()}
+    return {name: RawBytes(offset) for name, offset in offsets.items()}
 
 
-def _create(h5py: Any, file: Any, name: str, spec: Spec) -> int:
+def _create(h5py: Any, file: Any, name: str, spec: ArraySpec) -> int:
     """A new data set in one piece; the offset of its elements."""
     groups = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     groups.set_create_intermediate_group(True)
     storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     storage.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     storage.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    kind = h5py.h5t.py_create(require_numpy("HDF5", spec), logical=True)
+    kind = h5py.h5t.py_create(require_numpy_dtype("HDF5", spec), logical=True)
     space = h5py.h5s.create_simple(spec.shape) if spec.shape else h5py.h5s.create(h5py.h5s.SCALAR)
     try:
         created = h5py.h5d.create(file.id, name.encode(), kind, space, storage, groups)

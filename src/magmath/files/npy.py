@@ -14,11 +14,18 @@ import numpy as np
 from numpy.lib import format as npy
 
 from magmath.errors import DataError, DTypeError
-from magmath.files.damage import reading
-from magmath.files.place import Raw, Spec, extend, is_swapped, numpy_spec, require_numpy
+from magmath.files.format_errors import as_data_error
+from magmath.files.storage import (
+    ArraySpec,
+    RawBytes,
+    extend_file,
+    is_byte_swapped,
+    require_numpy_dtype,
+    spec_of_numpy,
+)
 
 
-def entries(path: str) -> dict[str, tuple[Spec, Raw]]:
+def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
     """The one array of a file. Raises DataError where it is no .npy file or cut off."""
     with open(path, "rb") as file:
         spec, raw = read_header(path, file)
@@ -31,9 +38,9 @@ def entries(path: str) -> dict[str, tuple[Spec, Raw]]:
     return {"": (spec, raw)}
 
 
-def read_header(path: str, file: IO[bytes]) -> tuple[Spec, Raw]:
+def read_header(path: str, file: IO[bytes]) -> tuple[ArraySpec, RawBytes]:
     """What a header says; the file is then at the first element."""
-    with reading(path, "a .npy file"):
+    with as_data_error(path, "a .npy file"):
         version = npy.read_magic(file)
         if version == (1, 0):
             shape, fortran, dtype = npy.read_array_header_1_0(file)
@@ -49,23 +56,23 @@ def read_header(path: str, file: IO[bytes]) -> tuple[Spec, Raw]:
     extents = [n for n in shape if not isinstance(n, bool) and n >= 0]
     if len(extents) != len(shape):
         raise DataError(f"load: {path} has a header with shape {shape}; extents are 0 or more")
-    spec = numpy_spec(path, tuple(extents), dtype)
-    return spec, Raw(file.tell(), bool(fortran) and len(shape) > 1, is_swapped(dtype))
+    spec = spec_of_numpy(path, tuple(extents), dtype)
+    return spec, RawBytes(file.tell(), bool(fortran) and len(shape) > 1, is_byte_swapped(dtype))
 
 
-def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Raw]:
+def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
     """A file with a header and room for the elements."""
     spec = specs[""]
     with open(path, "wb") as file:
         write_header(file, ".npy", spec)
         offset = file.tell()
-    extend(path, offset + spec.nbytes)
-    return {"": Raw(offset)}
+    extend_file(path, offset + spec.nbytes)
+    return {"": RawBytes(offset)}
 
 
-def write_header(file: IO[bytes], format: str, spec: Spec) -> None:
+def write_header(file: IO[bytes], format: str, spec: ArraySpec) -> None:
     """A header of version 1.0, which everyone reads."""
-    dtype = require_numpy(format, spec)
+    dtype = require_numpy_dtype(format, spec)
     header: dict[str, Any] = {
         "descr": npy.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": spec.shape,
     }  # fmt: skip

@@ -20,8 +20,16 @@ import numpy as np
 
 from magmath.errors import DataError
 from magmath.files import npy
-from magmath.files.damage import reading
-from magmath.files.place import Elements, Natural, Raw, Spec, Text, extend, numpy_dtype
+from magmath.files.format_errors import as_data_error
+from magmath.files.storage import (
+    ArraySpec,
+    Elements,
+    Natural,
+    RawBytes,
+    Text,
+    extend_file,
+    numpy_dtype,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,7 +38,7 @@ _LOCAL_HEADER = 30  # bytes of a member's header before its name; PKWARE's APPNO
 _MEMORY = 1 << 22
 
 
-class Member(msgspec.Struct, frozen=True, tag="member", forbid_unknown_fields=True):
+class ZipMember(msgspec.Struct, frozen=True, tag="member", forbid_unknown_fields=True):
     """A compressed .npy file in an archive: elements from `offset` of what it unpacks to."""
 
     name: Text
@@ -40,7 +48,7 @@ class Member(msgspec.Struct, frozen=True, tag="member", forbid_unknown_fields=Tr
     swapped: bool = False
 
     @contextmanager
-    def open(self, path: str, spec: Spec, writing: bool) -> Iterator[Elements]:
+    def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
         """The elements, unpacked up to those that are asked for."""
         assert not writing, "members are written as they are"
         with zipfile.ZipFile(path) as archive, archive.open(self.name) as stream:
@@ -50,7 +58,7 @@ class Member(msgspec.Struct, frozen=True, tag="member", forbid_unknown_fields=Tr
 class _Stream:
     """Elements out of a stream of bytes; forward is cheap."""
 
-    def __init__(self, path: str, member: Member, spec: Spec, stream: Any) -> None:
+    def __init__(self, path: str, member: ZipMember, spec: ArraySpec, stream: Any) -> None:
         self._path = path
         self._member = member
         self._spec = spec
@@ -80,9 +88,9 @@ class _Stream:
         return rows[(slice(None), *parts[1:])] if parts else rows[0]
 
 
-def entries(path: str) -> dict[str, tuple[Spec, Raw | Member]]:
+def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | ZipMember]]:
     """The arrays of an archive by name. Raises DataError where it is damaged or none."""
-    with reading(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+    with as_data_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         return {
             info.filename.removesuffix(".npy"): _entry(path, archive, info)
             for info in archive.infolist()
@@ -90,18 +98,20 @@ def entries(path: str) -> dict[str, tuple[Spec, Raw | Member]]:
         }
 
 
-def _entry(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[Spec, Raw | Member]:
+def _entry(
+    path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo
+) -> tuple[ArraySpec, RawBytes | ZipMember]:
     with archive.open(info) as member:
         spec, raw = npy.read_header(f"{path}[{info.filename}]", member)
     if info.file_size < raw.offset + spec.nbytes:
         raise DataError(f"load: {path}: {info.filename} is cut off")
     if info.compress_type == zipfile.ZIP_STORED:
         begin = _data_offset(path, info)
-        return spec, Raw(begin + raw.offset, raw.fortran, raw.swapped)
+        return spec, RawBytes(begin + raw.offset, raw.fortran, raw.swapped)
     shape = spec.shape
     rows = (*shape[:-1], 1) if raw.fortran else (1, *shape[1:])
     chunks = rows if shape else ()
-    return spec, Member(info.filename, raw.offset, chunks, raw.fortran, raw.swapped)
+    return spec, ZipMember(info.filename, raw.offset, chunks, raw.fortran, raw.swapped)
 
 
 def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
@@ -116,7 +126,7 @@ def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
     return begin
 
 
-def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Raw]:
+def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
     """A file with every member's elements at its place, but no archive yet: see `finish`."""
     found, position = {}, 0
     with open(path, "wb") as file:
@@ -126,13 +136,13 @@ def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Raw]:
             begin = position + _member_header(name)
             file.seek(begin)
             file.write(header.getvalue())
-            found[name] = Raw(file.tell())
+            found[name] = RawBytes(file.tell())
             position = file.tell() + spec.nbytes
-    extend(path, position)
+    extend_file(path, position)
     return found
 
 
-def finish(path: str, specs: Mapping[str, Spec]) -> None:
+def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
     """Make it an archive: each member goes by the archiver, which sums it up where it lies."""
     file = _Overlay(path, "r+")
     with open(path, "rb") as source, file, zipfile.ZipFile(file, "w") as archive:
@@ -140,7 +150,7 @@ def finish(path: str, specs: Mapping[str, Spec]) -> None:
             header = io.BytesIO()
             npy.write_header(header, ".npz", spec)
             nbytes = len(header.getvalue()) + spec.nbytes
-            with archive.open(_info(name), "w", force_zip64=True) as member:
+            with archive.open(_member_info(name), "w", force_zip64=True) as member:
                 source.seek(file.tell())
                 file.passing = True
                 shutil.copyfileobj(_First(source, nbytes), member, _MEMORY)
@@ -177,9 +187,9 @@ def _member_header(name: str) -> int:
     """The bytes of a member's header before its contents."""
     buffer = io.BytesIO()
     archive = zipfile.ZipFile(buffer, "w")
-    with archive, archive.open(_info(name), "w", force_zip64=True):
+    with archive, archive.open(_member_info(name), "w", force_zip64=True):
         return buffer.tell()
 
 
-def _info(name: str) -> zipfile.ZipInfo:
+def _member_info(name: str) -> zipfile.ZipInfo:
     return zipfile.ZipInfo(f"{name}.npy")  # of the earliest date that there is: the same each time

@@ -13,7 +13,7 @@ import msgspec
 
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DataError, DTypeError
-from magmath.files.place import Raw, Spec, extend
+from magmath.files.storage import ArraySpec, RawBytes, extend_file
 
 MAX_HEADER: Final = 100_000_000
 """The format's own limit, in bytes."""
@@ -32,7 +32,7 @@ class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_offsets: tuple[int, int]
 
 
-def entries(path: str) -> dict[str, tuple[Spec, Raw]]:
+def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
     """The arrays of a file by name. Raises DataError where it is damaged or cut off."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -49,14 +49,16 @@ def entries(path: str) -> dict[str, tuple[Spec, Raw]]:
     return {name: _entry(path, name, t, 8 + length, size) for name, t in described.items()}
 
 
-def _entry(path: str, name: str, tensor: _Tensor, begin: int, size: int) -> tuple[Spec, Raw]:
+def _entry(
+    path: str, name: str, tensor: _Tensor, begin: int, size: int
+) -> tuple[ArraySpec, RawBytes]:
     dtype = _DTYPES.get(tensor.dtype)
     if dtype is None:
         raise DTypeError(
             f"load: {path}: {name} has elements of type {tensor.dtype}, which has no "
             f"counterpart here"
         )
-    spec = Spec(tuple(tensor.shape), dtype)
+    spec = ArraySpec(tuple(tensor.shape), dtype)
     first, last = tensor.data_offsets
     if min(tensor.shape, default=0) < 0 or first < 0 or last - first != spec.nbytes:
         raise DataError(
@@ -66,10 +68,10 @@ def _entry(path: str, name: str, tensor: _Tensor, begin: int, size: int) -> tupl
         raise DataError(
             f"load: {path} is cut off: {name} ends at byte {begin + last}, the file has {size}"
         )
-    return spec, Raw(begin + first)
+    return spec, RawBytes(begin + first)
 
 
-def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Raw]:
+def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
     """A file with a header and room for the elements."""
     tensors, position = {}, 0
     for name, spec in specs.items():
@@ -83,5 +85,5 @@ def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Raw]:
     with open(path, "wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
     begin = 8 + len(header)
-    extend(path, begin + position)
-    return {name: Raw(begin + tensor.data_offsets[0]) for name, tensor in tensors.items()}
+    extend_file(path, begin + position)
+    return {name: RawBytes(begin + tensor.data_offsets[0]) for name, tensor in tensors.items()}

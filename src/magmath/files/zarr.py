@@ -13,31 +13,38 @@ from typing import Any, Final
 
 import msgspec
 
-from magmath.files.damage import reading
-from magmath.files.packages import package
-from magmath.files.place import Elements, Natural, Spec, Text, numpy_spec, require_numpy
+from magmath.files.format_errors import as_data_error
+from magmath.files.optional_packages import import_package
+from magmath.files.storage import (
+    ArraySpec,
+    Elements,
+    Natural,
+    Text,
+    require_numpy_dtype,
+    spec_of_numpy,
+)
 
 CHUNK_BYTES: Final = 1 << 23
 """The size of a chunk of what is written, roughly."""
 
 
-class Chunked(msgspec.Struct, frozen=True, tag="zarr", forbid_unknown_fields=True):
+class ZarrChunks(msgspec.Struct, frozen=True, tag="zarr", forbid_unknown_fields=True):
     """An array of a Zarr store; "" is the store itself."""
 
     name: Text
     chunks: tuple[Natural, ...]
 
     @contextmanager
-    def open(self, path: str, spec: Spec, writing: bool) -> Iterator[Elements]:
+    def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
         """The array; zarr reads and writes the chunks that are touched."""
-        zarr = package("zarr", path)
+        zarr = import_package("zarr", path)
         yield zarr.open_array(path, path=self.name, mode="r+" if writing else "r")
 
 
-def entries(path: str) -> dict[str, tuple[Spec, Chunked]]:
+def entries(path: str) -> dict[str, tuple[ArraySpec, ZarrChunks]]:
     """The arrays of a store by their paths in it. Raises DataError where it is damaged or none."""
-    zarr = package("zarr", path)
-    with reading(path, "a Zarr store"):
+    zarr = import_package("zarr", path)
+    with as_data_error(path, "a Zarr store"):
         root = zarr.open(path, mode="r")
         if isinstance(root, zarr.Array):
             return {"": _entry(path, "", root)}
@@ -48,27 +55,27 @@ def entries(path: str) -> dict[str, tuple[Spec, Chunked]]:
         }
 
 
-def _entry(path: str, name: str, array: Any) -> tuple[Spec, Chunked]:
-    spec = numpy_spec(f"{path}: {name}", array.shape, array.dtype)
-    return spec, Chunked(name, array.shards or array.chunks)
+def _entry(path: str, name: str, array: Any) -> tuple[ArraySpec, ZarrChunks]:
+    spec = spec_of_numpy(f"{path}: {name}", array.shape, array.dtype)
+    return spec, ZarrChunks(name, array.shards or array.chunks)
 
 
-def create(path: str, specs: Mapping[str, Spec]) -> dict[str, Chunked]:
+def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, ZarrChunks]:
     """A store with the arrays' metadata; chunks are made when they are written."""
-    zarr = package("zarr", path)
+    zarr = import_package("zarr", path)
     Path(path).mkdir()
     if "" not in specs:
         zarr.create_group(path)
     found = {}
     for name, spec in specs.items():
         chunks = _chunks(spec)
-        dtype = require_numpy("Zarr", spec)
+        dtype = require_numpy_dtype("Zarr", spec)
         zarr.create_array(path, name=name or None, shape=spec.shape, dtype=dtype, chunks=chunks)
-        found[name] = Chunked(name, chunks)
+        found[name] = ZarrChunks(name, chunks)
     return found
 
 
-def _chunks(spec: Spec) -> tuple[int, ...]:
+def _chunks(spec: ArraySpec) -> tuple[int, ...]:
     """Whole rows, so many that a chunk is neither tiny nor too large to deal out."""
     if not spec.shape:
         return ()

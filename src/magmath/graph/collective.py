@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from magmath.core.panels import ring_bytes, rounded
+from magmath.core.block_cyclic import panel_ring_bytes, round_to_cache_lines
 from magmath.graph.node import Node
 from magmath.layout import Layout, Mesh
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from magmath.comm import Communicator
-    from magmath.comm.panels import PanelRing
+    from magmath.comm.panel_broadcast import PanelBroadcast
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Workspace:
     @property
     def nbytes(self) -> int:
         """All together."""
-        return ring_bytes(self.panel) + rounded(self.scratch)
+        return panel_ring_bytes(self.panel) + round_to_cache_lines(self.scratch)
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class CollectiveCall:
     layouts: list[Layout]
     comm: Communicator
     memory: Sequence[torch.Tensor | None]
-    ring: PanelRing
+    ring: PanelBroadcast
     scratch: torch.Tensor
     seen: Callable[[int, int], torch.Tensor]
 

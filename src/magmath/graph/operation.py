@@ -16,9 +16,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DType
-from magmath.core.index import Tile
-from magmath.core.remember import remember
+from magmath.core.index_set import Tile
 from magmath.graph.collective import Collective
 from magmath.graph.node import NO_ATTRIBUTES, Form, Line, Node, Shape
 from magmath.layout import Layout, Split
@@ -196,7 +196,9 @@ def applied(
         key = (operation, *[(x.shape, x.dtype) for x in inputs])
     form = _forms.get(key)
     if form is None:
-        form = remember(_forms, key, Form(*operation.infer(*inputs, **attributes)), _MOST_FORMS)
+        form = store_bounded(
+            _forms, key, Form(*operation.infer(*inputs, **attributes)), _MOST_FORMS
+        )
     if line is None and inputs:
         line = inputs[0].line
     return Node(operation, inputs, attributes, form.shape, form.dtype, None, line, None, form)

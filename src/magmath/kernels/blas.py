@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from magmath.machine.kept import Code
+from magmath.codegen.aot_cache import AotModule
 
 _LETTERS: Final = {"float32": "s", "float64": "d"}
 _ROUTINES: Final = {"gemm": 13, "gemv": 11}
@@ -151,7 +151,7 @@ def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
 
 
 @cache
-def code(number: str) -> Code:
+def code(number: str) -> AotModule:
     """`gemm` and `run` for float32 or float64."""
     source = (_FORTRAN + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
     letter = _LETTERS[number]
@@ -159,7 +159,7 @@ def code(number: str) -> Code:
         f"{routine}_routine": (f"magmath_{letter}{routine}", ("int64",) * count, "")
         for routine, count in _ROUTINES.items()
     }
-    return Code(
+    return AotModule(
         source, ("gemm", "run"), constants={"NO": ord("N"), "YES": ord("T")}, outside=outside,
         needs=lambda: _register(letter),
     )  # fmt: skip

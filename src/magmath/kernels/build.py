@@ -15,10 +15,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+from magmath.codegen.compiler import compile_source, imported_names
+from magmath.codegen.object_cache import OBJECTS, cache_key
+from magmath.codegen.object_loader import LoadedObject
 from magmath.kernels import library
-from magmath.machine.build import OBJECTS, name_of
-from magmath.machine.compiler import compile_source, imported
-from magmath.machine.loading import Loaded
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 name, source, code, niceness, *lacking = sys.argv[1:]
 os.nice(int(niceness))
-from magmath.machine.build import OBJECTS
-with OBJECTS.exclusive("compiler"):  # one compiler at a time, on the whole machine
+from magmath.codegen.object_cache import OBJECTS
+with OBJECTS.locked("compiler"):  # one compiler at a time, on the whole machine
     compiled = OBJECTS.read(name)  # another process may have asked for the same
     if compiled is None:
         from magmath.kernels.build import compile_file
@@ -40,7 +40,7 @@ with open(int(code), "wb") as file:
 """
 
 Function = Callable[[int], int]
-"""A native program: given the address of its arguments, as `machine/compiler.py` describes."""
+"""A native program: given the address of its arguments, as `codegen/compiler.py` describes."""
 
 
 class Build:
@@ -48,10 +48,10 @@ class Build:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedObject | None = None
         self._compiler: _Compiler | None = None
         self._error = ""
-        name = name_of(source, library.signatures(imported(source)))
+        name = cache_key(source, library.signatures(imported_names(source)))
         self._code = OBJECTS.read(name)
         if self._code is None:
             try:
@@ -67,9 +67,9 @@ class Build:
             if error:
                 self._fail(error)
         if self._loaded is None and self._code is not None:
-            for name in imported(self._source):
+            for name in imported_names(self._source):
                 library.use(name)
-            self._loaded, self._code = Loaded(self._code), None
+            self._loaded, self._code = LoadedObject(self._code), None
         return None if self._loaded is None else self._loaded.enter
 
     def error(self) -> str:
@@ -92,7 +92,7 @@ class _Compiler:
     """The helper process that compiles a source. Raises OSError where it cannot be started."""
 
     def __init__(self, source: str, name: str) -> None:
-        lacking = [needed for needed in imported(source) if not library.is_ready(needed)]
+        lacking = [needed for needed in imported_names(source) if not library.is_ready(needed)]
         self._files: list[int] = []
         try:
             text, self._code, self._said = (self._new_file() for _ in range(3))
@@ -145,7 +145,7 @@ def compile_file(file: int, lacking: Sequence[str]) -> bytes:
     source = _content(file).decode()
     for name in lacking:
         library.use(name)
-    return compile_source(source, library.signatures(imported(source)))
+    return compile_source(source, library.signatures(imported_names(source)))
 
 
 def _content(file: int) -> bytes:

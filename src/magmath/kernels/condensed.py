@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from magmath.core.condensed import BLOCK, PANEL
+from magmath.core.svd_workspace import REDUCTION_PANEL, REFLECTOR_BLOCK
 from magmath.kernels.scratch import Scratch
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class _Panel:
     @classmethod
     def of(cls, columns: Columns) -> _Panel:
         held, rows = columns.x.shape
-        return cls(columns.panel(2 * PANEL, rows), columns.panel(held, 2 * PANEL))
+        return cls(
+            columns.panel(2 * REDUCTION_PANEL, rows), columns.panel(held, 2 * REDUCTION_PANEL)
+        )
 
     def times(self, x: Tensor, first: int, row: int, used: int, v: Tensor) -> Tensor:
         """conj(x[first:, row:])·v, as it would be: what own columns have of v."""
@@ -130,7 +132,7 @@ def bidiagonalise(
     panel = _Panel.of(columns)
     current = _fetched(columns, 0)
     for j in range(n):
-        i = 2 * (j % PANEL)
+        i = 2 * (j % REDUCTION_PANEL)
         u, tau, value = reflection(current)
         diagonal.append(value)
         taus_h.append(tau)
@@ -160,7 +162,7 @@ def bidiagonalise(
         panel.own[first:, i + 1] = v_own
         x[first:, j] = v_own
         current = pair[1] - pair[0]
-        if (j + 1) % PANEL == 0:
+        if (j + 1) % REDUCTION_PANEL == 0:
             panel.apply(x, first, j + 1, i + 2)
     return diagonal, above, taus_h, taus_g
 
@@ -176,7 +178,7 @@ def tridiagonalise(columns: Columns) -> tuple[list[float], list[float], list[com
     panel = _Panel.of(columns)
     current = _fetched(columns, 0)
     for j in range(n):
-        i = 2 * (j % PANEL)
+        i = 2 * (j % REDUCTION_PANEL)
         diagonal.append(float(current[0].real))
         if j + 1 == n:
             break
@@ -197,7 +199,7 @@ def tridiagonalise(columns: Columns) -> tuple[list[float], list[float], list[com
         panel.whole[i, j + 1 :], panel.whole[i + 1, j + 1 :] = v, w
         panel.own[first:, i], panel.own[first:, i + 1] = w[own], v[own]
         current = pair[1] - w[0].conj() * v - w
-        if (j + 1) % PANEL == 0:
+        if (j + 1) % REDUCTION_PANEL == 0:
             panel.apply(x, first, j + 1, i + 2)
     return diagonal, below, taus
 
@@ -234,7 +236,7 @@ def complete(columns: Columns) -> None:
 
 def _blocks(count: int) -> list[tuple[int, int]]:
     """Starts and ends, from the last to the first."""
-    return list(pairwise([*range(0, count, BLOCK), count]))[::-1]
+    return list(pairwise([*range(0, count, REFLECTOR_BLOCK), count]))[::-1]
 
 
 def reflect_by_columns(columns: Columns, taus: list[complex], below: int, out: Tensor) -> None:

@@ -241,7 +241,7 @@ def _tiled_takes(product: Product) -> bool:
     record = _blas_record(product)
     both = record["transpose_a"] and record["transpose_b"]
     written = not both and record.get("bias_step", 1) == 1
-    return written and tiled.code(_number(product)).is_ready()
+    return written and tiled.code(_number(product)).is_cached()
 
 
 def _number(product: Product) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from magmath.core.panels import is_tall
+from magmath.core.block_cyclic import is_tall
 from magmath.errors import LinAlgError
 from magmath.kernels.fortran import invoke
 from magmath.kernels.routines import (

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from magmath.machine.compiler import Signatures
-    from magmath.machine.kept import Code
+    from magmath.codegen.aot_cache import AotModule
+    from magmath.codegen.compiler import ExternalSignatures
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Export:
     number: str = ""
 
     @property
-    def code(self) -> Code:
+    def code(self) -> AotModule:
         """The code, whose module loads when it is first asked for: who compiles needs none."""
         module = import_module(self.module)
-        code: Code = module.code(self.number) if self.number else module.CODE
+        code: AotModule = module.code(self.number) if self.number else module.CODE
         return code
 
 
@@ -65,7 +65,7 @@ EXPORTS: dict[str, Export] = {
 """What there is, by name; addresses, sizes and truth values are int64."""
 
 
-def signatures(names: Sequence[str]) -> Signatures:
+def signatures(names: Sequence[str]) -> ExternalSignatures:
     """What a program that calls these functions must know of them."""
     return {n: (symbol(n), EXPORTS[n].arguments, EXPORTS[n].result) for n in names}
 
@@ -77,7 +77,7 @@ def symbol(name: str) -> str:
 
 def is_ready(name: str) -> bool:
     """True if a function is on disk, so that nobody waits for a compiler."""
-    return EXPORTS[name].code.is_ready()
+    return EXPORTS[name].code.is_cached()
 
 
 @cache

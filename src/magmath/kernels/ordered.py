@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from magmath.core.panels import rounded
+from magmath.core.block_cyclic import round_to_cache_lines
 
 if TYPE_CHECKING:
     import torch
@@ -160,12 +160,12 @@ def order_keys(keys: Keys, places: NDArray[np.uint64], axis: int = -1) -> None:
 def sort_bytes(capacity: int, itemsize: int) -> int:
     """The bytes of workspace with which workers sort together, up to so many elements each: a run,
     which the others read until the next meeting, and as much to merge in."""
-    return 2 * rounded(capacity * itemsize)
+    return 2 * round_to_cache_lines(capacity * itemsize)
 
 
 def argsort_bytes(capacity: int, itemsize: int) -> int:
     """The same for positions: keys with positions in them, or keys of 64 bits beside positions."""
-    return (2 if itemsize <= 4 else 5) * rounded(capacity * 8)
+    return (2 if itemsize <= 4 else 5) * round_to_cache_lines(capacity * 8)
 
 
 def _order_packed(packed: NDArray[np.uint64], axis: int) -> None:

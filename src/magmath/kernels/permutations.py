@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from magmath.machine.kept import Code
+from magmath.codegen.aot_cache import AotModule
 
-_CODE = Code(
+_CODE = AotModule(
     """
 def parities(orders: int64[1], rows: int64, n: int64, seen: uint8[1], found: float64[1]):
     for row in range(rows):

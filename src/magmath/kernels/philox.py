@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from magmath.core.index import Tile, tile_shape
+from magmath.codegen.aot_cache import AotModule
+from magmath.core.index_set import Tile, tile_shape
 from magmath.errors import DTypeError
 from magmath.kernels.elementary import cosine_series, log_series, sine_series
-from magmath.machine.kept import Code
 
 _LOW: Final = 0xFFFFFFFF
 _MULTIPLIER_0: Final = 0xD2511F53
@@ -215,7 +215,7 @@ def fill_{T}(
                 begin = stop
 '''
 
-CODE: Final = Code(
+CODE: Final = AotModule(
     _WORDS
     + _NORMALS
     + "".join(

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from magmath.core.panels import Dealt, rounded
+from magmath.core.block_cyclic import BlockCyclicRows, round_to_cache_lines
 from magmath.kernels import fortran
 from magmath.kernels.fortran import call
 from magmath.kernels.together import go_through, subtract, view
 
 if TYPE_CHECKING:
-    from magmath.comm.panels import PanelRing
+    from magmath.comm.panel_broadcast import PanelBroadcast
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,18 @@ class _Panel:
     def nbytes(w: int, m: int, itemsize: int) -> int:
         """The bytes of a panel."""
         k = min(w, m)
-        return rounded(w * m * itemsize) + rounded(k * k * itemsize) + k * itemsize
+        return (
+            round_to_cache_lines(w * m * itemsize)
+            + round_to_cache_lines(k * k * itemsize)
+            + k * itemsize
+        )
 
     @staticmethod
     def within(memory: Tensor, like: Tensor, w: int, m: int) -> _Panel:
         """A panel in some bytes, of another tensor's type."""
         k = min(w, m)
-        first = rounded(w * m * like.itemsize)
-        second = first + rounded(k * k * like.itemsize)
+        first = round_to_cache_lines(w * m * like.itemsize)
+        second = first + round_to_cache_lines(k * k * like.itemsize)
         return _Panel(
             view(memory, like, w, m),
             view(memory[first:], like, k, k),
@@ -83,7 +87,13 @@ class Reflections:
     """
 
     def __init__(
-        self, shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor, n: int
+        self,
+        shares: BlockCyclicRows,
+        ring: PanelBroadcast,
+        scratch: Tensor,
+        out: Tensor,
+        a: Tensor,
+        n: int,
     ) -> None:
         self.shares, self.ring, self.scratch = shares, ring, scratch
         self.a, self.m, self.n = a, a.shape[0], n
@@ -119,7 +129,7 @@ class Reflections:
     def _place(self, panel: int) -> Tensor:
         """The columns of a panel of this worker, below the panels before it."""
         start, _ = self.shares.bounds(panel)
-        first = self.shares.local(panel).start
+        first = self.shares.local_rows(panel).start
         return self.q[start:, first : first + self._shape(panel)[0]]
 
     # forwards: a becomes R and the reflections
@@ -132,7 +142,7 @@ class Reflections:
         _factorise(made.rows, made.factor)
         high = made.rows[:, :k].mT.triu()  # a copy: R
         made.signs.copy_(_signs(high.diagonal()))
-        first = self.shares.local(panel).start
+        first = self.shares.local_rows(panel).start
         self.r[start : start + k, first : first + w] = high * made.signs.conj()[:, None]
         square = made.v[:, :k]
         square.triu_(1)
@@ -160,9 +170,9 @@ class Reflections:
         memory, _ = self.ring.read(number, self.shares.owner(panel), self._nbytes(panel))
         self._offer(number + 1)
         mine = self.shares.after(panel)
-        if self.shares.is_mine(panel):
+        if self.shares.is_own(panel):
             self._begin(panel)
-            mine = slice(self.shares.local(panel).start, None)
+            mine = slice(self.shares.local_rows(panel).start, None)
         made = _Panel.within(memory, self.q, *self._shape(panel))
         made.apply(self.q[start:, mine], self.scratch, adjoint=False)
         self.ring.release(number)
@@ -170,7 +180,7 @@ class Reflections:
     def _offer(self, number: int) -> None:
         """Put the reflections that come next into the ring once more, if they are here."""
         panel = 2 * self.steps - 1 - number
-        if panel < 0 or not self.shares.is_mine(panel):
+        if panel < 0 or not self.shares.is_own(panel):
             return
         made, place = self._room(number, panel), self._place(panel)
         k = len(made.signs)
@@ -183,7 +193,7 @@ class Reflections:
 
     def _begin(self, panel: int) -> None:
         """The identity in a panel of Q, with the signs of R's diagonal; zero beyond Q."""
-        rows, (start, stop) = self.shares.local(panel), self.shares.bounds(panel)
+        rows, (start, stop) = self.shares.local_rows(panel), self.shares.bounds(panel)
         self.q[:, rows] = 0
         stop = min(stop, len(self.r))
         if start < stop:

@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from magmath.core.panels import rounded
+from magmath.core.block_cyclic import round_to_cache_lines
 
 
 class Scratch:
@@ -22,7 +22,7 @@ class Scratch:
     def take(self, dtype: torch.dtype, *shape: int) -> Tensor:
         """A tensor of undefined values; what is taken must fit."""
         nbytes = prod(shape) * dtype.itemsize
-        start, self._used = self._used, self._used + rounded(nbytes)
+        start, self._used = self._used, self._used + round_to_cache_lines(nbytes)
         assert self._used <= len(self._memory), "a kernel needs more workspace than it said"
         return self._memory[start : start + nbytes].view(dtype).view(shape)
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from magmath.core.panels import rounded
+from magmath.codegen.aot_cache import AotModule as Compiled
+from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.kernels.ordered import MOST_POSITIONS, Code, Keys, bits_of, order_keys, sort_keys
-from magmath.machine.kept import Code as Compiled
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator
@@ -235,7 +235,7 @@ class Parts:
         rank = self._rank if rank is None else rank
         memory, size = self._memory[rank], self._sizes[rank] * self._key.itemsize
         assert memory is not None
-        start = number * rounded(max(self._sizes) * self._key.itemsize)
+        start = number * round_to_cache_lines(max(self._sizes) * self._key.itemsize)
         array: Keys = memory[start : start + size].numpy().view(self._key)
         return array
 

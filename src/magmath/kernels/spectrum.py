@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from magmath.core.condensed import CHUNK
+from magmath.core.svd_workspace import VECTOR_CHUNK
 from magmath.errors import LinAlgError
 from magmath.kernels.bidiagonal import Bidiagonal, Reals
 from magmath.kernels.condensed import (
@@ -118,8 +118,8 @@ def _vectors(columns: Columns, small: Bidiagonal, out: Tensor, first: int, *, le
     within = max(min(n - first, out.shape[1]), 0)
     out[:, within:] = 0
     kind, on_cpu = out.dtype.to_real(), out.device.type == "cpu"
-    for start in range(0, within, CHUNK):
-        stop = min(start + CHUNK, within)
+    for start in range(0, within, VECTOR_CHUNK):
+        stop = min(start + VECTOR_CHUNK, within)
         with columns.scratch.returning():
             made, spare = [
                 columns.scratch.take(kind, n, stop - start)

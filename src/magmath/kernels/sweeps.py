@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from magmath.core.panels import SORTED_COLUMNS, Dealt
+from magmath.core.block_cyclic import PERMUTED_COLUMNS, BlockCyclicRows
 from magmath.kernels import fortran
 from magmath.kernels.lapack import Triangle, check_diagonal, lu_systems
 from magmath.kernels.routines import DIVIDE
 from magmath.kernels.together import measured, subtract, view
 
 if TYPE_CHECKING:
-    from magmath.comm.panels import PanelRing
+    from magmath.comm.panel_broadcast import PanelBroadcast
 
 
 def solve_triangular(
-    shares: Dealt,
-    ring: PanelRing,
+    shares: BlockCyclicRows,
+    ring: PanelBroadcast,
     scratch: Tensor,
     out: Tensor,
     a: Tensor,
@@ -45,8 +45,8 @@ def solve_triangular(
 
 
 def lu_solve(
-    shares: Dealt,
-    ring: PanelRing,
+    shares: BlockCyclicRows,
+    ring: PanelBroadcast,
     scratch: Tensor,
     out: Tensor,
     factors: Tensor,
@@ -74,14 +74,14 @@ def lu_solve(
     for i, system in enumerate(lu_systems(transpose)):
         _sweep(shares, ring, 1 + i * shares.count, triangles, out, "solve", system)
     if not transpose:
-        for some in torch.split(out, SORTED_COLUMNS, dim=1):  # out[order] = out
+        for some in torch.split(out, PERMUTED_COLUMNS, dim=1):  # out[order] = out
             kept = view(scratch, out, *some.shape).copy_(some)
             some[order] = kept
 
 
 def _sweep(
-    shares: Dealt,
-    ring: PanelRing,
+    shares: BlockCyclicRows,
+    ring: PanelBroadcast,
     first: int,
     matrix: Tensor,
     x: Tensor,
@@ -124,8 +124,8 @@ def _sweep(
 
 
 def _pass_on(
-    shares: Dealt,
-    ring: PanelRing,
+    shares: BlockCyclicRows,
+    ring: PanelBroadcast,
     first: int,
     panels: Sequence[int],
     matrix: Tensor,
@@ -146,11 +146,11 @@ def _pass_on(
         return rows * width * matrix.itemsize
 
     def offer(position: int) -> None:
-        if position < len(panels) and shares.is_mine(panels[position]):
+        if position < len(panels) and shares.is_own(panels[position]):
             panel = panels[position]
             left, right = bounds(panel)
             made = ring.make(first + position, nbytes(panel))
-            view(made, matrix, *shape(panel)).copy_(matrix[shares.local(panel), left:right])
+            view(made, matrix, *shape(panel)).copy_(matrix[shares.local_rows(panel), left:right])
             ring.publish(first + position, nbytes(panel))
 
     offer(0)

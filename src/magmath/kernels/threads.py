@@ -22,7 +22,7 @@ import torch
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from magmath.core import wait_policy
-from magmath.core.resources import processors
+from magmath.core.resources import processor_count
 
 _REREAD: Final = ("openblas_thread_timeout", "openblas_read_env", "blas_thread_shutdown_")
 """Functions of OpenBLAS: the setting that it has read, reading it again, ending the threads, which
@@ -34,7 +34,7 @@ _is_fork = False
 
 def most_threads() -> int:
     """The most threads that kernels of this process may use."""
-    return 1 if _is_fork else processors()
+    return 1 if _is_fork else processor_count()
 
 
 def set_threads(count: int) -> None:
@@ -50,7 +50,7 @@ def set_threads(count: int) -> None:
 def limit_to_processors() -> None:
     """Take no more threads than this process has processors: a library counts those of the affinity
     mask, and knows no quota."""
-    count = processors()
+    count = processor_count()
     if count < torch.get_num_threads():
         set_threads(count)
 
@@ -108,7 +108,7 @@ def shorten_waits() -> None:
     for found in loaded:
         if found["internal_api"] == "openblas":
             _reread(ctypes.CDLL(found["filepath"]))
-    if wait_policy.torch_came_first:
+    if wait_policy.was_torch_loaded_first:
         for found in loaded:
             if found["prefix"] == "libgomp":
                 _park_team(found["filepath"])

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from magmath.machine.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
 
 VECTORS = 3  # the widest tile
 ROWS = 8 if REGISTERS == 32 else 4  # of the tallest: its sums, a row of B and an element of A fit

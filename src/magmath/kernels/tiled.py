@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from magmath.codegen.aot_cache import AotModule
 from magmath.kernels.blas import RUN
-from magmath.machine.kept import Code
 
 _CONSTANTS: Final = {
     # The summands, and the bytes of A, that one pass goes over: what it reads again and again then
@@ -153,10 +153,10 @@ def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
 
 
 @cache
-def code(number: str) -> Code:
+def code(number: str) -> AotModule:
     """`gemm` and `run` for float32 or float64."""
     source = (_PIECES + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
-    return Code(source, ("gemm", "run"), constants=_CONSTANTS, inside="magmath.kernels.tile")
+    return AotModule(source, ("gemm", "run"), constants=_CONSTANTS, inside="magmath.kernels.tile")
 
 
 def runner(number: str) -> Callable[[int], int]:

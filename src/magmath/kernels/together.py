@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from magmath.core.panels import Dealt, rounded
+from magmath.core.block_cyclic import BlockCyclicRows, round_to_cache_lines
 from magmath.kernels import fortran
 from magmath.kernels.fortran import invoke
 from magmath.kernels.lapack import not_a_number, not_definite
@@ -27,20 +27,22 @@ from magmath.kernels.routines import CHOLESKY, DIVIDE, LU, NOT_A_NUMBER, add_pro
 from magmath.kernels.tuner import tuner_for
 
 if TYPE_CHECKING:
-    from magmath.comm.panels import PanelRing
+    from magmath.comm.panel_broadcast import PanelBroadcast
 
 measured = partial(tuner_for, deterministic=False)
 """The tuner: no element is computed by two workers here, so each may choose for itself."""
 
 
-def cholesky(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) -> None:
+def cholesky(
+    shares: BlockCyclicRows, ring: PanelBroadcast, scratch: Tensor, out: Tensor, a: Tensor
+) -> None:
     """The rows of L with a = L·Lᴴ that this worker holds, of the lower triangle of a; (n, n).
 
     A panel is brought up to date with all panels before it at once (the left-looking variant), so
     that every element of L is written once. A panel in the ring is as wide as L is there.
     """
     for panel in shares.mine():
-        rows, (_, stop) = shares.local(panel), shares.bounds(panel)
+        rows, (_, stop) = shares.local_rows(panel), shares.bounds(panel)
         out[rows, :stop] = a[rows, :stop]
         out[rows, stop:] = 0
 
@@ -49,7 +51,7 @@ def cholesky(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Te
         return stop - start, stop
 
     def make(panel: int) -> None:
-        rows, (start, stop) = out[shares.local(panel)], shares.bounds(panel)
+        rows, (start, stop) = out[shares.local_rows(panel)], shares.bounds(panel)
         block = rows[:, start:stop]
         subtract(block, rows[:, :start], rows[:, :start].mH)
         info = _cholesky(block)
@@ -68,7 +70,9 @@ def cholesky(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Te
     go_through(shares, ring, shares.count, lambda panel: _nbytes(out, *shape(panel)), make, use)
 
 
-def lu(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) -> None:
+def lu(
+    shares: BlockCyclicRows, ring: PanelBroadcast, scratch: Tensor, out: Tensor, a: Tensor
+) -> None:
     """The rows that this worker holds of what `magmath.kernels.lapack.lu` makes of a, (m, n): the
     order of the columns, which goes with the first panel, over [L\\U].
 
@@ -84,16 +88,16 @@ def lu(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) 
         return stop - start, n - start
 
     def nbytes(panel: int) -> int:
-        return rounded(4 * shares.rows) + _nbytes(out, *shape(panel))
+        return round_to_cache_lines(4 * shares.rows) + _nbytes(out, *shape(panel))
 
     def parts(made: Tensor, panel: int) -> tuple[Tensor, Tensor]:
         """The pivots of a panel, as they count from its first column, and its rows."""
         rows, width = shape(panel)
         found = made[: 4 * min(rows, width)].view(torch.int32)
-        return found, view(made[rounded(4 * shares.rows) :], out, rows, width)
+        return found, view(made[round_to_cache_lines(4 * shares.rows) :], out, rows, width)
 
     def make(panel: int) -> None:
-        rows, (start, _) = factors[shares.local(panel)], shares.bounds(panel)
+        rows, (start, _) = factors[shares.local_rows(panel)], shares.bounds(panel)
         found = _lu(rows[:, start:])
         to_pivots, to_rows = parts(ring.make(panel, nbytes(panel)), panel)
         to_pivots.copy_(found)
@@ -114,15 +118,15 @@ def lu(shares: Dealt, ring: PanelRing, scratch: Tensor, out: Tensor, a: Tensor) 
     go_through(shares, ring, steps, nbytes, make, use)
     for panel in shares.mine():
         _, stop = shares.bounds(panel)
-        exchange(factors[shares.local(panel)], pivots, min(stop, least), least)
+        exchange(factors[shares.local_rows(panel)], pivots, min(stop, least), least)
     if order is not None:
         order.copy_(torch.arange(n))
         exchange(order[None], pivots, 0, least)
 
 
 def go_through(
-    shares: Dealt,
-    ring: PanelRing,
+    shares: BlockCyclicRows,
+    ring: PanelBroadcast,
     steps: int,
     nbytes: Callable[[int], int],
     make: Callable[[int], None],
@@ -134,13 +138,13 @@ def go_through(
     use: (number of the panel, what is in the ring, its status, some of one's own rows).
     """
     ring.start()
-    if steps and shares.is_mine(0):
+    if steps and shares.is_own(0):
         make(0)
     for panel in range(steps):
         made, status = ring.read(panel, shares.owner(panel), nbytes(panel))
         rest = shares.after(panel)
-        if panel + 1 < steps and shares.is_mine(panel + 1):
-            following = shares.local(panel + 1)
+        if panel + 1 < steps and shares.is_own(panel + 1):
+            following = shares.local_rows(panel + 1)
             use(panel, made, status, following)
             make(panel + 1)
             rest = slice(following.stop, None)

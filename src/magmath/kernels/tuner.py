@@ -1,6 +1,6 @@
 """The tuner: measures the candidates for one operation and remembers the fastest.
 
-What it has measured is kept in memory and in the cache (`core/cache.py`), an entry of JSON for each
+What it has measured is kept in memory and in the cache (`core/disk_cache.py`), an entry of JSON for each
 decision, which any number of processes share. Keys name the processor, the thread count and the
 libraries' versions in addition to the operation.
 """
@@ -22,8 +22,8 @@ from typing import Any, Final
 import torch
 
 from magmath.core import wait_policy
-from magmath.core.cache import Cache
 from magmath.core.cpu import cpu_name
+from magmath.core.disk_cache import DiskCache
 
 Call = Callable[[], object]
 
@@ -34,7 +34,7 @@ HOPELESS = 3.0  # times slower than another candidate at first: not measured fur
 ADVANTAGE = 0.95  # what a candidate must do against the default one to replace it
 DISTURBED = 1.5  # median over minimum: something else was running
 WORKSPACE_LIMIT = 256 * 2**20
-DECISIONS: Final = Cache("tuner")
+DECISIONS: Final = DiskCache("tuner")
 _ON = " | "
 
 
@@ -71,7 +71,7 @@ class Tuner:
 
     def __init__(
         self,
-        kept: Cache | None = None,
+        kept: DiskCache | None = None,
         *,
         enabled: bool = True,
         workspace_limit: int = WORKSPACE_LIMIT,

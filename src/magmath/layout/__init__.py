@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from magmath.layout.cost import Link, price
 from magmath.layout.layout import Layout
 from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage, plan
 from magmath.layout.rule import Rule
-from magmath.layout.split import Blocks, Cyclic, Split, Windows, even_cuts
+from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split, even_cuts
 
 __all__ = [
     "Blocks",
     "Cyclic",
+    "HaloRanges",
     "Layout",
-    "Link",
     "Mesh",
     "Move",
     "Redistribution",
     "Rule",
     "Split",
     "Stage",
-    "Windows",
     "even_cuts",
     "plan",
-    "price",
 ]

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from magmath.layout.layout import Layout
 
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
-_MOST = 2**63 - 1  # indices are int64
+_MAX_INDEX = 2**63 - 1  # indices are int64
 
 
 def check_extents(layout: Layout) -> None:
     """Lengths are not negative, and elements can be counted."""
     shape = layout.shape
-    if min(shape, default=0) < 0 or max(shape, default=0) > _MOST or layout.size > _MOST:
+    if min(shape, default=0) < 0 or max(shape, default=0) > _MAX_INDEX or layout.size > _MAX_INDEX:
         raise LayoutError(
             f"a layout needs lengths from 0 up and at most 2**63 - 1 elements, not shape {shape}"
         )
@@ -77,9 +77,9 @@ def check_boxes(layout: Layout) -> None:
     if any(layout.splits) or layout.is_partial:
         raise LayoutError("a layout of boxes has no splits and no pending reductions")
     check_tiling(layout.shape, tuple([box for box, _ in layout.boxes]))
-    strangers = {worker for _, worker in layout.boxes} - set(layout.mesh.workers)
-    if strangers:
+    unknown = {worker for _, worker in layout.boxes} - set(layout.mesh.workers)
+    if unknown:
         raise LayoutError(
-            f"Layout.blocks places boxes on workers {sorted(strangers)}, which are not in the "
+            f"Layout.blocks places boxes on workers {sorted(unknown)}, which are not in the "
             f"pool; it has workers {layout.mesh.workers}"
         )

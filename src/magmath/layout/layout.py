@@ -15,13 +15,13 @@ from functools import cached_property, lru_cache
 from operator import index
 from typing import Any
 
-from magmath.core.index import IndexSet, Tile, tile_shape
+from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
 from magmath.layout.checks import check_boxes, check_extents, check_partial, check_splits
 from magmath.layout.mesh import Mesh
 from magmath.layout.rule import BoxLike, Rule, worker_number
-from magmath.layout.split import Split, Windows
+from magmath.layout.split import HaloRanges, Split
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +102,7 @@ class Layout:
 
         A box is a slice or a (start, stop) pair for each dimension; the boxes must tile the array.
         """
-        return Rule.of_boxes(boxes)
+        return Rule.from_boxes(boxes)
 
     # Bound layouts, as planners make them.
 
@@ -159,21 +159,23 @@ class Layout:
         )
 
     @cached_property
-    def repeats(self) -> bool:
+    def has_replicas(self) -> bool:
         """True where several workers hold the same elements."""
         axes = enumerate(self.mesh.shape)
         free = [axis for axis, n in axes if n > 1 and self.partial[axis] is None]
         return self.boxes is None and any(self.dim_of(axis) is None for axis in free)
 
     @cached_property
-    def is_alone(self) -> bool:
+    def is_on_single_worker(self) -> bool:
         """True where the array lies whole on worker 0 of a pool that has no other."""
         return self == Layout.whole(self.shape, Mesh.line(1))
 
     @property
-    def overlaps(self) -> bool:
+    def has_overlaps(self) -> bool:
         """True where workers see windows of a dimension, which may overlap."""
-        return any(split is not None and isinstance(split.pieces, Windows) for split in self.splits)
+        return any(
+            split is not None and isinstance(split.pieces, HaloRanges) for split in self.splits
+        )
 
     def axis_of(self, dim: int) -> int | None:
         """The mesh axis that divides dimension `dim`, or None."""
@@ -230,7 +232,7 @@ class Layout:
                 [
                     IndexSet.range(0, extent)
                     if split is None
-                    else split.held(coordinate[split.axis])
+                    else split.indices_at(coordinate[split.axis])
                     for extent, split in zip(self.shape, self.splits, strict=True)
                 ]
             ),
@@ -282,7 +284,7 @@ class Layout:
             [
                 extent
                 if split is None
-                else max([split.held(c).size for c in range(self.mesh.shape[split.axis])])
+                else max([split.indices_at(c).size for c in range(self.mesh.shape[split.axis])])
                 for extent, split in zip(self.shape, self.splits, strict=True)
             ]
         )
@@ -336,9 +338,9 @@ class Layout:
 
     def _repr_html_(self) -> str:
         """A picture for notebooks: the shape and who holds what."""
-        from magmath.layout.picture import picture
+        from magmath.diagnostics.layout_svg import draw_layout
 
-        return picture(self)
+        return draw_layout(self)
 
     @cached_property
     def _is_plain(self) -> bool:

@@ -18,13 +18,13 @@ from magmath.errors import LayoutError
 _pool_size: Callable[[], int] = int  # no pool
 
 
-def print_relative_to(pool_size: Callable[[], int]) -> None:
+def set_printed_pool_size(pool_size: Callable[[], int]) -> None:
     """What lies on all workers of a pool of this size prints without them."""
     global _pool_size
     _pool_size = pool_size
 
 
-def _whole_numbers(what: str, given: Any) -> tuple[int, ...]:
+def _require_integers(what: str, given: Any) -> tuple[int, ...]:
     """Lengths or worker numbers as Python integers; LayoutError for what are none."""
     try:
         return tuple(map(index, given))
@@ -53,7 +53,7 @@ class Mesh:
         names: Sequence[str] | None = None,
         workers: Sequence[int] | None = None,
     ) -> None:
-        lengths = _whole_numbers("shape", (shape,) if hasattr(shape, "__index__") else shape)
+        lengths = _require_integers("shape", (shape,) if hasattr(shape, "__index__") else shape)
         if not lengths or min(lengths) < 1:
             raise LayoutError(f"Mesh needs one or more axes of length at least 1, not {lengths}")
         size = math.prod(lengths)
@@ -61,7 +61,7 @@ class Mesh:
             raise LayoutError(
                 f"Mesh of shape {lengths} needs {size} workers, {len(workers)} were given"
             )
-        numbers = tuple(range(size)) if workers is None else _whole_numbers("workers", workers)
+        numbers = tuple(range(size)) if workers is None else _require_integers("workers", workers)
         if len(set(numbers)) != size or min(numbers) < 0:
             raise LayoutError(
                 f"Mesh needs worker numbers from 0 up, each at most once, not {numbers}"

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from magmath.core.index import IndexSet, Tile
+from magmath.core.index_set import IndexSet, Tile
 from magmath.layout.layout import Layout
 from magmath.layout.mesh import Mesh
 
@@ -39,14 +39,14 @@ class Move(NamedTuple):
     combine: bool = False
 
 
-class _Wanted(NamedTuple):
+class _Request(NamedTuple):
     """A part that a worker must get: the global indices, and the tile in which it stores them."""
 
     worker: int
     tile: int
     part: Tile
     stored: Tile
-    kept: int
+    pending_offset: int
     """Distance in the source's mesh to the contributor whose pending share this is."""
 
 
@@ -62,10 +62,10 @@ class _Match(NamedTuple):
 
 def moves_between(source: Layout, target: Layout) -> tuple[tuple[Move, ...], tuple[int, ...]]:
     """The moves of a single stage, by target worker, and the workers that start as identity."""
-    kept = kept_axes(source, target)
-    wanted, identity = _wanted(source, target, kept)
+    kept = still_pending_axes(source, target)
+    wanted, identity = _requests(source, target, kept)
     match = _matcher(source)
-    holders = _Holders(source, reduced_axes(source, target))
+    holders = _SourceChooser(source, reduced_axes(source, target))
     moves: list[Move] = []
     found: dict[tuple[Tile, Tile], list[_Match]] = {}
     for want in wanted:
@@ -83,7 +83,7 @@ def moves_between(source: Layout, target: Layout) -> tuple[tuple[Move, ...], tup
     return tuple(moves), identity
 
 
-def kept_axes(source: Layout, target: Layout) -> tuple[int, ...]:
+def still_pending_axes(source: Layout, target: Layout) -> tuple[int, ...]:
     """The mesh axes along which a pending reduction stays pending."""
     if (
         source.reduction is None
@@ -100,7 +100,7 @@ def reduced_axes(source: Layout, target: Layout) -> tuple[int, ...]:
     """The mesh axes along which the source's pending reduction is done."""
     if source.reduction is None:
         return ()
-    kept = kept_axes(source, target)
+    kept = still_pending_axes(source, target)
     pending = enumerate(source.partial)
     return tuple([axis for axis, name in pending if name is not None and axis not in kept])
 
@@ -113,18 +113,18 @@ def longest_dimension(shape: tuple[int, ...]) -> int:
 # What is wanted ---------------------------------------------------------------------------------
 
 
-def _wanted(
+def _requests(
     source: Layout, target: Layout, kept: Sequence[int]
-) -> tuple[list[_Wanted], tuple[int, ...]]:
+) -> tuple[list[_Request], tuple[int, ...]]:
     if target.shared:
         return list(_shared_parts(source, target)), ()
     if target.boxes is not None:
         return [
-            _Wanted(worker, number, tile, tile, 0)
+            _Request(worker, number, tile, tile, 0)
             for worker in target.mesh.workers
             for number, tile in enumerate(target.tiles(worker))
         ], ()
-    wanted: list[_Wanted] = []
+    wanted: list[_Request] = []
     identity: list[int] = []
     mesh = target.mesh
     fresh = [a for a, name in enumerate(target.partial) if name is not None and a not in kept]
@@ -134,11 +134,11 @@ def _wanted(
             continue
         share = sum(place // mesh.strides[a] % mesh.shape[a] * mesh.strides[a] for a in kept)
         tile = target.tiles(worker)[0]
-        wanted.append(_Wanted(worker, 0, tile, tile, share))
+        wanted.append(_Request(worker, 0, tile, tile, share))
     return wanted, tuple(identity)
 
 
-def _shared_parts(source: Layout, target: Layout) -> Iterator[_Wanted]:
+def _shared_parts(source: Layout, target: Layout) -> Iterator[_Request]:
     """Who writes which part of the one shared copy: what he holds already, wherever possible."""
     mesh = target.mesh
     whole = target.tiles(mesh.workers[0])[0]
@@ -146,12 +146,12 @@ def _shared_parts(source: Layout, target: Layout) -> Iterator[_Wanted]:
         holding = [worker for worker in mesh.workers if source.mesh.position(worker) is not None]
         writers = holding or mesh.workers
         if not target.shape:
-            yield _Wanted(writers[0], 0, whole, whole, 0)
+            yield _Request(writers[0], 0, whole, whole, 0)
             return
         line = Mesh((len(writers),), None, writers)
         share = Layout.even(target.shape, line, longest_dimension(target.shape))
         for worker in writers:
-            yield _Wanted(worker, 0, share.tiles(worker)[0], whole, 0)
+            yield _Request(worker, 0, share.tiles(worker)[0], whole, 0)
         return
     homeless = 0
     for tile, holders in _pieces(source):
@@ -159,7 +159,7 @@ def _shared_parts(source: Layout, target: Layout) -> Iterator[_Wanted]:
         if writer is None:
             writer = mesh.workers[homeless % mesh.size]
             homeless += 1
-        yield _Wanted(writer, 0, tile, whole, 0)
+        yield _Request(writer, 0, tile, whole, 0)
 
 
 def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
@@ -170,15 +170,15 @@ def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
         return
     alike = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is None]
     divided = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is not None]
-    replicas = _places(layout.mesh, alike)
-    for place in _places(layout.mesh, divided):
+    replicas = _mesh_offsets(layout.mesh, alike)
+    for place in _mesh_offsets(layout.mesh, divided):
         yield layout.tiles(workers[place])[0], [workers[place + step] for step in replicas]
 
 
 # Who holds it -----------------------------------------------------------------------------------
 
 
-class _Holders:
+class _SourceChooser:
     """The workers that hold a part of the source, and how much each has been asked for."""
 
     def __init__(self, source: Layout, reduced: Sequence[int]) -> None:
@@ -187,14 +187,14 @@ class _Holders:
         alike: Iterable[int] = ()
         if source.boxes is None:
             alike = [a for a in range(mesh.ndim) if _is_replication(source, a)]
-        self.replicas = _places(mesh, alike)
-        self.contributions = _places(mesh, reduced)
+        self.replicas = _mesh_offsets(mesh, alike)
+        self.contributions = _mesh_offsets(mesh, reduced)
         self.sent = [0] * mesh.size
 
-    def choose(self, part: _Match, want: _Wanted) -> list[int]:
+    def choose(self, part: _Match, want: _Request) -> list[int]:
         """For each contribution to the part, the worker that it is taken from."""
         workers = self.mesh.workers
-        first = part.place + want.kept
+        first = part.place + want.pending_offset
         if len(self.replicas) == 1:
             return [workers[first + contribution] for contribution in self.contributions]
         own = self.mesh.position(want.worker)
@@ -214,7 +214,7 @@ def _is_replication(layout: Layout, axis: int) -> bool:
     return layout.dim_of(axis) is None and layout.partial[axis] is None
 
 
-def _places(mesh: Mesh, axes: Iterable[int]) -> list[int]:
+def _mesh_offsets(mesh: Mesh, axes: Iterable[int]) -> list[int]:
     """Distances in the mesh, row-major, from coordinate 0 of these axes to all along them."""
     places = [0]
     for axis in axes:
@@ -249,7 +249,7 @@ def _product_matcher(source: Layout) -> _Matcher:
         else:
             stride = source.mesh.strides[split.axis]
             places = range(source.mesh.shape[split.axis])
-            held.append([(place * stride, split.held(place)) for place in places])
+            held.append([(place * stride, split.indices_at(place)) for place in places])
     overlaps: dict[tuple[int, IndexSet, IndexSet], list[_Overlap]] = {}
 
     def match(part: Tile, stored: Tile) -> list[_Match]:

@@ -18,13 +18,15 @@ from magmath.layout.layout import Layout
 from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move, longest_dimension, moves_between, reduced_axes
 from magmath.layout.split import Split
-from magmath.layout.transition import holds_alike, transition
+from magmath.layout.transition import collective_name, has_same_tiles
 
-SMALL = 1024  # elements; up to here a reduction to replicas is one stage: latency is what it costs
+SINGLE_STAGE_SIZE = (
+    1024  # elements; up to here a reduction to replicas is one stage: latency is what it costs
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
+class WorkerTraffic:
     """What one worker receives and sends in a stage: elements, and messages of one per peer."""
 
     received: int = 0
@@ -71,7 +73,7 @@ class Stage:
         return _grouped(self.moves, lambda move: move.source)
 
     @cached_property
-    def traffic(self) -> dict[int, Traffic]:
+    def traffic(self) -> dict[int, WorkerTraffic]:
         """What each worker exchanges with others; workers that exchange nothing are left out."""
         elements: dict[tuple[int, int], int] = {}
         for move in self.moves:
@@ -86,7 +88,7 @@ class Stage:
             receiving = counts.setdefault(target, [0, 0, 0, 0])
             receiving[0] += size
             receiving[2] += 1
-        return {worker: Traffic(*count) for worker, count in counts.items()}
+        return {worker: WorkerTraffic(*count) for worker, count in counts.items()}
 
     @cached_property
     def elements(self) -> int:
@@ -115,7 +117,7 @@ class Redistribution:
         """The kind of the whole, in the words of `Stage.kind`."""
         if len(self.stages) == 1:
             return self.stages[0].kind
-        return transition(self.source, self.target)
+        return collective_name(self.source, self.target)
 
     @property
     def reads_peers(self) -> bool:
@@ -160,13 +162,13 @@ def _two_stages(source: Layout, target: Layout) -> tuple[Stage, ...]:
     reduced = reduced_axes(source, target)
     if math.prod([source.mesh.shape[axis] for axis in reduced]) == 1:
         return ()
-    if not target.shared and (source.size <= SMALL or not _has_replicas(target)):
+    if not target.shared and (source.size <= SINGLE_STAGE_SIZE or not _has_replicas(target)):
         return ()
     middle = _scattered(source, reduced, target)
     if middle is None or middle == target:
         return ()
     stages = _stage(source, middle), _stage(middle, target)
-    if target.shared or transition(source, target) == "allreduce":
+    if target.shared or collective_name(source, target) == "allreduce":
         return stages
     direct = _stage(source, target)
     return stages if stages[0].elements + stages[1].elements <= direct.elements else ()
@@ -210,12 +212,12 @@ def _scattered(source: Layout, reduced: Sequence[int], target: Layout) -> Layout
 def _stage(source: Layout, target: Layout) -> Stage:
     moves, identity = moves_between(source, target)
     combines = any(move.combine for move in moves)
-    if holds_alike(source, target):
+    if has_same_tiles(source, target):
         kind = "nothing"
     elif not target.shared and all(move.source == move.target for move in moves):
         kind = "local"
     else:
-        kind = transition(source, target)
+        kind = collective_name(source, target)
     return Stage(source, target, moves, source.reduction if combines else None, kind, identity)
 
 

@@ -80,7 +80,7 @@ class Rule:
         return Rule(tuple([Term(dim, dim, block=b) for dim, b in enumerate(sizes)]), shape)
 
     @staticmethod
-    def of_boxes(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
+    def from_boxes(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
         """Rectangles on workers; see `Layout.blocks`."""
         try:
             pairs = [(box, index(worker)) for box, worker in boxes]
@@ -107,7 +107,7 @@ class Rule:
         from magmath.layout.layout import Layout
 
         extents = tuple([index(extent) for extent in shape])
-        place = self._place(mesh)
+        place = self._resolve_mesh(mesh)
         whole: list[Split | None] = [None] * len(extents)
         if self.boxes is not None:
             boxes = tuple([(_close_box(box, extents), worker) for box, worker in self.boxes])
@@ -124,15 +124,15 @@ class Rule:
             whole[dim] = self._split(term, extents[dim], place)
         return Layout(extents, place, tuple(whole))
 
-    def _place(self, pool: Mesh) -> Mesh:
+    def _resolve_mesh(self, pool: Mesh) -> Mesh:
         """The mesh that the rule divides over, of workers of the pool."""
         mesh = pool if self.mesh is None else self.mesh
-        strangers = [worker for worker in mesh.workers if pool.position(worker) is None]
+        unknown = [worker for worker in mesh.workers if pool.position(worker) is None]
         if self.worker is not None and mesh.position(self.worker) is None:
-            strangers = [self.worker]
-        if strangers:
+            unknown = [self.worker]
+        if unknown:
             raise LayoutError(
-                f"{self} needs workers {strangers}, which are not in the pool: its workers are "
+                f"{self} needs workers {unknown}, which are not in the pool: its workers are "
                 f"{pool.workers}; start more with mm.init(workers=…) or name others"
             )
         if self.worker is not None:

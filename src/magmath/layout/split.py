@@ -1,7 +1,7 @@
 """How one dimension of an array is cut into pieces, and who along one mesh axis owns each piece.
 
 `Blocks` lists its cuts: even, uneven, any owner. `Cyclic` deals equal blocks round and round and
-stays three integers however long the dimension is. `Windows` may overlap: what a stencil sees. A
+stays three integers however long the dimension is. `HaloRanges` may overlap: what a stencil sees. A
 `Split` puts one of them on an axis of a mesh.
 """
 
@@ -14,10 +14,10 @@ from itertools import pairwise
 from operator import index
 from typing import Any, TypeAlias
 
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 from magmath.errors import LayoutError
 
-MOST_LISTED = 1024  # pieces
+MAX_LISTED = 1024  # pieces
 
 
 def even_cuts(extent: int, count: int) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class Blocks:
         """One more than the highest owner: the least length of a mesh axis that this needs."""
         return max(self.owners, default=-1) + 1
 
-    def held(self, coordinate: int) -> IndexSet:
+    def indices_at(self, coordinate: int) -> IndexSet:
         """The indices that the coordinate owns; empty for one that owns nothing."""
         return self._by_owner.get(coordinate, _NOTHING)
 
@@ -73,7 +73,7 @@ class Blocks:
         return {
             owner: IndexSet.range(cuts[mine[0]], cuts[mine[0] + 1])
             if len(mine) == 1
-            else IndexSet.segments_of([cuts[i] for i in mine], [cuts[i + 1] for i in mine])
+            else IndexSet.from_segments([cuts[i] for i in mine], [cuts[i + 1] for i in mine])
             for owner, mine in pieces.items()
         }
 
@@ -111,7 +111,7 @@ class Cyclic:
         """The least length of a mesh axis that this needs."""
         return self.count
 
-    def held(self, coordinate: int) -> IndexSet:
+    def indices_at(self, coordinate: int) -> IndexSet:
         """The indices that the coordinate owns; empty for one that owns nothing."""
         if not 0 <= coordinate < self.count:
             return _NOTHING
@@ -119,10 +119,10 @@ class Cyclic:
             coordinate * self.block, self.extent, self.block, self.block * self.count
         )
 
-    def listed(self) -> Blocks | None:
+    def as_blocks(self) -> Blocks | None:
         """The same pieces one by one; None where they are more than a list should hold."""
         count = -(-self.extent // self.block)
-        if count > MOST_LISTED:
+        if count > MAX_LISTED:
             return None
         cuts = (*range(0, self.extent, self.block), self.extent)
         return Blocks(cuts, tuple([piece % self.count for piece in range(count)]))
@@ -133,7 +133,7 @@ class Cyclic:
 
 
 @dataclass(frozen=True)
-class Windows:
+class HaloRanges:
     """Any range [start, stop) for each coordinate: with overlaps, with gaps, or empty.
 
     Only what is about to be read is divided like this: the neighbours' elements are copied beside
@@ -155,7 +155,7 @@ class Windows:
         """The least length of a mesh axis that this needs."""
         return len(self.ranges)
 
-    def held(self, coordinate: int) -> IndexSet:
+    def indices_at(self, coordinate: int) -> IndexSet:
         """The indices that the coordinate sees."""
         if not 0 <= coordinate < len(self.ranges):
             return _NOTHING
@@ -167,7 +167,7 @@ class Windows:
         return f": windows {seen - self.extent:+}"
 
 
-Pieces: TypeAlias = "Blocks | Cyclic | Windows"
+Pieces: TypeAlias = "Blocks | Cyclic | HaloRanges"
 
 
 @dataclass(frozen=True)
@@ -187,23 +187,23 @@ class Split:
         """The length of the dimension."""
         return self.pieces.extent
 
-    def held(self, coordinate: int) -> IndexSet:
+    def indices_at(self, coordinate: int) -> IndexSet:
         """The indices held at this coordinate of the mesh axis."""
-        return self.pieces.held(coordinate)
+        return self.pieces.indices_at(coordinate)
 
-    def listed(self) -> Blocks | None:
+    def as_blocks(self) -> Blocks | None:
         """The pieces one by one; None for more than a list should hold, and for windows."""
         if isinstance(self.pieces, Cyclic):
-            return self.pieces.listed()
+            return self.pieces.as_blocks()
         return self.pieces if isinstance(self.pieces, Blocks) else None
 
-    def image(self, position: Callable[[int], int]) -> Split | None:
+    def map_positions(self, position: Callable[[int], int]) -> Split | None:
         """How a dimension is divided of which position(i) elements come from the first i of this.
 
         `position` ascends, or descends for a dimension in reverse: then that many come from the
         rest. None where the pieces cannot be listed.
         """
-        pieces = self.listed()
+        pieces = self.as_blocks()
         if pieces is None:
             return None
         cuts, owners = tuple([position(cut) for cut in pieces.cuts]), pieces.owners
@@ -211,7 +211,7 @@ class Split:
             cuts, owners = cuts[::-1], owners[::-1]
         return Split(self.axis, Blocks(cuts, owners))
 
-    def seen(self, needed: Callable[[int, int], tuple[int, int]], extent: int) -> Split | None:
+    def with_halo(self, needed: Callable[[int, int], tuple[int, int]], extent: int) -> Split | None:
         """How a dimension of this extent is divided of which needed(i, j), as far as it exists, is
         looked at from the elements from i to j of this.
 
@@ -219,18 +219,18 @@ class Split:
         """
         ranges = []
         for coordinate in range(self.pieces.span):
-            held = self.held(coordinate)
+            held = self.indices_at(coordinate)
             if not held.is_range:
                 return None
             start, stop = needed(held.start, held.stop) if held.size else (0, 0)
             start = min(max(start, 0), extent)
             ranges.append((start, min(max(stop, start), extent)))
-        return Split(self.axis, Windows(extent, tuple(ranges)))
+        return Split(self.axis, HaloRanges(extent, tuple(ranges)))
 
     def encode(self) -> tuple[Any, ...]:
         """Nested tuples of plain integers and strings."""
-        if isinstance(self.pieces, Windows):
-            return self.axis, "windows", (self.pieces.extent,), self.pieces.ranges
+        if isinstance(self.pieces, HaloRanges):
+            return self.axis, "halos", (self.pieces.extent,), self.pieces.ranges
         if isinstance(self.pieces, Cyclic):
             cyclic = self.pieces
             return self.axis, "cyclic", (cyclic.extent, cyclic.block, cyclic.count)
@@ -244,9 +244,9 @@ class Split:
             if kind == "cyclic":
                 extent, block, count = _integers(numbers[0])
                 return Split(index(axis), Cyclic(extent, block, count))
-            if kind == "windows":
+            if kind == "halos":
                 ranges = tuple([(index(start), index(stop)) for start, stop in numbers[1]])
-                return Split(index(axis), Windows(index(numbers[0][0]), ranges))
+                return Split(index(axis), HaloRanges(index(numbers[0][0]), ranges))
             cuts, owners = numbers
             if kind == "blocks":
                 return Split(index(axis), Blocks(_integers(cuts), _integers(owners)))

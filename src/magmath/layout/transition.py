@@ -15,7 +15,7 @@ _Placement: TypeAlias = "tuple[int, Pieces] | str | None"
 """Along one mesh axis: a split dimension, a pending reduction, or None for replication."""
 
 
-def transition(source: Layout, target: Layout) -> str:
+def collective_name(source: Layout, target: Layout) -> str:
     """The collective that takes `source` to `target`; "exchange" where it is none of them."""
     changes = _changes(source, target)
     if changes is None:
@@ -32,7 +32,7 @@ def transition(source: Layout, target: Layout) -> str:
 _NAMES = {("S", "R"): "allgather", ("P", "R"): "allreduce", ("P", "S"): "reduce_scatter"}
 
 
-def holds_alike(source: Layout, target: Layout) -> bool:
+def has_same_tiles(source: Layout, target: Layout) -> bool:
     """True if every worker stores the same tensor with the same meaning in both layouts."""
     if source == target:
         return True

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from magmath.memory.heap import Block, ChunkSource, Heap, PrivateSource, WindowSource
+from magmath.memory.local_array import LocalArray, tile_tensor
 from magmath.memory.manager import MemoryKind, MemoryManager, available_kinds
-from magmath.memory.stored import Stored, tile_tensor
-from magmath.memory.tensors import from_torch, to_torch
+from magmath.memory.torch_dtypes import from_torch, to_torch
 
 __all__ = [
     "Block",
     "ChunkSource",
     "Heap",
+    "LocalArray",
     "MemoryKind",
     "MemoryManager",
     "PrivateSource",
-    "Stored",
     "WindowSource",
     "available_kinds",
     "from_torch",

@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 
 from magmath.comm import Communicator
+from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DType
-from magmath.core.remember import remember
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
-from magmath.memory.tensors import NUMPY, to_torch
+from magmath.memory.torch_dtypes import NUMPY, to_torch
 
-_SHOWN = 5  # holders named where memory is short
-_SMALL = 64 << 10  # bytes up to which freed blocks wait for the next of their size
-_KEPT_VIEWS = 1024
+_MAX_HOLDERS_SHOWN = 5  # holders named where memory is short
+_SMALL_BYTES = 64 << 10  # bytes up to which freed blocks wait for the next of their size
+_MAX_VIEWS = 1024
 
 
 class ChunkSource(ABC):
@@ -138,7 +138,7 @@ class Heap:
         self._holes: list[_Hole] = []
         self._begins: dict[tuple[int, int], int] = {}  # (chunk, begin) of a hole: its bytes
         self._ends: dict[tuple[int, int], int] = {}  # (chunk, end) of a hole: its bytes
-        self._waiting: dict[int, list[tuple[int, int]]] = {}  # by size: (chunk, begin), a heap
+        self._free_small: dict[int, list[tuple[int, int]]] = {}  # by size: (chunk, begin), a heap
         self._views: dict[tuple[int, int, DType, tuple[int, ...]], View] = {}
         self._bytes: dict[int, np.ndarray[Any, Any]] = {}  # this worker's chunks, as NumPy's arrays
         self._holders: dict[Block, object] = {}
@@ -172,8 +172,8 @@ class Heap:
         if nbytes == 0:
             return Block(-1, 0, 0)
         size = self._rounded(nbytes)
-        waiting = self._waiting.get(size)
-        chunk, offset = heappop(waiting) if waiting else self._cut(size, holder)
+        waiting = self._free_small.get(size)
+        chunk, offset = heappop(waiting) if waiting else self._take_best_fit(size, holder)
         block = Block(chunk, offset, nbytes)
         self._holders[block] = holder
         self.in_use += size
@@ -181,10 +181,10 @@ class Heap:
             self.peak = self.in_use
         return block
 
-    def _cut(self, size: int, holder: object) -> tuple[int, int]:
+    def _take_best_fit(self, size: int, holder: object) -> tuple[int, int]:
         """Take the beginning of the hole that fits best."""
         if not self._fits(size):
-            self._merge_waiting()
+            self._merge_small()
         if not self._fits(size):
             self._grow(size, holder)
         length, chunk, offset = self._holes[bisect_left(self._holes, (size, -1, -1))]
@@ -204,14 +204,14 @@ class Heap:
             raise MagmathError(f"the heap cannot free {block}: it is not allocated; free it once")
         chunk, begin, length = block.chunk, block.offset, self._rounded(block.nbytes)
         self.in_use -= length
-        if length <= _SMALL:
-            heappush(self._waiting.setdefault(length, []), (chunk, begin))
+        if length <= _SMALL_BYTES:
+            heappush(self._free_small.setdefault(length, []), (chunk, begin))
         else:
             self._merge(chunk, begin, length)
 
-    def _merge_waiting(self) -> None:
+    def _merge_small(self) -> None:
         """Small blocks that wait for the next of their size become holes like all others."""
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._free_small = self._free_small, {}
         for length, places in waiting.items():
             for chunk, begin in places:
                 self._merge(chunk, begin, length)
@@ -238,7 +238,7 @@ class Heap:
         key = (block.chunk, block.offset, dtype, shape)
         view = self._views.get(key)
         if view is None:
-            view = remember(self._views, key, self._new_view(block, dtype, shape), _KEPT_VIEWS)
+            view = store_bounded(self._views, key, self._new_view(block, dtype, shape), _MAX_VIEWS)
         return view
 
     def _new_view(self, block: Block, dtype: DType, shape: tuple[int, ...]) -> View:
@@ -275,7 +275,7 @@ class Heap:
 
     def trim(self) -> None:
         """Give chunks in which nothing is allocated back to the system."""
-        self._merge_waiting()
+        self._merge_small()
         self._views.clear()
         self._bytes.clear()
         for chunk, length in list(self._lengths.items()):
@@ -289,7 +289,7 @@ class Heap:
         """Give everything back, whatever is still allocated."""
         self._chunks.clear()
         tables = (self._lengths, self._begins, self._ends, self._holders)
-        for table in (*tables, self._waiting, self._views, self._bytes):
+        for table in (*tables, self._free_small, self._views, self._bytes):
             table.clear()
         self._holes.clear()
         self.in_use = self.reserved = 0
@@ -321,7 +321,9 @@ class Heap:
         return len(self._chunks) - 1
 
     def _too_large(self, size: int, holder: object) -> MemoryLimitError:
-        largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[:_SHOWN]
+        largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[
+            :_MAX_HOLDERS_SHOWN
+        ]
         held = ", ".join(f"{name} ({_size(block.nbytes)})" for block, name in largest)
         return MemoryLimitError(
             f"{holder} needs {_size(size)}; the limit is {_size(self._limit or 0)}, of which "

@@ -23,8 +23,8 @@ from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
 from magmath.errors import DeviceError, MagmathError, ShapeError
 from magmath.memory.heap import Block, ChunkSource, Heap, PrivateSource
-from magmath.memory.managed import ManagedSource, cuda_runtime, host_view
-from magmath.memory.tensors import as_tensor, to_torch
+from magmath.memory.torch_dtypes import as_tensor, to_torch
+from magmath.memory.unified import ManagedSource, cuda_runtime, host_view
 
 _CHUNK_BYTES = 16 << 20
 
@@ -65,16 +65,16 @@ class MemoryManager:
         kind: MemoryKind | str = MemoryKind.HOST,
         device: int = 0,
     ) -> None:
-        self.count = _checked_element_count(count)
+        self.count = _check_element_count(count)
         self.dtype = as_dtype(dtype)
-        self.kind = _checked_kind(kind, device)
+        self.kind = _check_kind(kind, device)
         self.device = device
         with _lock:
-            _settle()
-            self._attach(_Piece(self.nbytes, self.kind, device))
+            _release_dropped()
+            self._attach(_Allocation(self.nbytes, self.kind, device))
 
-    def _attach(self, piece: _Piece) -> None:
-        self._piece = piece
+    def _attach(self, piece: _Allocation) -> None:
+        self._allocation = piece
         piece.references += 1
         self._finalizer = weakref.finalize(self, _dropped.append, piece)
         self._finalizer.atexit = False
@@ -93,8 +93,8 @@ class MemoryManager:
     def references(self) -> int:
         """How many managers hold this piece of memory."""
         with _lock:
-            _settle()
-            return self._piece.references
+            _release_dropped()
+            return self._allocation.references
 
     def share(self) -> MemoryManager:
         """Another manager of the same memory, which returns when the last of them is closed."""
@@ -103,7 +103,7 @@ class MemoryManager:
         other.count, other.dtype = self.count, self.dtype
         other.kind, other.device = self.kind, self.device
         with _lock:
-            other._attach(self._piece)
+            other._attach(self._allocation)
         return other
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class MemoryManager:
     def statistics() -> dict[str, dict[str, int]]:
         """The counters of each heap ("host", "cuda:0", "cuda_managed:0") by name."""
         with _lock:
-            _settle()
+            _release_dropped()
             return {place: heap.statistics() for place, heap in _heaps.items()}
 
     def __len__(self) -> int:
@@ -192,7 +192,7 @@ class MemoryManager:
 
     def _view(self, side: str) -> Tensor:
         self._check_open()
-        memory = self._piece.sides.get(side)
+        memory = self._allocation.sides.get(side)
         if memory is None:
             raise DeviceError(
                 f"{self} has no copy on the {side}; take memory of kind MANAGED or CUDA_MANAGED, "
@@ -217,7 +217,7 @@ class MemoryManager:
             )
 
 
-class _Piece:
+class _Allocation:
     """The memory behind one or more managers: a block for each side. Made under `_lock`."""
 
     def __init__(self, nbytes: int, kind: MemoryKind, device: int) -> None:
@@ -256,10 +256,10 @@ class _Piece:
 # own thread holds the lock, so its finalizer takes no lock: it leaves the piece in a queue.
 _lock = threading.Lock()
 _heaps: dict[str, Heap] = {}
-_dropped: deque[_Piece] = deque()
+_dropped: deque[_Allocation] = deque()
 
 
-def _settle() -> None:
+def _release_dropped() -> None:
     """Count the references that were dropped, and free what nobody holds. Under `_lock`."""
     while _dropped:
         piece = _dropped.popleft()
@@ -281,7 +281,7 @@ def _heap(place: str) -> Heap:
     return _heaps[place]
 
 
-def _checked_element_count(count: int) -> int:
+def _check_element_count(count: int) -> int:
     try:
         number = operator.index(count)
     except TypeError:
@@ -294,7 +294,7 @@ def _checked_element_count(count: int) -> int:
     return number
 
 
-def _checked_kind(kind: MemoryKind | str, device: int) -> MemoryKind:
+def _check_kind(kind: MemoryKind | str, device: int) -> MemoryKind:
     has = available_kinds()
     names = ", ".join(known.name for known in has)
     try:

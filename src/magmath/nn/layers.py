@@ -13,7 +13,7 @@ from typing import final
 
 import magmath as mm
 from magmath.array.array import Array
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.core.shapes import size_of
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Shape, apply
@@ -87,7 +87,7 @@ class Dense(Layer):
 
     def __post_init__(self) -> None:
         activation_function(self.activation)
-        whole_number("Dense: units", self.units, 1)
+        require_integer("Dense: units", self.units, 1)
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:

@@ -15,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from magmath.core.dtypes import DType
-from magmath.core.index import IndexSet, Tile, tile_shape
+from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.core.shapes import reduced_shape
 from magmath.graph import LocalCall, Node, Operation, Shape
 from magmath.graph.structure import LOGICAL_PARTS
@@ -269,7 +269,7 @@ class _Evaluator:
         indices = self._tile[len(self._tile) - len(step.shape) :]
         tile = tuple(
             [
-                index.portion(*span) if n != 1 else IndexSet.range(0, 1)
+                index.select(*span) if n != 1 else IndexSet.range(0, 1)
                 for index, span, n in zip(indices, spans, step.shape, strict=True)
             ]
         )
@@ -292,7 +292,7 @@ class _Evaluator:
         """The memory of a step, used again for the next block."""
         import torch
 
-        from magmath.memory.tensors import to_torch
+        from magmath.memory.torch_dtypes import to_torch
 
         found = self._memory.get((number, shape))
         if found is None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from magmath.core.panels import Dealt, panel_rows
+from magmath.core.block_cyclic import BlockCyclicRows, panel_rows
 from magmath.graph import CollectiveCall, Node
 from magmath.graph.node import Shape
 from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
@@ -35,9 +35,9 @@ def dealt(
     return Layout.whole(shape, mesh).replace_split(dim, split)
 
 
-def shared_out(extent: int, comm: Communicator) -> Dealt:
+def shared_out(extent: int, comm: Communicator) -> BlockCyclicRows:
     """How rows or columns are dealt, as a worker sees it."""
-    return Dealt(extent, panel_rows(extent, comm.size), comm.rank, comm.size)
+    return BlockCyclicRows(extent, panel_rows(extent, comm.size), comm.rank, comm.size)
 
 
 def panel_bytes(shape: Shape, node: Node, workers: int) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, widened
+from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
@@ -83,7 +83,7 @@ def subscripts_of(node: Node) -> Subscripts:
 
 def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, DType]:
     check_kind("matmul", "numeric", a.dtype)
-    if a.dtype is not b.dtype or dtype not in (a.dtype, widened(a.dtype)):
+    if a.dtype is not b.dtype or dtype not in (a.dtype, compute_dtype(a.dtype)):
         raise DTypeError(f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}")
     letters = Subscripts.parsed(subscripts)
     extents: dict[str, int] = {}
@@ -259,7 +259,7 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
         product = multiply(_aligned(a, in_a, out), _aligned(b, in_b, out))
         product.line = line or product.line
         return product
-    attributes = {"subscripts": str(letters), "dtype": widened(a.dtype)}
+    attributes = {"subscripts": str(letters), "dtype": compute_dtype(a.dtype)}
     return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
 
 

@@ -112,11 +112,11 @@ def _kernel_axes(node: Node) -> str:
 def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     if letter == _C:
         outputs = node.shape[0] if node.name == "correlation_kernel" else node.inputs[1].shape[0]
-        return split.image(lambda cut: cut * (outputs // node.attributes["groups"]))
+        return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
     d = 2 + _SPACE.index(letter)
     kernel = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
     needed = kernels.reached if node.name == "correlation_input" else kernels.seen
-    return split.seen(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
+    return split.with_halo(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
 
 
 def _flops(kernel: Shape, y: Shape) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 from magmath.graph import LocalCall
 from magmath.ops.rules import is_numpy_only
 

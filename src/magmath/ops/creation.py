@@ -125,9 +125,9 @@ def _random_reference(fill: str) -> Callable[..., Any]:
     def reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType) -> Any:
         import torch
 
-        from magmath.core.index import IndexSet
+        from magmath.core.index_set import IndexSet
         from magmath.kernels import philox
-        from magmath.memory.tensors import to_torch
+        from magmath.memory.torch_dtypes import to_torch
 
         out = torch.empty(shape, dtype=to_torch(dtype))
         tile = tuple(IndexSet.range(0, extent) for extent in shape)

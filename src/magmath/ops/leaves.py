@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, fitting
+from magmath.core.dtypes import DType, convert_number
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout
@@ -104,7 +104,7 @@ def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
     Raises RangeError for an integer that the type does not hold, in the name of `operation`.
     """
     if value is not None:
-        value = fitting(value, dtype, operation)
+        value = convert_number(value, dtype, operation)
     return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, None, None, value)
 
 

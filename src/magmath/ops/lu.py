@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from magmath.core.block_cyclic import PERMUTED_COLUMNS, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType, int64
-from magmath.core.panels import SORTED_COLUMNS, panel_rows, rounded
 from magmath.errors import ShapeError
 from magmath.graph import Collective, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
@@ -115,7 +115,7 @@ def _lu_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | N
 def _lu_workspace(node: Node, workers: int) -> Workspace:
     """A panel with its pivots."""
     shape = node.inputs[0].shape
-    pivots = rounded(4 * panel_rows(shape[0], workers))
+    pivots = round_to_cache_lines(4 * panel_rows(shape[0], workers))
     return Workspace(pivots + panel_bytes(shape, node, workers))
 
 
@@ -168,7 +168,7 @@ def _lu_solve_workspace(node: Node, workers: int) -> Workspace:
     order."""
     n = node.shape[0]
     panel = max(panel_bytes((n, n), node, workers), n * node.dtype.itemsize)
-    return Workspace(panel, n * SORTED_COLUMNS * node.dtype.itemsize)
+    return Workspace(panel, n * PERMUTED_COLUMNS * node.dtype.itemsize)
 
 
 LU_SOLVE = Operation(

@@ -50,7 +50,7 @@ def _reshape_follow(node: Node, letter: str, split: Split, operand: int | None) 
     x = node.inputs[0]
     before, after = list(_regrouped(x.shape, node.shape))[LETTERS.index(letter)]
     rows = _row(x.shape, before), _row(node.shape, after)
-    return split.image(lambda cut: cut * (max(rows) // min(rows)))
+    return split.map_positions(lambda cut: cut * (max(rows) // min(rows)))
 
 
 def _row(shape: Shape, group: Sequence[int]) -> int:
@@ -231,7 +231,7 @@ def _concat_follow(node: Node, letter: str, split: Split, operand: int | None) -
     axis = node.attributes["axis"]
     start = sum(x.shape[axis] for x in node.inputs[:operand])
     extent = node.inputs[operand].shape[axis]
-    return split.image(lambda cut: min(max(cut - start, 0), extent))
+    return split.map_positions(lambda cut: min(max(cut - start, 0), extent))
 
 
 def _concat_kernel(call: LocalCall) -> Callable[[], object]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType, int64
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 from magmath.errors import ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients

@@ -1,4 +1,4 @@
-"""Writing operations in the language of `machine/compiler.py`: a writer and a few emitters.
+"""Writing operations in the language of `codegen/compiler.py`: a writer and a few emitters.
 
 A native function sees each operand as an array of this worker's local shape, or as a scalar.
 Element-wise operations need no emitter, only an expression: the writer joins neighbours into one
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.core.index import Tile
+from magmath.core.index_set import Tile
 
 Shape = tuple[int, ...]
 

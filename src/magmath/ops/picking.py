@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from magmath.core.panels import rounded
-from magmath.core.requests import at_a_time, request_bytes
+from magmath.core.block_cyclic import round_to_cache_lines
+from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
 from magmath.graph import Collective, CollectiveCall, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
@@ -166,15 +166,15 @@ class _Together:
         """What is asked and answered in a round; where elements are replaced, also the numbers of
         the assignments that an owner has made."""
         p, row = self._of(node), self._row_bytes(node)
-        size = at_a_time(p.share(workers), self.sent + row, workers)
-        nbytes = request_bytes(size, (self.sent, row), row if self.reads else 0, workers)
+        size = requests_per_round(p.share(workers), self.sent + row, workers)
+        nbytes = receive_buffer_bytes(size, (self.sent, row), row if self.reads else 0, workers)
         return Workspace(0, nbytes + (_noted_bytes(p, workers) if self.replaces else 0))
 
     def traffic(self, node: Node, workers: int) -> tuple[int, int]:
         """Of what is evenly spread; three messages for each round: how many, which, and what."""
         p, each, peers = self._of(node), self.sent + self._row_bytes(node), workers - 1
         share = p.share(workers)
-        rounds = -(-share // at_a_time(share, each, workers))
+        rounds = -(-share // requests_per_round(share, each, workers))
         nbytes = size_of(p.common) * each * peers // workers
         return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
 
@@ -195,7 +195,7 @@ class _Together:
 
 def _noted_bytes(p: Picking, workers: int) -> int:
     """The bytes of the number of the last assignment to each row that a worker owns."""
-    return rounded(-(-p.shape[p.axis] // workers) * p.stride * NUMBER)
+    return round_to_cache_lines(-(-p.shape[p.axis] // workers) * p.stride * NUMBER)
 
 
 # the kernels on one worker's part -----------------------------------------------------------------
@@ -252,7 +252,7 @@ def _rounds(call: CollectiveCall, p: Picking, scratch: torch.Tensor, nbytes: int
 
     workers, row = call.comm.size, size_of(p.rest) * call.out.itemsize
     share = p.share(workers)
-    return Rounds(call.comm, scratch, share, at_a_time(share, nbytes + row, workers))
+    return Rounds(call.comm, scratch, share, requests_per_round(share, nbytes + row, workers))
 
 
 def _picked(tensor: torch.Tensor, p: Picking, shape: Shape) -> Rows:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 from magmath.graph import Node
 from magmath.layout import Layout, Split, even_cuts
 
@@ -44,7 +44,7 @@ def cuts_of(layout: Layout | None, axis: int) -> set[int]:
 
 
 def _listed(split: Split) -> set[int]:
-    pieces = split.listed()
+    pieces = split.as_blocks()
     return set() if pieces is None else set(pieces.cuts)
 
 
@@ -52,10 +52,10 @@ def between_pieces(split: Split, cuts: Cuts, positions: Sequence[int]) -> Split 
     """How a dimension is divided in which `positions` are where the pieces of another begin, and
     end; None where that one is divided elsewhere than between pieces."""
     known = dict(zip(cuts, positions, strict=True))
-    pieces = split.listed()
+    pieces = split.as_blocks()
     if pieces is None or not set(pieces.cuts) <= set(known):
         return None
-    return split.image(known.__getitem__)
+    return split.map_positions(known.__getitem__)
 
 
 def follow_pieces(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ class Locator:
     """Finds global positions of one dimension in what is held of it."""
 
     def __init__(self, axis: int, extent: int, held: IndexSet, device: torch.device) -> None:
-        from magmath.memory.tensors import as_tensor
+        from magmath.memory.torch_dtypes import as_tensor
 
         self.axis, self.extent, self.held = axis, extent, held
         self.whole = held.size == extent

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from magmath.core.block_cyclic import is_tall, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType
-from magmath.core.panels import is_tall, panel_rows, rounded
 from magmath.errors import MagmathError
 from magmath.graph import Collective, CollectiveCall, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
@@ -120,7 +120,10 @@ def _qr_workspace(node: Node, workers: int) -> Workspace:
     w = panel_rows(width, workers)
     panels = -(-width // w)
     own = -(-panels // workers) * w
-    return Workspace(rounded(w * m * size) + rounded(w * w * size) + w * size, 2 * w * own * size)
+    return Workspace(
+        round_to_cache_lines(w * m * size) + round_to_cache_lines(w * w * size) + w * size,
+        2 * w * own * size,
+    )
 
 
 def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:

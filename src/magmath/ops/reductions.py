@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, accumulator, bool_
-from magmath.core.shapes import normal_axes, reduced_shape
+from magmath.core.dtypes import DType, accumulator_dtype, bool_
+from magmath.core.shapes import normalize_axes, reduced_shape
 from magmath.errors import ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer, Kernel, Vjp
@@ -75,7 +75,7 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
         (x,), out = call.inputs, call.out
         axis, keepdims = call.attributes["axis"], call.attributes["keepdims"]
         if any(x.shape[d] == 0 for d in axis):  # this worker holds no part of the reduced axis
-            from magmath.memory.tensors import from_torch
+            from magmath.memory.torch_dtypes import from_torch
 
             value = identity(name, from_torch(out.dtype))
             return lambda: out.fill_(value)
@@ -166,8 +166,8 @@ def _bool(_: DType) -> DType:
 
 
 REDUCTIONS = (
-    _row("sum", "any", accumulator, _sum_vjp, np.sum, "sum"),
-    _row("prod", "numeric", accumulator, _prod_vjp, np.prod, "prod"),
+    _row("sum", "any", accumulator_dtype, _sum_vjp, np.sum, "sum"),
+    _row("prod", "numeric", accumulator_dtype, _prod_vjp, np.prod, "prod"),
     _row("max", "real", _same, _extremum_vjp, np.max, "amax"),
     _row("min", "real", _same, _extremum_vjp, np.min, "amin"),
     _row("any", "bool", _bool, no_gradient, np.any, "any"),
@@ -181,7 +181,7 @@ OPERATIONS = BY_NAME
 
 def reduce(name: str, x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
     """The reduction of this name over `axis` (all axes for None)."""
-    axes = normal_axes(name, axis, x.ndim)
+    axes = normalize_axes(name, axis, x.ndim)
     return apply(BY_NAME[name], x, axis=axes, keepdims=keepdims)
 
 

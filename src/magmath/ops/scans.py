@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.core.dtypes import (
     DType,
-    accumulator,
+    accumulator_dtype,
     bfloat16,
     complex64,
     complex128,
@@ -66,7 +66,7 @@ COMBINE = {"sum": "add", "prod": "mul"}
 
 def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
     check_kind("cumulative_sum/cumulative_prod", "numeric", x.dtype)
-    return x.shape, accumulator(x.dtype)
+    return x.shape, accumulator_dtype(x.dtype)
 
 
 def _cumulative_kernel(name: str) -> Kernel:
@@ -155,7 +155,7 @@ _WIDE = dict.fromkeys((float16, bfloat16, float32), float64) | {complex64: compl
 
 def wide(dtype: DType) -> DType:
     """The type in which long sums of `dtype` lose nothing that shows in their result."""
-    return _WIDE.get(dtype, accumulator(dtype))
+    return _WIDE.get(dtype, accumulator_dtype(dtype))
 
 
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
@@ -247,7 +247,7 @@ def _scan_infer(x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str) -> t
         raise DTypeError(
             f"piece_scan: needs totals {needed}, was given {totals.shape} {totals.dtype}"
         )
-    return x.shape, accumulator(x.dtype)
+    return x.shape, accumulator_dtype(x.dtype)
 
 
 def _scan_axes(node: Node) -> str:

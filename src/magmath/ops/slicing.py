@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.core.index import IndexSet, Tile
-from magmath.core.shapes import stretches
+from magmath.core.index_set import IndexSet, Tile
+from magmath.core.shapes import can_broadcast_to
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -56,7 +56,7 @@ def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
             f"{operation}: cannot put {values.dtype} into an array of {x.dtype}; convert the "
             f"values with mm.astype(x, …)"
         )
-    if not stretches(values.shape, shape):
+    if not can_broadcast_to(values.shape, shape):
         raise ShapeError(
             f"{operation}: values of shape {values.shape} do not broadcast to the part of shape "
             f"{shape} that they are to replace"
@@ -146,7 +146,7 @@ def _slice_axes(node: Node) -> str:
 
 def _slice_follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     bound = node.attributes["bounds"][LETTERS.index(letter)]
-    return split.image(lambda cut: _before(bound, cut))
+    return split.map_positions(lambda cut: _before(bound, cut))
 
 
 def _before(bound: Bound, cut: int) -> int:
@@ -273,7 +273,7 @@ def elements_in(held: IndexSet, bound: Bound) -> IndexSet:
     if held.is_range:
         return IndexSet.range(*sorted((_before(bound, held.start), _before(bound, held.stop))))
     (elements,) = np.isin(np.arange(*bound), held.indices()).nonzero()
-    return IndexSet.segments_of(elements, elements + 1)
+    return IndexSet.from_segments(elements, elements + 1)
 
 
 def _set_slice_reference(x: Any, values: Any, *, bounds: Bounds) -> Any:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from magmath.core.block_cyclic import panel_ring_bytes
 from magmath.core.dtypes import DType, int64
-from magmath.core.panels import ring_bytes
-from magmath.core.requests import at_a_time, request_bytes
+from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import (
@@ -131,7 +131,7 @@ def _together(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
         from magmath.kernels import sorting  # the compiler loads on first use
 
         (x,), out, comm = call.inputs, call.out, call.comm
-        memory = [None if m is None else m[ring_bytes(0) :] for m in call.memory]
+        memory = [None if m is None else m[panel_ring_bytes(0) :] for m in call.memory]
         if out.device.type != "cpu":
             memory = [None] * comm.size
             memory[comm.rank] = torch.empty(len(call.scratch), dtype=torch.uint8)
@@ -312,13 +312,13 @@ def _search_rounds(shape: Shape, itemsize: int, workers: int) -> tuple[int, int]
     """The most values of a worker, and how many it sends at a time."""
     longest = max(shape)
     share = size_of(shape) // longest * -(-longest // workers)
-    return share, at_a_time(share, itemsize + PLACE, workers)
+    return share, requests_per_round(share, itemsize + PLACE, workers)
 
 
 def _search_workspace(node: Node, workers: int) -> Workspace:
     itemsize = node.inputs[1].dtype.itemsize
     _, size = _search_rounds(node.shape, itemsize, workers)
-    return Workspace(0, request_bytes(size, (itemsize, PLACE), PLACE, workers))
+    return Workspace(0, receive_buffer_bytes(size, (itemsize, PLACE), PLACE, workers))
 
 
 def _search_traffic(node: Node, workers: int) -> tuple[int, int]:

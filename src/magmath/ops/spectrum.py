@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from magmath.core.condensed import spectrum_bytes
+from magmath.core.svd_workspace import svd_workspace_bytes
 from magmath.graph import Collective, CollectiveCall, Node, Workspace
 from magmath.graph.node import Shape
 from magmath.layout import Layout, Mesh
@@ -63,7 +63,7 @@ def _workspace(node: Node, workers: int) -> Workspace:
     count, rows = sorted(a.shape)
     held = dealt(a.shape, Mesh(workers), _dealt_dim(a.shape)).max_local_size // rows
     width = -(-node.shape[-1] // workers) if node.ndim == 2 else 0
-    return Workspace(0, spectrum_bytes(held, rows, count, width, a.dtype.itemsize))
+    return Workspace(0, svd_workspace_bytes(held, rows, count, width, a.dtype.itemsize))
 
 
 # the kernels on one worker's part -----------------------------------------------------------------

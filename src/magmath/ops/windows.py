@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.core.index import IndexSet, Tile
+from magmath.core.index_set import IndexSet, Tile
 from magmath.errors import DTypeError
 from magmath.graph import LocalCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients

@@ -20,7 +20,7 @@ from magmath.array.data import Data, data_of
 from magmath.array.engine import Compiled, Engine, provenance_of
 from magmath.array.variable import Variable, overwrite
 from magmath.autodiff import gradients
-from magmath.core.dtypes import DType, int64, widened
+from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
 from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node, Operand, Provenance
@@ -32,7 +32,7 @@ from magmath.optim.states import Kept
 
 if TYPE_CHECKING:
     from magmath.optim.optimizers import Optimizer
-    from magmath.runtime.pending import Run
+    from magmath.runtime.run_handle import RunHandle
 
 KEPT_PROGRAMS = 64
 """Programs that an optimizer keeps, for expressions of so many structures."""
@@ -192,7 +192,7 @@ class _Program:
                 given[place] = data_of(leaf)
         leaves, compiled = self.graph.leaves, self.compiled
 
-        def start() -> tuple[list[Data], Run]:
+        def start() -> tuple[list[Data], RunHandle]:
             inputs = [given.get(leaves[i]) or data_of(leaves[i]) for i in compiled.inputs]
             parameters = [given[leaves[i]] for i in compiled.parameters]
             return self.engine.start(compiled, inputs, parameters, steps=steps, progress=note)
@@ -237,7 +237,7 @@ def _leaf(v: Variable) -> Node:
 
 def rate_dtype(variables: Sequence[Any]) -> DType:
     """The type of the learning rate for variables: wide enough for all of them."""
-    return promote(*[widened(v.dtype) for v in variables])
+    return promote(*[compute_dtype(v.dtype) for v in variables])
 
 
 def check_finite(values: Sequence[float]) -> None:

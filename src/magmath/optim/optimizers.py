@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.array import tracing
 from magmath.array.array import Array, as_array
 from magmath.array.variable import Variable, assign
-from magmath.core.dtypes import widened
-from magmath.core.numbers import whole_number
+from magmath.core.dtypes import compute_dtype
+from magmath.core.integers import require_integer
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -108,7 +108,7 @@ class Optimizer(ABC):
         return list(pairs.items())
 
     def _next(self, slot: Slot, gradient: Node, rate: Node, count: Node | None) -> Slot:
-        dtype, state = widened(slot.value.dtype), dict(slot.states)
+        dtype, state = compute_dtype(slot.value.dtype), dict(slot.states)
         value, master = slot.value, state.pop(MASTER, None)
         if master is not None:  # which counts unless the variable was given another value since
             same = e.call("equal", e.astype(master, value.dtype), value)
@@ -178,7 +178,7 @@ class Optimizer(ABC):
         """
         _check_variables("minimize", variables)
         _check_expression(expression)
-        steps = whole_number("minimize: steps", steps, 1)
+        steps = require_integer("minimize: steps", steps, 1)
         if tracing.current() is not None:
             raise MagmathError(
                 "minimize: returns a number, which a compiled function has none of while it is "

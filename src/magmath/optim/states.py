@@ -14,7 +14,7 @@ from magmath.array import tracing
 from magmath.array.captured import note_update
 from magmath.array.creation import variable, zeros
 from magmath.array.variable import Variable
-from magmath.core.dtypes import int64, widened
+from magmath.core.dtypes import compute_dtype, int64
 from magmath.graph import Node
 from magmath.layout import Layout
 
@@ -98,7 +98,7 @@ class States:
         """Zeros in the layout of the variable, in float32 at least."""
         for identity in [i for i, kept in self._kept.items() if kept.variable() is None]:
             del self._kept[identity]
-        dtype = widened(v.dtype)
+        dtype = compute_dtype(v.dtype)
         names = (*self._names, MASTER) if dtype is not v.dtype else self._names
         return {
             name: variable(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from magmath.cost.link import Link
 from magmath.layout import Layout, Mesh
-from magmath.layout.cost import Link
 from magmath.ops.panels import PANEL_BYTES
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from magmath.core.remember import remember
+from magmath.core.bounded_memo import store_bounded
+from magmath.cost.link import redistribution_seconds
 from magmath.graph import Node
 from magmath.graph.structure import structure_of
-from magmath.layout import Layout, plan, price
+from magmath.layout import Layout, plan
 from magmath.passes.candidates import Candidate, candidates, is_contraction
 from magmath.passes.compute import compute_seconds, reduction_seconds, traffic
 from magmath.passes.environment import Environment
@@ -75,7 +76,7 @@ class Prices:
         if best is None:
             best = self._found(Pricing(self, node, operands, wanted))
             if node.form is not None:
-                remember(self._best, key, best, MOST_KNOWN)
+                store_bounded(self._best, key, best, MOST_KNOWN)
         return best
 
     @staticmethod
@@ -84,7 +85,11 @@ class Prices:
         return Best(candidate, cost, pricing.needs(candidate))
 
     def _seconds(self, have: Layout, want: Layout, itemsize: int) -> float:
-        return 0.0 if have == want else price(plan(have, want), itemsize, self.environment.link)
+        return (
+            0.0
+            if have == want
+            else redistribution_seconds(plan(have, want), itemsize, self.environment.link)
+        )
 
 
 @lru_cache(maxsize=64)

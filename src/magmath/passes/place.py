@@ -17,7 +17,7 @@ from magmath.graph import Graph, Node
 from magmath.graph.node import Line
 from magmath.graph.structure import structure_of
 from magmath.layout import Layout, plan
-from magmath.layout.redistribution import SMALL
+from magmath.layout.redistribution import SINGLE_STAGE_SIZE
 from magmath.ops.movement import redistribute
 from magmath.ops.panels import panels_of
 from magmath.passes.candidates import is_contraction
@@ -199,7 +199,7 @@ class _Placing:
         if serves(have, layout):
             return node
         if layout.is_replicated and not (
-            have.is_replicated or (have.is_partial and node.size <= SMALL)
+            have.is_replicated or (have.is_partial and node.size <= SINGLE_STAGE_SIZE)
         ):
             layout = self._gathered(node, layout)
         for stage in plan(have, layout).stages:

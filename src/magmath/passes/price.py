@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from magmath.cost.link import redistribution_seconds
 from magmath.graph import Node
-from magmath.layout import plan, price
+from magmath.layout import plan
 from magmath.passes.compute import compute_seconds, traffic
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
@@ -27,7 +28,7 @@ def node_seconds(node: Node, environment: Environment) -> float:
         (source,) = node.inputs
         assert source.layout is not None
         itemsize = node.dtype.itemsize
-        seconds = price(plan(source.layout, layout), itemsize, environment.link)
+        seconds = redistribution_seconds(plan(source.layout, layout), itemsize, environment.link)
         if layout.shared and not source.layout.shared and lies(source):
             seconds += source.layout.max_local_size * itemsize / environment.bandwidth
         return seconds

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from magmath.core.dtypes import widened
+from magmath.core.dtypes import compute_dtype
 from magmath.core.shapes import broadcast
 from magmath.graph import Graph, Node, apply, rewrite, topological
 from magmath.ops.contraction import CONTRACT, Subscripts, subscripts_of
@@ -98,7 +98,7 @@ def _joined_permutation(node: Node) -> Node:
 def _undone_conversion(node: Node) -> Node | None:
     """x, converted to a wider type and back."""
     x = node.inputs[0].inputs[0]
-    wide = widened(x.dtype) is node.inputs[0].dtype
+    wide = compute_dtype(x.dtype) is node.inputs[0].dtype
     return x if x.dtype is node.dtype and wide else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from magmath.core.index import Tile, shifted
+from magmath.core.index_set import Tile, shift_tile
 from magmath.graph import Node
 from magmath.layout import Layout, plan
 
@@ -31,7 +31,7 @@ def is_part(have: Layout, want: Layout, start: tuple[int, ...]) -> bool:
         return False
     for worker in want.mesh.workers:
         outer, inner = have.tiles(worker), want.tiles(worker)
-        if not outer or part_of(outer[0], shifted(inner[0], start)) is None:
+        if not outer or part_of(outer[0], shift_tile(inner[0], start)) is None:
             return False
     return True
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from magmath.core.index import Tile, shifted, tile_shape
-from magmath.core.panels import ring_bytes
+from magmath.core.block_cyclic import panel_ring_bytes
+from magmath.core.index_set import Tile, shift_tile, tile_shape
 from magmath.errors import LinAlgError, WorkerLost
 from magmath.graph import CollectiveCall, LocalCall, Node
 from magmath.memory.heap import Block
-from magmath.memory.stored import Stored
-from magmath.memory.tensors import to_torch
+from magmath.memory.local_array import LocalArray
+from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import OPERATIONS
 from magmath.program.brief import brief_call, quietly, takes
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
@@ -124,7 +124,7 @@ class Calls:
 
 def _check_abandoned(context: Context) -> None:
     """Raise InterruptedError on all workers if the run's results are not wanted any more."""
-    if context.comm.agree(int(context.is_abandoned())):
+    if context.comm.allreduce_max(int(context.is_abandoned())):
         error = InterruptedError("interrupted between two instructions: the result is not computed")
         error.in_step = True  # type: ignore[attr-defined]
         raise error
@@ -212,7 +212,7 @@ class Tensors:
 
     program: Program
     context: Context
-    stored: Mapping[int, Stored]
+    stored: Mapping[int, LocalArray]
     scalars: Mapping[int, torch.Tensor]
     block: Block | None
     offsets: Mapping[int, int]
@@ -263,7 +263,7 @@ class Tensors:
         start = self.program.slots[index].start
         inner, outer = layout.tiles(rank), self.program.slots[alias].layout.tiles(rank)
         if start is not None and inner:
-            inner = (shifted(inner[0], start),)
+            inner = (shift_tile(inner[0], start),)
         if not inner or not outer:
             return base.new_empty(layout.local_shape(rank))
         if inner == outer:
@@ -279,8 +279,8 @@ class Tensors:
 def bind(
     program: Program,
     context: Context,
-    inputs: Sequence[Stored],
-    outputs: Sequence[Stored],
+    inputs: Sequence[LocalArray],
+    outputs: Sequence[LocalArray],
     parameters: Mapping[int, torch.Tensor],
     block: Block | None,
     offsets: Mapping[int, int],
@@ -302,11 +302,11 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
 
 
 def _carried(instruction: Instruction, tensors: Tensors) -> Carried | None:
-    """A move that is made beside other instructions, where there is a courier to make it."""
+    """A move that is made beside other instructions, where there is a progress thread to make it."""
     if not (isinstance(instruction, Move) and instruction.beside):
         return None
-    courier = tensors.context.courier()
-    return None if courier is None else Carried(instruction, tensors, courier)
+    progress_thread = tensors.context.progress_thread()
+    return None if progress_thread is None else Carried(instruction, tensors, progress_thread)
 
 
 def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:
@@ -365,7 +365,7 @@ def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
         shape=slot.shape,
         shapes=[program.slots[i].shape for i in call.inputs],
         context=tensors.context,
-        repeated=slot.layout.repeats,
+        repeated=slot.layout.has_replicas,
     )
     if tensors.context.deterministic:
         return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
@@ -379,7 +379,7 @@ def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
 
 def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
     """The ready call that computes an operation together with all other workers."""
-    from magmath.comm.panels import PanelRing  # the compiler loads on first use
+    from magmath.comm.panel_broadcast import PanelBroadcast  # the compiler loads on first use
 
     program, comm = tensors.program, tensors.context.comm
     slot, operands = program.slots[call.out], [program.slots[i] for i in call.inputs]
@@ -400,8 +400,8 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
             layouts=[operand.layout for operand in operands],
             comm=comm,
             memory=memory,
-            ring=PanelRing(comm, memory, needed.panel),
-            scratch=own[ring_bytes(needed.panel) : needed.nbytes],
+            ring=PanelBroadcast(comm, memory, needed.panel),
+            scratch=own[panel_ring_bytes(needed.panel) : needed.nbytes],
             seen=lambda operand, rank: tensors.of(call.inputs[operand], rank),
         )
     )

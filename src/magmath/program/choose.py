@@ -185,7 +185,9 @@ class Chooser:
         """
         if self._others is not None:
             self._spent += seconds
-            if not self._comm.agree(int(self._comm.rank == 0 and self._spent > self._patience)):
+            if not self._comm.allreduce_max(
+                int(self._comm.rank == 0 and self._spent > self._patience)
+            ):
                 return
             self._executors += self._others()
             self._others = None
@@ -197,9 +199,11 @@ class Chooser:
             if self._trials[self._current] > 1:  # the first chunk warms up
                 self._paces[self._current].append(seconds / steps)
         if len(self._executors) > 1:
-            ready = [not self._comm.agree(int(not e.ready())) for e in self._executors]
+            ready = [not self._comm.allreduce_max(int(not e.ready())) for e in self._executors]
             self._reconsider(ready)
-            self._current = self._comm.agree(self._next(ready) if self._comm.rank == 0 else 0)
+            self._current = self._comm.allreduce_max(
+                self._next(ready) if self._comm.rank == 0 else 0
+            )
 
     def _reconsider(self, ready: list[bool]) -> None:
         """Have ways judged again whose figures may no longer hold.
@@ -246,7 +250,7 @@ def native_executors(binding: Binding, context: Context) -> list[Executor]:
     if not context.native or context.deterministic:
         return []
     source = write(binding.tensors.program, binding.tensors)
-    if context.comm.agree(int(source is None)):
+    if context.comm.allreduce_max(int(source is None)):
         return []
     assert source is not None
     return [Native(source, context, binding)]

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from magmath.comm.base import Communicator
+from magmath.comm.communicator import Communicator
 from magmath.errors import MemoryLimitError
 from magmath.memory.heap import Block, Heap
-from magmath.memory.stored import Stored
-from magmath.memory.tensors import to_torch
+from magmath.memory.local_array import LocalArray
+from magmath.memory.torch_dtypes import to_torch
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind, blame
 from magmath.program.brief import silent
@@ -29,7 +29,7 @@ from magmath.program.choose import WORTH_SECONDS, Chooser, Executor, Replay, nat
 from magmath.program.instructions import Program
 
 if TYPE_CHECKING:
-    from magmath.comm.courier import Courier, Errand
+    from magmath.comm.progress_thread import ProgressThread, Task
 
 Poll = Callable[[int, list[float]], bool]
 Number = bool | int | float | complex
@@ -47,7 +47,7 @@ class Memory(Protocol):
         """The memory in which shared arrays lie."""
 
 
-def no_courier() -> Courier | None:
+def no_progress_thread() -> ProgressThread | None:
     """Where everything is done by one thread."""
     return None
 
@@ -62,7 +62,7 @@ class Context:
     deterministic: bool = False
     native: bool = True
     lanes: Memory | None = None  # where the blocks of a team's lanes lie
-    courier: Callable[[], Courier | None] = no_courier
+    progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
     """Who moves data beside this worker's own work, made when first asked for, by all workers."""
     failures: list[Exception] = field(default_factory=list)  # of calls, raised when the run is over
     is_abandoned: Callable[[], bool] = bool
@@ -137,8 +137,8 @@ class Executable:
 
     def run(
         self,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
         parameters: Sequence[Number],
         steps: int,
         poll: Poll | None,
@@ -161,19 +161,24 @@ class Executable:
             self.context.comm.barrier()
 
     def start(
-        self, inputs: Sequence[Stored], outputs: Sequence[Stored], courier: Courier
-    ) -> Errand:
-        """Have the courier run the program once, beside this worker's own work.
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        progress_thread: ProgressThread,
+    ) -> Task:
+        """Have the progress thread run the program once, beside this worker's own work.
 
         For programs that only move data: kernels are not made for two threads. The arrays must stay
-        as they are until the errand is done.
+        as they are until the task is done.
         """
         if self._apart is None:
-            context = replace(self.context, comm=courier.comm, courier=no_courier)
+            context = replace(
+                self.context, comm=progress_thread.comm, progress_thread=no_progress_thread
+            )
             self._apart = Executable(self.program, context)
         binding = self._apart._begin(_places(inputs, outputs), inputs, outputs, ())
         binding.prepare()
-        return courier.send(partial(self._apart._replay, binding))
+        return progress_thread.submit(partial(self._apart._replay, binding))
 
     def _replay(self, binding: Binding) -> None:
         self._meet()
@@ -188,8 +193,8 @@ class Executable:
             first.in_step = True  # type: ignore[attr-defined]
             raise first
 
-    def ready(
-        self, inputs: Sequence[Stored], outputs: Sequence[Stored]
+    def prepare_replay(
+        self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Callable[[Sequence[Number]], object]:
         """A call that runs the program once on these arrays, given its numbers.
 
@@ -207,8 +212,8 @@ class Executable:
 
     def timed(
         self,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
         parameters: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
@@ -230,8 +235,8 @@ class Executable:
     def _begin(
         self,
         key: Hashable,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
         parameters: Sequence[Number],
     ) -> Binding:
         """The binding to these arrays, with these numbers in it."""
@@ -248,7 +253,9 @@ class Executable:
                 self._parameters[self.program.parameters[position]].fill_(value)
         self._numbers = parameters
 
-    def _bound(self, key: Hashable, inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Binding:
+    def _bound(
+        self, key: Hashable, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
+    ) -> Binding:
         """The binding to these arrays: one that is kept, or a new one."""
         binding = self._bindings.get(key)
         if binding is None:
@@ -278,10 +285,10 @@ class Executable:
             values += fresh
             done += chunk
             stop = poll is not None and poll(done, fresh)
-            if comm.agree(int(stop or bool(self.context.failures))):
+            if comm.allreduce_max(int(stop or bool(self.context.failures))):
                 break
             fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
-            self._chunk = comm.agree(max(1, min(4 * chunk, fitting)))
+            self._chunk = comm.allreduce_max(max(1, min(4 * chunk, fitting)))
             chooser.note(seconds, chunk)
         return values
 
@@ -289,8 +296,8 @@ class Executable:
         self,
         key: Hashable,
         binding: Binding,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
     ) -> Chooser:
         """The ways to execute a binding's steps, with what is known of their speed."""
         chooser = self._choosers.get(key)
@@ -310,7 +317,7 @@ class Executable:
         return chooser
 
     def _team(
-        self, program: Program, inputs: Sequence[Stored], outputs: Sequence[Stored]
+        self, program: Program, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> list[Executor]:
         from magmath.program.team import Team
 
@@ -333,6 +340,6 @@ class Executable:
         self.context.heap.free(self._block)
 
 
-def _places(inputs: Sequence[Stored], outputs: Sequence[Stored]) -> Hashable:
+def _places(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> Hashable:
     """What a binding depends on of arrays."""
     return tuple([stored.block for stored in (*inputs, *outputs)])

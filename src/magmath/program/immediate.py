@@ -16,19 +16,19 @@ from typing import NamedTuple, final
 import torch
 
 from magmath.core.dtypes import DType
-from magmath.core.index import Tile
+from magmath.core.index_set import Tile
 from magmath.graph import LocalCall, Node, Shape
 from magmath.layout import Layout, Mesh
 from magmath.memory.heap import View
-from magmath.memory.stored import Stored, piece
-from magmath.memory.tensors import NUMPY, to_torch
+from magmath.memory.local_array import LocalArray, tile_spec
+from magmath.memory.torch_dtypes import NUMPY, to_torch
 from magmath.ops.leaves import CONSTANT, PARAMETER
 from magmath.program.bind import blame
 from magmath.program.brief import silent, takes
 from magmath.program.execute import Context
 
 _NUMBERS = frozenset({PARAMETER, CONSTANT})
-_Made = tuple[Stored, list[Stored]]  # and where it will wait for the next of its kind
+_Made = tuple[LocalArray, list[LocalArray]]  # and where it will wait for the next of its kind
 
 
 def compute(
@@ -36,14 +36,14 @@ def compute(
     order: Sequence[Node],
     wanted: Sequence[Node],
     views: dict[Node, View],
-) -> list[Stored]:
+) -> list[LocalArray]:
     """The values of `wanted`, in new memory, by the nodes in `order`, each after its inputs.
 
     `views` has the arrays behind the leaves and the nodes that are known, and gets all others. What
     goes wrong carries the user's line that built the failing node, and leaves nothing allocated.
     """
     made: dict[Node, _Made] = {}
-    spare: defaultdict[_Place, list[Stored]] = defaultdict(list)
+    spare: defaultdict[_Place, list[LocalArray]] = defaultdict(list)
     try:
         silent().run(_compute, context, order, wanted, views, made, spare)
     except BaseException:
@@ -55,7 +55,7 @@ def compute(
     return [made[node][0] for node in wanted]
 
 
-def _free(arrays: Iterable[Stored], context: Context) -> None:
+def _free(arrays: Iterable[LocalArray], context: Context) -> None:
     for stored in arrays:
         stored.free(context.heap)
 
@@ -66,7 +66,7 @@ def _compute(
     wanted: Sequence[Node],
     views: dict[Node, View],
     made: dict[Node, _Made],
-    spare: defaultdict[_Place, list[Stored]],
+    spare: defaultdict[_Place, list[LocalArray]],
 ) -> None:
     """Compute all nodes. `made` has what will be read yet, `spare` the memory of what has been."""
     todo = [node for node in order if node not in views]
@@ -132,7 +132,7 @@ class _Place:
 
     def __init__(self, shape: Shape, dtype: DType) -> None:
         self.layout = Layout.whole(shape, Mesh.line(1))
-        self.piece = piece(self.layout, dtype, 0)
+        self.piece = tile_spec(self.layout, dtype, 0)
 
     @property
     def tile(self) -> Tile:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
-from magmath.core.index import IndexSet
+from magmath.core.index_set import IndexSet
 from magmath.graph import LocalCall, Node
 from magmath.graph.structure import LOGICAL_PARTS, logical_letter, structure_of
 from magmath.layout import even_cuts

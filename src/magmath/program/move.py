@@ -12,14 +12,14 @@ from magmath.errors import LayoutError
 from magmath.layout import Layout, plan
 from magmath.layout.moves import Move as Part
 from magmath.layout.redistribution import Stage
-from magmath.memory.tensors import from_torch
+from magmath.memory.torch_dtypes import from_torch
 from magmath.ops.reductions import identity
 from magmath.ops.rules import as_signed, is_numpy_only
 from magmath.program.instructions import Move
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator
-    from magmath.comm.courier import Courier, Errand
+    from magmath.comm.progress_thread import ProgressThread, Task
     from magmath.program.bind import Tensors
 
 Ready = Callable[[], object]
@@ -41,27 +41,27 @@ NUMPY_COMBINE: dict[str, Callable[..., Any]] = {
 
 
 class Carried:
-    """A move by messages that a courier makes beside what this worker computes meanwhile.
+    """A move by messages that a progress thread makes beside what this worker computes meanwhile.
 
     The source is packed at once, so its memory is free for others from then on.
     """
 
-    def __init__(self, move: Move, tensors: Tensors, courier: Courier) -> None:
-        self._courier = courier
-        self._packs, self._rest = _exchanges(move, tensors, courier.comm)
-        self._errand: Errand | None = None
+    def __init__(self, move: Move, tensors: Tensors, progress_thread: ProgressThread) -> None:
+        self._progress_thread = progress_thread
+        self._packs, self._rest = _exchanges(move, tensors, progress_thread.comm)
+        self._task: Task | None = None
 
     def begin(self) -> None:
-        """Pack, and let the courier send, receive and unpack."""
+        """Pack, and let the progress thread send, receive and unpack."""
         for pack in self._packs:
             pack()
-        self._errand = self._courier.send(self._carry)
+        self._task = self._progress_thread.submit(self._carry)
 
     def wait(self) -> None:
         """Return when the target is there. Raises what went wrong on the way."""
-        errand, self._errand = self._errand, None
-        if errand is not None:
-            errand.wait()
+        task, self._task = self._task, None
+        if task is not None:
+            task.wait()
 
     def _carry(self) -> None:
         for call in self._rest:

@@ -5,7 +5,7 @@ execution can take turns. Neighbouring element-wise instructions become one loop
 read inside it never reaches memory; products are calls of `kernels/library.py`; barriers and reads
 of peers' memory are plain loads and stores. Each loop or product is a function of its own, written
 once for all instructions of the same form and shape, so a deep network compiles as fast as a
-shallow one. The source, in the language of `machine/compiler.py`, depends on shapes and strides
+shallow one. The source, in the language of `codegen/compiler.py`, depends on shapes and strides
 alone, so workers with equal tiles share one compilation. A program with an instruction that cannot
 be written is replayed.
 """
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from magmath.core.index import IndexSet, Tile
+from magmath.core.index_set import IndexSet, Tile
 from magmath.kernels import library
 from magmath.layout import plan
-from magmath.memory.tensors import from_torch
+from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
 from magmath.ops.native_emit import NativeCall, Operand, Places, Reading, Writer, combine, literal
 from magmath.program.bind import blame

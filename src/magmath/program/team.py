@@ -17,10 +17,10 @@ from weakref import WeakSet
 
 import torch
 
-from magmath.comm.local import LocalGroup
+from magmath.comm.local_group import LocalGroup
 from magmath.kernels.threads import single_threaded_blas
 from magmath.memory.heap import Block, Heap
-from magmath.memory.stored import Stored
+from magmath.memory.local_array import LocalArray
 from magmath.program.arena import arrange
 from magmath.program.bind import Binding, bind
 from magmath.program.choose import Executor, Native
@@ -63,8 +63,8 @@ class Team(Executor):
         self,
         program: Program,
         context: Context,
-        inputs: Sequence[Stored],
-        outputs: Sequence[Stored],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
         parameters: Mapping[int, torch.Tensor],
     ) -> None:
         self._context = context

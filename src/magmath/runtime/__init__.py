@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from magmath.runtime.pending import Run
 from magmath.runtime.pool import Pool, Topology
-from magmath.runtime.start import start_pool
+from magmath.runtime.pool_factory import start_pool
+from magmath.runtime.run_handle import RunHandle
 
-__all__ = ["Pool", "Run", "Topology", "start_pool"]
+__all__ = ["Pool", "RunHandle", "Topology", "start_pool"]

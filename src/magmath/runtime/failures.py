@@ -11,7 +11,7 @@ import traceback
 from typing import Final
 
 from magmath.errors import LinAlgError, MagmathError, WorkerError, WorkerLost
-from magmath.runtime.messages import Failure, text
+from magmath.runtime.messages import Failure, truncate_text
 
 _BUILTIN: Final[tuple[type[Exception], ...]] = (
     ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, FileExistsError,
@@ -31,13 +31,13 @@ def user_line(error: BaseException) -> str:
     return str(getattr(error, "user_line", ""))
 
 
-def note_line(error: Exception) -> None:
+def add_user_line(error: Exception) -> None:
     """Add to an exception the user's line that built the failing operation."""
     if line := user_line(error):
         error.add_note(f"in the operation built at {line}")
 
 
-def describe(error: Exception, ticket: int, rank: int, host: str) -> Failure:
+def failure_from(error: Exception, ticket: int, rank: int, host: str) -> Failure:
     """What a worker reports about an exception that ended command `ticket`."""
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
@@ -45,18 +45,18 @@ def describe(error: Exception, ticket: int, rank: int, host: str) -> Failure:
     return Failure(
         ticket=ticket,
         rank=rank,
-        host=text(host),
+        host=truncate_text(host),
         kind=type(error).__name__,
-        message=text(error),
-        traceback=text("".join(traceback.format_exception(error))),
-        line=text(user_line(error)),
-        site=text(f"{site} {user_line(error)}"),
+        message=truncate_text(error),
+        traceback=truncate_text("".join(traceback.format_exception(error))),
+        line=truncate_text(user_line(error)),
+        site=truncate_text(f"{site} {user_line(error)}"),
         secondary=isinstance(error, (WorkerLost, InterruptedError)),
         in_step=getattr(error, "in_step", False),
     )
 
 
-def rebuild(failure: Failure) -> Exception:
+def exception_from(failure: Failure) -> Exception:
     """The exception that a worker reported: of its class where that is known, else WorkerError."""
     line = f", {failure.line}" if failure.line else ""
     message = f"{failure.message} [worker {failure.rank} on {failure.host}{line}]"

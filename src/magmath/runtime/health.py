@@ -40,9 +40,9 @@ STUCK_SECONDS: Final = 10
 
 _STUCK_SHARE: Final = 0.002  # of a processor; who waits for another worker looks, and uses more
 
-_END_TIME: Final = 1.0
+_END_SECONDS: Final = 1.0
 
-_ENDED: Final = (
+_END_EVENTS: Final = (
     zmq.Event.DISCONNECTED
     | zmq.Event.CLOSED
     | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -51,7 +51,7 @@ _ENDED: Final = (
 )
 
 
-class Connections:
+class ConnectionWatch:
     """The controller's connections: which worker is at the other end, and which have ended.
 
     A connection ends when its other end has not answered for `timeout` seconds; None: it may be
@@ -65,7 +65,7 @@ class Connections:
         self.monitor: zmq.Socket[bytes] = router.get_monitor_socket(zmq.Event.DISCONNECTED)
         self._rank_of: dict[int, int] = {}
 
-    def learn(self, frame: zmq.Frame, rank: int) -> None:
+    def add(self, frame: zmq.Frame, rank: int) -> None:
         """Note that the connection by which `frame` came is worker `rank`'s."""
         descriptor: Any = frame.get(zmq.SRCFD)
         self._rank_of[int(descriptor)] = rank
@@ -81,7 +81,7 @@ class Connections:
         return ranks
 
 
-class Processes:
+class ProcessWatch:
     """The workers that are processes of this host.
 
     They are ended by descriptors that no later process can inherit. One that has been stopped, by
@@ -127,12 +127,12 @@ class Processes:
 
     def end(self) -> None:
         """Return when all have ended; those that do not within a second are killed."""
-        deadline = time.monotonic() + _END_TIME
+        deadline = time.monotonic() + _END_SECONDS
         for descriptor in self._descriptors:
             while not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 with contextlib.suppress(OSError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                deadline = time.monotonic() + _END_TIME
+                deadline = time.monotonic() + _END_SECONDS
             os.close(descriptor)
         self._descriptors.clear()
 
@@ -146,7 +146,7 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def end_with_controller(dealer: zmq.Socket[bytes], directory: str) -> None:
+def exit_with_controller(dealer: zmq.Socket[bytes], directory: str) -> None:
     """Watch the connection of a worker's socket, to be connected next, from a thread of its own.
 
     When it ends, or is not accepted in time, the directory of the pool and a temporary cache are
@@ -154,15 +154,15 @@ def end_with_controller(dealer: zmq.Socket[bytes], directory: str) -> None:
     whatever it is doing.
     """
     monitor = dealer.get_monitor_socket(
-        zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.MONITOR_STOPPED | _ENDED
+        zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.MONITOR_STOPPED | _END_EVENTS
     )
     watch = threading.Thread(
-        target=_watch, args=(monitor, directory), name="magmath-watch", daemon=True
+        target=_watch_controller, args=(monitor, directory), name="magmath-watch", daemon=True
     )
     watch.start()
 
 
-def _watch(monitor: zmq.Socket[bytes], directory: str) -> None:
+def _watch_controller(monitor: zmq.Socket[bytes], directory: str) -> None:
     timeout: int | None = HANDSHAKE_TIMEOUT
     while monitor.poll(timeout):
         event = recv_monitor_message(monitor)["event"]
@@ -171,12 +171,12 @@ def _watch(monitor: zmq.Socket[bytes], directory: str) -> None:
         if event != zmq.Event.HANDSHAKE_SUCCEEDED:
             break
         timeout = None
-    remove(directory)
+    remove_pool_directory(directory)
     remove_abandoned_fallbacks()
     os._exit(1)
 
 
-def end_when_stuck(rank: int, under_way: Callable[[], object]) -> None:
+def exit_when_stuck(rank: int, under_way: Callable[[], object]) -> None:
     """Watch from a thread of its own whether this process, worker `rank`, is stuck; end it if so.
 
     `under_way` tells what the worker computes, None between two runs. A run that uses no processor
@@ -202,7 +202,7 @@ def _watch_run(rank: int, under_way: Callable[[], object]) -> None:
     os._exit(1)
 
 
-def remove(directory: str) -> None:
+def remove_pool_directory(directory: str) -> None:
     """Remove a pool's directory, if it is one and still there."""
     if os.path.basename(directory).startswith(PREFIX):
         shutil.rmtree(directory, ignore_errors=True)

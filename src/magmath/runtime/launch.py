@@ -27,10 +27,10 @@ from magmath.errors import WorkerError
 _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
 )  # fmt: skip
-_OF_PROCESS: Final = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_", "HYDI_", "MPI_LOCAL")
+_PROCESS_PREFIXES: Final = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_", "HYDI_", "MPI_LOCAL")
 """How variables begin by which an MPI launcher tells a process which rank it is. Where this process
 has them, they are never those of the workers."""
-_OF_JOB: Final = (
+_JOB_PREFIXES: Final = (
     "SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "LOADL", "PE_HOSTFILE", "SGE_", "FLUX_", "PALS_",
     "HYDRA_", "MPIEXEC_", "OMPI_",
 )  # fmt: skip
@@ -38,7 +38,7 @@ _OF_JOB: Final = (
 _THIS_HOST: Final = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
 """Have MPICH's mpiexec start processes itself, on this host, and ask no scheduler for others."""
 _OUTPUT_SHOWN: Final = 4_000
-_WORDS_SHOWN: Final = 10  # lines of the launcher's in an error
+_LINES_SHOWN: Final = 10  # lines of the launcher's in an error
 _TERMINATION_TIME: Final = 2.0
 
 _CAUSES: Final = (
@@ -58,12 +58,12 @@ def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
     """
     if launcher == "mpiexec":
         return [*_mpiexec(), "-n", str(workers)]
-    words = ["srun", "--ntasks={n}"] if launcher == "srun" else _words(launcher)
+    words = ["srun", "--ntasks={n}"] if launcher == "srun" else _split_command(launcher)
     program, *options = [word.replace("{n}", str(workers)) for word in words]
-    return [_found(program), *options]
+    return [_resolve_program(program), *options]
 
 
-def _words(launcher: str | Sequence[str]) -> list[str]:
+def _split_command(launcher: str | Sequence[str]) -> list[str]:
     """The words of a user's command, checked."""
     try:
         words = shlex.split(launcher) if isinstance(launcher, str) else list(launcher)
@@ -80,11 +80,11 @@ def _words(launcher: str | Sequence[str]) -> list[str]:
     return words
 
 
-def _found(program: str) -> str:
+def _resolve_program(program: str) -> str:
     """A program of the PATH by its name, one of this Python environment by its path."""
     if "/" in program or shutil.which(program) is not None:
         return program
-    installed = _installed(program)
+    installed = _find_installed(program)
     if installed is None:
         raise WorkerError(
             f"init: the launcher {program!r} was found neither on the PATH nor beside Python; "
@@ -96,7 +96,7 @@ def _found(program: str) -> str:
 @lru_cache(maxsize=1)
 def _mpiexec() -> tuple[str, ...]:
     """The mpiexec of this Python environment, or the system's, with the options it needs."""
-    path = _installed("mpiexec") or shutil.which("mpiexec")
+    path = _find_installed("mpiexec") or shutil.which("mpiexec")
     if path is None:
         raise WorkerError(
             'init: launcher "mpiexec" was not found beside Python nor on the PATH; install the '
@@ -110,7 +110,7 @@ def _mpiexec() -> tuple[str, ...]:
     return (path,)
 
 
-def _installed(program: str) -> str | None:
+def _find_installed(program: str) -> str | None:
     """A program of this Python environment: beside Python, or of the package mpich."""
     beside = Path(sys.executable).parent / program
     if beside.exists():
@@ -128,9 +128,9 @@ def worker_environment(
     """The environment of launcher and workers: this one, its threads divided, this magmath on the
     path, and nothing of the MPI launcher or, for workers `on_this_host`, of the job that this
     process belongs to."""
-    foreign = (*_OF_PROCESS, *_OF_JOB) if on_this_host else _OF_PROCESS
+    foreign = (*_PROCESS_PREFIXES, *_JOB_PREFIXES) if on_this_host else _PROCESS_PREFIXES
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-    environment |= cache_dir.environment() | secrets
+    environment |= cache_dir.child_environment() | secrets
     if on_this_host:
         environment |= _THIS_HOST
     if threads is not None:
@@ -184,9 +184,9 @@ class Launch:
         except OSError:
             return ""
 
-    def words(self) -> str:
+    def printed_lines(self) -> str:
         """The last lines of `output`, indented, after a line that introduces them; else empty."""
-        lines = self.output().splitlines()[-_WORDS_SHOWN:]
+        lines = self.output().splitlines()[-_LINES_SHOWN:]
         return "\n  ".join(["\nThe launcher and the workers printed:", *lines]) if lines else ""
 
     def cause(self) -> str | None:
@@ -197,7 +197,7 @@ class Launch:
                 return found[1].strip()
         return None
 
-    def named_dead(self) -> int | None:
+    def dead_process(self) -> int | None:
         """The process that the launcher names as one that ended."""
         found = _NAMED_DEAD.search(self.output())
         return int(found[1]) if found else None

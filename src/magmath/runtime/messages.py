@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from magmath.errors import ProtocolError
-from magmath.files.formats import Place
+from magmath.files.formats import StorageSpec
 
 MAX_RECORD: Final = 64 << 20
 """Bytes of the largest record; a frame of data beside it is held to the size its layout gives."""
@@ -57,7 +57,7 @@ class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     layout: Any
     """`Layout.encode()`."""
     path: Text
-    place: Place
+    storage: StorageSpec
     report: bool
     """Whether workers send `Progress` on the way, the steps being bytes."""
 
@@ -68,7 +68,7 @@ class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
     ticket: Natural
     array: Natural
     path: Text
-    place: Place
+    storage: StorageSpec
     report: bool
 
 
@@ -99,13 +99,13 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     inputs: list[Natural]
     outputs: list[Natural]
     parameters: list[bool | int | float | tuple[float, float]]
-    """Complex numbers travel as (real, imaginary); `numbers` gives them all as Python's."""
+    """Complex numbers travel as (real, imaginary); `decode_numbers` gives them all as Python's."""
     steps: Steps
     report: bool
     """Whether worker 0 sends `Progress` on the way."""
     timed: bool = False
     """Whether each instruction is timed; every worker then answers with `Values`."""
-    beside: bool = False
+    asynchronous: bool = False
     """Whether a program that only moves data is run beside what follows: the workers answer when it
     has begun, and wait for it where its outputs are used."""
 
@@ -206,9 +206,9 @@ class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
 Command = (
     Put | Get | Read | Write | Free | Define | Forget | Run | Interrupt | Resume | Stats | Stop
 )  # fmt: skip
-Alone = Read | Write
+FileCommand = Read | Write
 """What each worker carries out by itself: where one fails, the others are still in step."""
-Long = Run | Alone
+LongCommand = Run | FileCommand
 """Commands during which a worker looks out for interrupts and reports progress."""
 Reply = Hello | Done | Values | Tile | Progress | Counters | Failure
 Message = Command | Reply
@@ -218,17 +218,17 @@ _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def wire_numbers(numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
+def encode_numbers(decode_numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
     """Parameters as they travel: complex numbers as pairs."""
-    return [(n.real, n.imag) if isinstance(n, complex) else n for n in numbers]
+    return [(n.real, n.imag) if isinstance(n, complex) else n for n in decode_numbers]
 
 
-def numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:
+def decode_numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:
     """Parameters as Python numbers."""
     return [complex(*n) if isinstance(n, tuple) else n for n in wire]
 
 
-def text(value: object) -> str:
+def truncate_text(value: object) -> str:
     """`value` as text of a length that a record may hold."""
     whole = str(value)
     if len(whole) <= _MAX_TEXT:

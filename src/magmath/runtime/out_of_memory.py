@@ -22,7 +22,7 @@ _KILLED: Final = re.compile(r"[Oo]ut of memory: Kill(?:ed)? process (\d+)")
 _SIGKILL: Final = re.compile(r"\bKilled\b|signal 9\b|\bSIGKILL\b")
 
 
-def is_kill(cause: str) -> bool:
+def is_sigkill(cause: str) -> bool:
     """True if a launcher's description of a process's end means SIGKILL."""
     return bool(_SIGKILL.search(cause))
 
@@ -46,7 +46,7 @@ class OutOfMemoryWatch:
         if not (in_group or _has_risen(self._machine, _machine_kills(self._root))):
             return None
         place = "its control group" if in_group else "the machine"
-        killed = [pid for pid in _logged(self._root) if pid in processes]
+        killed = [pid for pid in _killed_in_log(self._root) if pid in processes]
         if killed:
             return f"the kernel killed process {killed[-1]} because {place} had no memory left"
         return f"{place} ran out of memory meanwhile, and the kernel killed a process for it"
@@ -65,7 +65,7 @@ def _machine_kills(root: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _logged(root: Path) -> list[int]:
+def _killed_in_log(root: Path) -> list[int]:
     """The processes that the kernel's log names as killed for memory; none where it cannot be
     read."""
     try:
@@ -74,14 +74,14 @@ def _logged(root: Path) -> list[int]:
         return []
     found: list[int] = []
     try:
-        while record := _record(log):
+        while record := _read_record(log):
             found += [int(pid) for pid in _KILLED.findall(record)]
     finally:
         os.close(log)
     return found
 
 
-def _record(log: int) -> str:
+def _read_record(log: int) -> str:
     """The next record of the kernel's log; empty at its end."""
     while True:
         try:

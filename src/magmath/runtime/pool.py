@@ -2,7 +2,7 @@
 
 It allots the numbers of arrays and programs, and knows of each array its layout and type, and
 whether a run that was to make it has failed. The data lie with the workers; commands go to them by
-way of a `Dispatcher`.
+way of a `CommandQueue`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from magmath.errors import (
     ShapeError,
     WorkerError,
 )
-from magmath.files.formats import Place
+from magmath.files.formats import StorageSpec
 from magmath.graph import Node
 from magmath.layout import Layout, Mesh
-from magmath.memory.tensors import from_torch, to_torch
+from magmath.memory.torch_dtypes import from_torch, to_torch
 from magmath.program.instructions import Program
 from magmath.runtime import messages
-from magmath.runtime.dispatch import Dispatcher
-from magmath.runtime.failures import note_line, rebuild
+from magmath.runtime.command_queue import CommandQueue
+from magmath.runtime.failures import add_user_line, exception_from
 from magmath.runtime.messages import Failure, Number
-from magmath.runtime.pending import Report, Run
-from magmath.runtime.tiles import cut, holders, paste
-from magmath.runtime.transport.base import Traffic, Transport
+from magmath.runtime.run_handle import ProgressCallback, RunHandle
+from magmath.runtime.tiles import covering_workers, extract_tile, insert_tile
+from magmath.runtime.transport.interface import ControlTraffic, Transport
 
 _numbers: Final = count(1)
 """Of arrays and programs: no array has the number of one of another pool."""
@@ -63,7 +63,7 @@ class Topology:
         )
 
 
-class _Defined(NamedTuple):
+class _DefinedProgram(NamedTuple):
     """A program that the workers have: its outputs' layouts and types, and the inputs that it takes
     over."""
 
@@ -73,7 +73,7 @@ class _Defined(NamedTuple):
 
 
 @final
-class Owner(ref[Any]):
+class OwnerReference(ref[Any]):
     """A weak reference to the owner of an array, which is released when the owner is gone.
 
     What the reference calls then is a method of a deque, not of Python's: Ctrl-C cannot come in
@@ -110,21 +110,21 @@ class Pool:
         self._numbers = _numbers
         self._arrays: dict[int, tuple[Layout, DType]] = {}
         self._failed: dict[int, Failure] = {}
-        self._owners: dict[int, Owner] = {}
-        self._gone: deque[Owner] = deque()
-        self._programs: dict[int, _Defined] = {}
+        self._owners: dict[int, OwnerReference] = {}
+        self._gone: deque[OwnerReference] = deque()
+        self._programs: dict[int, _DefinedProgram] = {}
         self._transport = transport
-        transport.describe_held = self._describe_held
+        transport.describe_memory_use = self._describe_memory_use
         self.closed = False
         """Whether the workers have ended, or been lost."""
-        self._dispatcher = Dispatcher(transport, failed=self._mark_failed, ended=self._forget_all)
-        self.interrupts = self._dispatcher.interrupts
-        self.direct = transport.direct
+        self._queue = CommandQueue(transport, failed=self._mark_failed, ended=self._forget_all)
+        self.interrupts = self._queue.interrupts
+        self.is_inline = transport.is_inline
         """True if the one worker lives in this process, where `compute` reaches it."""
         self.workers = transport.size
         self.mesh = Mesh.line(self.workers)
-        self.topology = Topology.of(self._dispatcher.hellos)
-        self.memory_bound = self._dispatcher.hellos[0].memory_bound or None
+        self.topology = Topology.of(self._queue.hellos)
+        self.memory_bound = self._queue.hellos[0].memory_bound or None
 
     def __repr__(self) -> str:
         place = self.topology
@@ -137,14 +137,14 @@ class Pool:
         )
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> ControlTraffic:
         """What the controller has sent to the workers since the start."""
         return self._transport.traffic
 
     @property
-    def why_ended(self) -> str | None:
+    def end_reason(self) -> str | None:
         """Why the workers cannot be reached any more; None while they can."""
-        return self._dispatcher.ended
+        return self._queue.ended
 
     def put(self, tensor: torch.Tensor, layout: Layout) -> int:
         """Send a CPU tensor to the workers, to each its own tiles only; the array's number.
@@ -155,15 +155,17 @@ class Pool:
         dtype = self._check_put(tensor, layout)
         array = next(self._numbers)
         parts = [
-            None if layout.shared and rank != layout.mesh.workers[0] else cut(tensor, layout, rank)
+            None
+            if layout.shared and rank != layout.mesh.workers[0]
+            else extract_tile(tensor, layout, rank)
             for rank in range(self.workers)
         ]
-        encoded = layout if self.direct else layout.encode()
-        command = messages.Put(self._dispatcher.ticket(), array, dtype.name, encoded)
+        encoded = layout if self.is_inline else layout.encode()
+        command = messages.Put(self._queue.ticket(), array, dtype.name, encoded)
         nbytes = sum(part.nbytes for part in parts if part is not None)
         self._arrays[array] = (layout, dtype)
         try:
-            self._dispatcher.submit(command, payloads=parts, nbytes=nbytes)
+            self._queue.submit(command, payloads=parts, nbytes=nbytes)
         except BaseException:
             self.release(array)
             raise
@@ -174,24 +176,26 @@ class Pool:
 
         Waits for all that was sent before. Raises LayoutError where a reduction is pending.
         """
-        layout, dtype = self._known("get", array)
-        _require_whole("get", layout)
+        layout, dtype = self._require_array("get", array)
+        _require_complete("get", layout)
         # Where there are no elements one worker is asked all the same: it may have failed.
-        ranks = holders(layout) or [layout.mesh.workers[0]]
-        pending = self._dispatcher.ask(messages.Get(self._dispatcher.ticket(), array), ranks)
-        self._known("get", array)  # by now it is known if a worker that was not asked has failed
+        ranks = covering_workers(layout) or [layout.mesh.workers[0]]
+        pending = self._queue.request(messages.Get(self._queue.ticket(), array), ranks)
+        self._require_array(
+            "get", array
+        )  # by now it is known if a worker that was not asked has failed
         whole = _new_tensor(layout.shape, dtype)
         for rank in ranks if whole.numel() else ():
-            paste(whole, layout, rank, pending.tiles[rank])
+            insert_tile(whole, layout, rank, pending.tiles[rank])
         return whole
 
     def read(
         self,
         path: str,
-        place: Place,
+        storage: StorageSpec,
         layout: Layout,
         dtype: DType,
-        progress: Report | None = None,
+        progress: ProgressCallback | None = None,
     ) -> int:
         """Have each worker read its own part of an array in a file; the array's number.
 
@@ -200,51 +204,56 @@ class Pool:
         """
         self._release_gone()
         array = next(self._numbers)
-        encoded = layout if self.direct else layout.encode()
-        ticket, told = self._dispatcher.ticket(), progress is not None
-        command = messages.Read(ticket, array, dtype.name, encoded, path, place, told)
+        encoded = layout if self.is_inline else layout.encode()
+        ticket, told = self._queue.ticket(), progress is not None
+        command = messages.Read(ticket, array, dtype.name, encoded, path, storage, told)
         self._arrays[array] = (layout, dtype)
         try:
-            self._long(command, None, progress)
+            self._run_file_command(command, None, progress)
         except BaseException:
             self.release(array)
             raise
         return array
 
-    def write(self, array: int, path: str, place: Place, progress: Report | None = None) -> None:
+    def write(
+        self, array: int, path: str, storage: StorageSpec, progress: ProgressCallback | None = None
+    ) -> None:
         """Have the workers write an array into a file that is there already, each its own part.
 
         As `read`. Raises LayoutError where a reduction is pending.
         """
-        layout, _ = self._known("write", array)
-        _require_whole("write", layout)
-        ranks = holders(layout) or [layout.mesh.workers[0]]
-        ticket, told = self._dispatcher.ticket(), progress is not None
-        command = messages.Write(ticket, array, path, place, told)
-        self._long(command, ranks, progress)
-        self._known("write", array)
+        layout, _ = self._require_array("write", array)
+        _require_complete("write", layout)
+        ranks = covering_workers(layout) or [layout.mesh.workers[0]]
+        ticket, told = self._queue.ticket(), progress is not None
+        command = messages.Write(ticket, array, path, storage, told)
+        self._run_file_command(command, ranks, progress)
+        self._require_array("write", array)
 
-    def _long(
-        self, command: messages.Alone, ranks: Sequence[int] | None, progress: Report | None
+    def _run_file_command(
+        self,
+        command: messages.FileCommand,
+        ranks: Sequence[int] | None,
+        progress: ProgressCallback | None,
     ) -> None:
         """Carry out a command that takes long and may be interrupted."""
-        run = Run(self._dispatcher, [], 1, progress)
-        self._dispatcher.submit(command, ranks, run=run)
+        run = RunHandle(self._queue, [], 1, progress)
+        self._queue.submit(command, ranks, run=run)
         run.values()
 
     @property
-    def held_bytes(self) -> int:
+    def array_bytes(self) -> int:
         """The bytes that the arrays take on a worker, at most."""
         self._release_gone()
         return sum([x.max_local_size * dtype.itemsize for x, dtype in self._arrays.values()])
 
-    def own(self, owner: object, array: int) -> Owner:
+    def track_owner(self, owner: object, array: int) -> OwnerReference:
         """Release an array when its owner is gone."""
-        reference = self._owners[array] = Owner(owner, self._gone.append)
+        reference = self._owners[array] = OwnerReference(owner, self._gone.append)
         reference.array = array
         return reference
 
-    def exchange(self, owner: Owner, other: Owner) -> None:
+    def swap_owners(self, owner: OwnerReference, other: OwnerReference) -> None:
         """Have two owners own each other's array."""
         owner.array, other.array = other.array, owner.array
         self._owners[owner.array], self._owners[other.array] = owner, other
@@ -260,15 +269,15 @@ class Pool:
             self._owners.pop(owner.array, None)
             self.release(owner.array)
 
-    def _describe_held(self) -> str:
+    def _describe_memory_use(self) -> str:
         bound = f", of {self.memory_bound / 1e6:,.0f} MB allowed" if self.memory_bound else ""
-        return f"its arrays took {self.held_bytes / 1e6:,.0f} MB{bound}"
+        return f"its arrays took {self.array_bytes / 1e6:,.0f} MB{bound}"
 
     def release(self, array: int) -> None:
         """Let go of an array. Any thread and finalisers may call; sent with the next command."""
         if self._arrays.pop(array, None) is not None:
             self._failed.pop(array, None)
-            self._dispatcher.release(array)
+            self._queue.release(array)
 
     def define(self, program: Program) -> int:
         """Send a program to the workers, once; its number."""
@@ -278,10 +287,10 @@ class Pool:
                 f"the pool has {self.workers}; plan it for this pool"
             )
         number = next(self._numbers)
-        command = messages.Define(self._dispatcher.ticket(), number)
-        self._dispatcher.submit(command, payloads=[program])
+        command = messages.Define(self._queue.ticket(), number)
+        self._queue.submit(command, payloads=[program])
         results = [program.slots[output] for output in program.outputs]
-        self._programs[number] = _Defined(
+        self._programs[number] = _DefinedProgram(
             program,
             [(slot.layout, slot.dtype) for slot in results],
             tuple(program.donated.values()),
@@ -291,7 +300,7 @@ class Pool:
     def forget(self, program: int) -> None:
         """Drop a program."""
         if self._programs.pop(program, None) is not None:
-            self._dispatcher.tell(messages.Forget(program))
+            self._queue.notify(messages.Forget(program))
 
     def run(
         self,
@@ -300,18 +309,18 @@ class Pool:
         parameters: Sequence[Number] = (),
         steps: int = 1,
         wait: bool = False,
-        progress: Report | None = None,
+        progress: ProgressCallback | None = None,
         timed: bool = False,
-        beside: bool = False,
-    ) -> Run:
+        asynchronous: bool = False,
+    ) -> RunHandle:
         """Run a program `steps` times on arrays, without waiting for it unless told to.
 
         Inputs that the program takes over (`Program.donated`) are no longer known afterwards.
-        `progress` is called while the pool waits: within `Run.values` or any other waiting call.
-        A `timed` run makes its steps one instruction at a time and fills `Run.timings`. What only
-        moves data may run `beside` later runs, until one of them uses its outputs.
+        `progress` is called while the pool waits: within `RunHandle.values` or any other waiting call.
+        A `timed` run makes its steps one instruction at a time and fills `RunHandle.timings`. What only
+        moves data may run `asynchronous` later runs, until one of them uses its outputs.
         """
-        self._dispatcher.check_open()
+        self._queue.check_open()
         if self._gone:
             self._release_gone()
         known = self._programs.get(program)
@@ -319,15 +328,17 @@ class Pool:
             raise WorkerError(f"run: program {program} is not defined in this pool; define it")
         for array in inputs:
             if array not in self._arrays or self._failed:
-                self._known("run", array)
+                self._require_array("run", array)
         outputs = [next(self._numbers) for _ in known.results]
         self._arrays.update(zip(outputs, known.results, strict=True))
-        run = Run(self._dispatcher, outputs, steps, progress, known.program, beside and not timed)
+        run = RunHandle(
+            self._queue, outputs, steps, progress, known.program, asynchronous and not timed
+        )
         try:
-            if self.direct and steps == 1 and not timed:
-                run.finish(self._dispatcher.run(program, inputs, outputs, parameters), 1)
+            if self.is_inline and steps == 1 and not timed:
+                run.finish(self._queue.run(program, inputs, outputs, parameters), 1)
             else:
-                self._send_run(run, program, inputs, parameters, timed, beside)
+                self._send_run(run, program, inputs, parameters, timed, asynchronous)
             for donor in known.donors:
                 self._arrays.pop(inputs[donor], None)
             if wait:
@@ -335,57 +346,57 @@ class Pool:
         except BaseException:
             # Nobody will use them, whoever holds the memory. The worker of this process has given
             # back what it would have taken over.
-            donors = () if self.direct else known.donors
+            donors = () if self.is_inline else known.donors
             for array in (*outputs, *[inputs[donor] for donor in donors]):
                 self.release(array)
             raise
         return run
 
-    def ready(
+    def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
-        """A call for `again`: runs a program from arrays into those of an earlier run of it.
+        """A call for `replay`: runs a program from arrays into those of an earlier run of it.
 
         For the worker of this process, and programs that emit nothing and take over no input.
         """
-        with self._dispatcher.lock:
-            self._dispatcher.check_open()
-            return self._transport.ready(program, inputs, outputs)
+        with self._queue.lock:
+            self._queue.check_open()
+            return self._transport.prepare_replay(program, inputs, outputs)
 
-    def again(
+    def replay(
         self,
         call: Callable[[Sequence[Number]], object],
         inputs: Sequence[int],
         parameters: Sequence[Number],
     ) -> None:
-        """Make a call that `ready` has made from these inputs. Raises as `run`."""
-        with self._dispatcher.lock:
+        """Make a call that `prepare_replay` has made from these inputs. Raises as `run`."""
+        with self._queue.lock:
             for array in inputs:
                 if array not in self._arrays:
-                    self._known("run", array)
+                    self._require_array("run", array)
             self._transport.traffic.messages += 1
             try:
                 call(parameters)
             except Exception as error:
-                note_line(error)
+                add_user_line(error)
                 raise
 
     def _send_run(
         self,
-        run: Run,
+        run: RunHandle,
         program: int,
         inputs: Sequence[int],
         parameters: Sequence[Number],
         timed: bool,
-        beside: bool,
+        asynchronous: bool,
     ) -> None:
         """Have the workers run a program."""
-        wire, report = messages.wire_numbers(list(parameters)), run.progress is not None
-        ticket = self._dispatcher.ticket()
+        wire, report = messages.encode_numbers(list(parameters)), run.progress is not None
+        ticket = self._queue.ticket()
         command = messages.Run(
-            ticket, program, list(inputs), run.outputs, wire, run.steps, report, timed, beside
+            ticket, program, list(inputs), run.outputs, wire, run.steps, report, timed, asynchronous
         )
-        self._dispatcher.submit(command, run=run)
+        self._queue.submit(command, run=run)
 
     def compute(
         self, order: Sequence[Node], wanted: Sequence[Node], given: Mapping[Node, int]
@@ -398,24 +409,24 @@ class Pool:
         if self._gone:
             self._release_gone()
         outputs = [next(self._numbers) for _ in wanted]
-        stored = self._dispatcher.compute(order, wanted, given, outputs)
+        stored = self._queue.compute(order, wanted, given, outputs)
         for output, data in zip(outputs, stored, strict=True):
             self._arrays[output] = data.layout, data.dtype
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
 
     def interrupt_point(self) -> None:
         """Let Ctrl-C take effect here, where what was computed is in the caller's hands."""
-        self._dispatcher.interrupt_point()
+        self._queue.interrupt_point()
 
-    def uninterrupted(self) -> AbstractContextManager[None]:
+    def defer_interrupts(self) -> AbstractContextManager[None]:
         """A context in which Ctrl-C waits until its end, as what is done in it belongs together: a
         run that overwrites arrays, and the use of what it returns."""
-        return self._dispatcher.uninterrupted()
+        return self._queue.defer_interrupts()
 
     def stats(self) -> list[dict[str, int | float | str]]:
         """Each worker's counters: its arrays, programs and memory."""
         self._release_gone()
-        pending = self._dispatcher.ask(messages.Stats(self._dispatcher.ticket()))
+        pending = self._queue.request(messages.Stats(self._queue.ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]
 
     def finish(self) -> None:
@@ -423,11 +434,11 @@ class Pool:
 
         Raises the first thing that went wrong there and has not been raised yet.
         """
-        self._dispatcher.finish()
+        self._queue.finish()
 
     def close(self) -> None:
         """End the workers, in good order if they can be; nothing of them stays behind."""
-        self._dispatcher.close()
+        self._queue.close()
 
     @property
     def any_failed(self) -> bool:
@@ -456,8 +467,8 @@ class Pool:
         self._failed.clear()
         self._programs.clear()
 
-    def _known(self, what: str, array: int) -> tuple[Layout, DType]:
-        self._dispatcher.check_open()
+    def _require_array(self, what: str, array: int) -> tuple[Layout, DType]:
+        self._queue.check_open()
         known = self._arrays.get(array)
         if known is None:
             raise WorkerError(
@@ -465,7 +476,7 @@ class Pool:
                 f"its memory, or it belongs to another pool"
             )
         if array in self._failed:
-            raise rebuild(self._failed[array])
+            raise exception_from(self._failed[array])
         return known
 
     def _check_put(self, tensor: torch.Tensor, layout: Layout) -> DType:
@@ -503,7 +514,7 @@ def _new_tensor(shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
         ) from error
 
 
-def _require_whole(operation: str, layout: Layout) -> None:
+def _require_complete(operation: str, layout: Layout) -> None:
     if layout.is_partial:
         raise LayoutError(
             f"{operation} needs an array without pending reductions, this one is {layout}; "

@@ -16,17 +16,17 @@ from typing import Final
 import zmq
 
 from magmath.comm import Communicator
-from magmath.core.resources import processors
+from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
 from magmath.kernels.threads import set_threads
+from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST
-from magmath.runtime.executable import Bind, bind_program
-from magmath.runtime.failures import describe
-from magmath.runtime.health import end_when_stuck, end_with_controller
+from magmath.runtime.failures import failure_from
+from magmath.runtime.health import exit_when_stuck, exit_with_controller
 from magmath.runtime.messages import Reply, encode
-from magmath.runtime.service import Port, Service
+from magmath.runtime.program_port import BindProgram, bind_program
 from magmath.runtime.tiles import Frame, frame_bytes
-from magmath.runtime.transport.base import WorkerOptions
+from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.worker import Worker
 
 SECRET_VARIABLE: Final = "MAGMATH_POOL_SECRET"
@@ -36,7 +36,7 @@ _LINGER: Final = 2_000
 """Milliseconds that a failing worker gives its last message."""
 
 
-class SocketPort(Port):
+class SocketPort(CommandPort):
     """A worker's socket to its controller."""
 
     def __init__(self, dealer: zmq.Socket[bytes]) -> None:
@@ -73,21 +73,23 @@ def worker_arguments(
 
 def main(
     arguments: Sequence[str] | None = None,
-    bind: Bind = bind_program,
+    bind: BindProgram = bind_program,
     join: Callable[[], Communicator] | None = None,
 ) -> int:
     """Be a worker until the controller says stop; the exit code.
 
     `join` gives the communicator of all workers; by default that of MPI.
     """
-    given = _parsed(arguments)
+    given = _parse_arguments(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's
     options = WorkerOptions(given.device, given.threads, given.deterministic, given.memory_limit)
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
-    communicator = (join or _join)()
+    communicator = (join or _join_mpi)()
     if options.threads is None and "OMP_NUM_THREADS" not in os.environ:
-        set_threads(max(1, min(processors(), communicator.cores // communicator.on_host)))
+        set_threads(
+            max(1, min(processor_count(), communicator.cores // communicator.ranks_on_host))
+        )
     context = zmq.Context()
     dealer = _connect(context, f"{key}:{communicator.rank}", curve, given.connect, given.directory)
     port = SocketPort(dealer)
@@ -95,14 +97,14 @@ def main(
         _check_size(communicator.size, given.workers)
         worker = Worker(communicator, options, bind)
     except Exception as error:
-        port.send(describe(error, 0, communicator.rank, HOST))
+        port.send(failure_from(error, 0, communicator.rank, HOST))
         dealer.close(linger=_LINGER)
         context.term()
         raise
     port.send(worker.hello())
-    service = Service(worker, port)
+    service = CommandLoop(worker, port)
     if worker.device.type == "cpu":  # elsewhere the device computes while the processor waits
-        end_when_stuck(worker.rank, lambda: service.running)
+        exit_when_stuck(worker.rank, lambda: service.running)
     service.run()
     dealer.disable_monitor()  # from here on the connection may end
     worker.close()
@@ -110,7 +112,7 @@ def main(
     return 0
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="magmath.runtime.worker", description="A worker process; started by mm.init."
     )
@@ -124,10 +126,10 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _join() -> Communicator:
-    from magmath.comm.mpi import world  # importing it starts MPI
+def _join_mpi() -> Communicator:
+    from magmath.comm.mpi import world_communicator  # importing it starts MPI
 
-    return world()
+    return world_communicator()
 
 
 def _check_size(size: int, workers: int) -> None:
@@ -156,6 +158,6 @@ def _connect(
         dealer.curve_serverkey = server
         dealer.curve_publickey = public
         dealer.curve_secretkey = secret
-    end_with_controller(dealer, directory)
+    exit_with_controller(dealer, directory)
     dealer.connect(address)
     return dealer

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from magmath.core.index import Tile
+from magmath.core.index_set import Tile
 from magmath.errors import ProtocolError
 from magmath.layout import Layout
 
@@ -27,7 +27,7 @@ _NUMPY_BITS: Final[dict[int, Any]] = {
 }  # fmt: skip
 
 
-def holders(layout: Layout) -> list[int]:
+def covering_workers(layout: Layout) -> list[int]:
     """The workers whose parts together are the whole array, each element once."""
     if layout.boxes is not None:
         return [worker for worker in layout.mesh.workers if layout.local_size(worker)]
@@ -39,12 +39,12 @@ def holders(layout: Layout) -> list[int]:
     return list(found.values())
 
 
-def cut(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tensor:
+def extract_tile(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tensor:
     """The worker's part of a CPU array, in its local shape; a view where one exists."""
     if layout.boxes is None and layout.is_replicated and layout.tiles(worker):
         return whole
     bits = _bits(whole)
-    parts = [bits[selection(tile)] for tile in layout.tiles(worker)]
+    parts = [bits[numpy_index(tile)] for tile in layout.tiles(worker)]
     if layout.boxes is not None:
         local = np.concatenate([part.reshape(-1) for part in parts] or [bits.reshape(-1)[:0]])
     else:
@@ -52,7 +52,7 @@ def cut(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tensor:
     return torch.from_numpy(local).view(whole.dtype)
 
 
-def paste(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) -> None:
+def insert_tile(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) -> None:
     """Write the worker's part into a CPU array.
 
     Raises ProtocolError where the frame is not of the part's size.
@@ -63,15 +63,15 @@ def paste(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) -> Non
     bits, shape = _bits(whole), layout.local_shape(worker)
     local = _frame_bits(frame, whole.dtype, shape)
     if layout.boxes is None:
-        bits[selection(layout.tiles(worker)[0])] = local
+        bits[numpy_index(layout.tiles(worker)[0])] = local
         return
     spans = layout.tile_spans(worker)
     for tile, (start, extent) in zip(layout.tiles(worker), spans, strict=True):
         size = int(np.prod(extent, dtype=np.int64))
-        bits[selection(tile)] = local[start : start + size].reshape(extent)
+        bits[numpy_index(tile)] = local[start : start + size].reshape(extent)
 
 
-def fill(local: torch.Tensor, frame: Frame) -> None:
+def fill_tensor(local: torch.Tensor, frame: Frame) -> None:
     """Write a frame into a worker's own contiguous tensor, on any device.
 
     Raises ProtocolError where the frame is not of its size.
@@ -82,7 +82,7 @@ def fill(local: torch.Tensor, frame: Frame) -> None:
         _bits(local)[...] = _frame_bits(frame, local.dtype, tuple(local.shape))
     else:
         host = torch.empty(local.shape, dtype=local.dtype)
-        fill(host, frame)
+        fill_tensor(host, frame)
         local.copy_(host)
 
 
@@ -112,7 +112,7 @@ def _frame_bits(frame: Frame, dtype: torch.dtype, shape: tuple[int, ...]) -> NDA
     return np.frombuffer(data, _NUMPY_BITS[itemsize]).reshape(shape)
 
 
-def selection(tile: Tile) -> tuple[Any, ...]:
+def numpy_index(tile: Tile) -> tuple[Any, ...]:
     """An index of NumPy that selects the tile: slices, or the outer product of index arrays."""
     selectors = [indices.selector() for indices in tile]
     if sum(isinstance(selector, np.ndarray) for selector in selectors) > 1:

@@ -19,7 +19,7 @@ from magmath.array.handle import evaluate
 from magmath.array.variable import Variable, overwrite
 from magmath.autodiff import gradients
 from magmath.core.dtypes import int64
-from magmath.core.numbers import whole_number
+from magmath.core.integers import require_integer
 from magmath.errors import DataError, MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, Shape, apply
 from magmath.layout import Layout
@@ -34,7 +34,7 @@ from magmath.passes import pipeline
 from magmath.passes.environment import Environment
 from magmath.passes.price import predicted_seconds
 from magmath.train.history import EpochRecord, History
-from magmath.train.report import Reporter, Silent, printing
+from magmath.train.report import NullReporter, Reporter, console_reporter
 from magmath.train.strategy import Choice, check_strategy, choose, parameter_layout
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Fit:
         self._between_epochs = True
         self.samples, self.targets = _data_set(network, x, y, "fit")
         self.count = self.samples.shape[0]
-        self.batch_size = min(whole_number("fit: batch_size", batch_size, 1), self.count)
+        self.batch_size = min(require_integer("fit: batch_size", batch_size, 1), self.count)
         self.validation: tuple[Any, Any] | None = None
         self.shuffle = shuffle
         if unknown := {*(metrics or ())} - {"accuracy"}:
@@ -192,8 +192,8 @@ class Fit:
 
     def epochs(self, epochs: int, reporter: Reporter | None, verbose: bool) -> History:
         """Train for a number of epochs."""
-        epochs = whole_number("fit: epochs", epochs, 0)
-        report: Reporter = reporter or (printing() if verbose else Silent())
+        epochs = require_integer("fit: epochs", epochs, 0)
+        report: Reporter = reporter or (console_reporter() if verbose else NullReporter())
         steps = math.ceil(self.count / self.batch_size)
         history = History(strategy=", ".join(f"{k}: {v}" for k, v in self.choice.items()))
         self.network.history = history

@@ -24,7 +24,7 @@ class Reporter(Protocol):
         """Training ended, well or not."""
 
 
-class Silent:
+class NullReporter:
     """Says nothing."""
 
     def begin(self, epochs: int, steps: int) -> None: ...
@@ -36,7 +36,7 @@ class Silent:
     def end(self) -> None: ...
 
 
-class Lines:
+class ConsoleReporter:
     """A line for every epoch."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -66,6 +66,6 @@ class Lines:
     def end(self) -> None: ...
 
 
-def printing() -> Lines:
+def console_reporter() -> ConsoleReporter:
     """Lines on standard output."""
-    return Lines(sys.stdout)
+    return ConsoleReporter(sys.stdout)

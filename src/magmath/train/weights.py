@@ -11,7 +11,7 @@ import numpy as np
 
 from magmath.core.atomic_replace import atomic_replace
 from magmath.errors import MagmathError, WeightsError
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 
 if TYPE_CHECKING:
     from magmath.train.network import NeuralNetwork

@@ -20,7 +20,7 @@ from magmath.core.promotion import promote
 from magmath.errors import (
     DTypeError,
 )
-from magmath.memory.tensors import to_torch
+from magmath.memory.torch_dtypes import to_torch
 from magmath.runtime import Pool
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.bench.peers.repeated import Work, repeated
+from magmath.bench.peers.repeated import Work, repeat_call
 from magmath.bench.peers.service import Contestant
 
 CHECKED = 5  # times that the results to be compared have been through
@@ -81,7 +81,7 @@ class NumpyContestant(ElementwiseContestant):
     """NumPy."""
 
     def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
-        return repeated(lambda: np.sqrt(a * a + b * b) * c - d)
+        return repeat_call(lambda: np.sqrt(a * a + b * b) * c - d)
 
     def small(self, x: Any, y: Any) -> Work:
         def work(times: int) -> Any:
@@ -108,14 +108,14 @@ class NumexprContestant(ElementwiseContestant):
         import numexpr as ne
 
         names = {"a": a, "b": b, "c": c, "d": d}
-        return repeated(lambda: ne.evaluate("sqrt(a*a + b*b)*c - d", local_dict=names))
+        return repeat_call(lambda: ne.evaluate("sqrt(a*a + b*b)*c - d", local_dict=names))
 
     def small(self, x: Any, y: Any) -> Work:
         import numexpr as ne
 
         two = np.float32(2)
         names = {"x": x, "y": y, "two": two}
-        return repeated(lambda: ne.evaluate("x + two*y", local_dict=names, out=x))
+        return repeat_call(lambda: ne.evaluate("x + two*y", local_dict=names, out=x))
 
 
 def torch_eager() -> Contestant:
@@ -148,11 +148,11 @@ class TorchContestant(ElementwiseContestant):
 
         function = self._function(lambda a, b, c, d: torch.sqrt(a * a + b * b) * c - d)
         tensors = [torch.from_numpy(array) for array in (a, b, c, d)]
-        return repeated(lambda: function(*tensors))
+        return repeat_call(lambda: function(*tensors))
 
     def small(self, x: Any, y: Any) -> Work:
         import torch
 
         function = self._function(lambda x, y: x.add_(2 * y))
         tensors = torch.from_numpy(x), torch.from_numpy(y)
-        return repeated(lambda: function(*tensors))
+        return repeat_call(lambda: function(*tensors))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.bench.peers.repeated import RepeatedContestant, Work, repeated
+from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
 
 
@@ -40,7 +40,7 @@ def torch_fft() -> Contestant:
         x, axes = torch.from_numpy(signal(case)), axes_of(case)
         function = torch.fft.fftn if x.is_complex() else torch.fft.rfftn
         out = function(x, dim=axes)
-        return repeated(lambda: function(x, dim=axes, out=out))
+        return repeat_call(lambda: function(x, dim=axes, out=out))
 
     return RepeatedContestant({"torch": torch.__version__}, prepare, check)
 
@@ -55,6 +55,6 @@ def scipy_fft() -> Contestant:
     def prepare(case: dict[str, Any]) -> Work:
         values, axes = signal(case), axes_of(case)
         function = scipy.fft.fftn if np.iscomplexobj(values) else scipy.fft.rfftn
-        return repeated(lambda: function(values, axes=axes, workers=workers))
+        return repeat_call(lambda: function(values, axes=axes, workers=workers))
 
     return RepeatedContestant({"scipy": scipy.__version__}, prepare, check)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.bench.peers.repeated import RepeatedContestant, Work, repeated
+from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
 
 
@@ -33,7 +33,7 @@ def torch_mm() -> Contestant:
     def prepare(case: dict[str, Any]) -> Work:
         x, y = map(torch.from_numpy, operands(case))
         out = torch.empty(x.shape[0], y.shape[1], dtype=x.dtype)
-        return repeated(lambda: torch.mm(x, y, out=out))
+        return repeat_call(lambda: torch.mm(x, y, out=out))
 
     return RepeatedContestant({"torch": torch.__version__}, prepare, check)
 
@@ -44,7 +44,7 @@ def numpy_matmul() -> Contestant:
     def prepare(case: dict[str, Any]) -> Work:
         a, b = operands(case)
         out = np.empty((a.shape[0], b.shape[1]), a.dtype)
-        return repeated(lambda: np.matmul(a, b, out=out))
+        return repeat_call(lambda: np.matmul(a, b, out=out))
 
     return RepeatedContestant({"numpy": np.__version__}, prepare, check)
 
@@ -62,7 +62,7 @@ def heat_matmul() -> Contestant:
             heat.array(whole, split=splits[name])
             for whole, name in zip(operands(case), case["layouts"], strict=True)
         )
-        return repeated(lambda: heat.matmul(x, y))
+        return repeat_call(lambda: heat.matmul(x, y))
 
     return RepeatedContestant({"heat": heat.__version__}, prepare, check)
 
@@ -85,6 +85,6 @@ def dask_matmul() -> Contestant:
             ).persist()
             for whole, name in zip(operands(case), case["layouts"], strict=True)
         )
-        return repeated(lambda: (x @ y).compute(scheduler="threads", num_workers=threads))
+        return repeat_call(lambda: (x @ y).compute(scheduler="threads", num_workers=threads))
 
     return RepeatedContestant({"dask": dask.__version__}, prepare, check)

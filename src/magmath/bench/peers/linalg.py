@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.bench.peers.repeated import RepeatedContestant, Work, repeated
+from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
 
 Functions = dict[str, Callable[[Any, Any], Any]]
@@ -58,7 +58,7 @@ def _contestant(
     def prepare(case: dict[str, Any]) -> Work:
         function = functions[case["function"]]
         a, b = map(convert, operands(case))
-        return repeated(lambda: function(a, b))
+        return repeat_call(lambda: function(a, b))
 
     return RepeatedContestant(versions, prepare, check)
 
@@ -93,7 +93,7 @@ def heat_linalg() -> Contestant:
     def prepare(case: dict[str, Any]) -> Work:
         function = functions[case["function"]]
         a, b = [heat.array(x, split=0) for x in operands(case)]
-        return repeated(lambda: function(a, b))
+        return repeat_call(lambda: function(a, b))
 
     def number(case: dict[str, Any], results: Any) -> float:
         parts = results if isinstance(results, (tuple, list)) else (results,)

@@ -51,7 +51,7 @@ class RepeatedContestant(Contestant):
         return {"check": self._check(self._case, self._work(1))}
 
 
-def repeated(function: Callable[[], Any]) -> Work:
+def repeat_call(function: Callable[[], Any]) -> Work:
     """Work that is a call."""
 
     def work(times: int) -> Any:

@@ -43,7 +43,7 @@ class Contestant(ABC):
         """
 
 
-class Service:
+class ContestantService:
     """Answers the runner's requests with one contestant."""
 
     def __init__(self, contestant: Contestant) -> None:
@@ -106,7 +106,7 @@ def converse(factory: str, channel: Any) -> None:
     try:
         module, function = factory.split(":")
         contestant: Contestant = getattr(import_module(module), function)()
-        service = Service(contestant)
+        service = ContestantService(contestant)
         send({"ok": {"versions": contestant.versions(), "rank": rank()}})
     except ImportError as error:
         send({"absent": str(error), **failure(error)})

@@ -10,23 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from magmath.comm.local import LocalGroup
+from magmath.comm.local_group import LocalGroup
 from magmath.graph import Node
 from magmath.kernels.threads import limit_to_processors, set_threads
-from magmath.memory.stored import Stored
-from magmath.runtime.executable import Bind, bind_program
-from magmath.runtime.failures import note_line
-from magmath.runtime.messages import Command, Hello, Interrupt, Long, Number, Progress
-from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions
+from magmath.memory.local_array import LocalArray
+from magmath.runtime.failures import add_user_line
+from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Number, Progress
+from magmath.runtime.program_port import BindProgram, bind_program
+from magmath.runtime.transport.interface import Deliver, Payload, Transport, WorkerOptions
 from magmath.runtime.worker import Worker
 
 
 class InlineTransport(Transport):
     """One worker, called directly."""
 
-    direct = True
+    is_inline = True
 
-    def __init__(self, options: WorkerOptions, bind: Bind = bind_program) -> None:
+    def __init__(self, options: WorkerOptions, bind: BindProgram = bind_program) -> None:
         super().__init__(1)
         self._options = options
         self._bind = bind
@@ -53,7 +53,7 @@ class InlineTransport(Transport):
         try:
             answer = self._worker.handle(command, payloads[0] if payloads else None)
         except Exception as error:
-            note_line(error)
+            add_user_line(error)
             raise
         if answer is not None:
             self._deliver(0, *answer)
@@ -65,13 +65,13 @@ class InlineTransport(Transport):
         given: Mapping[Node, int],
         outputs: Sequence[int],
         released: Sequence[int],
-    ) -> list[Stored]:
+    ) -> list[LocalArray]:
         self.traffic.messages += 1
         assert self._worker is not None
         try:
             return self._worker.compute(order, wanted, given, outputs, released)
         except Exception as error:
-            note_line(error)
+            add_user_line(error)
             raise
 
     def run(
@@ -88,14 +88,14 @@ class InlineTransport(Transport):
             self._worker.drop(released)
             return self._worker.run(program, inputs, outputs, parameters)
         except Exception as error:
-            note_line(error)
+            add_user_line(error)
             raise
 
-    def ready(
+    def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         assert self._worker is not None
-        return self._worker.ready(program, inputs, outputs)
+        return self._worker.prepare_replay(program, inputs, outputs)
 
     def pump(self, seconds: float) -> None:
         """Every reply has been delivered by `send`."""
@@ -107,5 +107,5 @@ class InlineTransport(Transport):
             if torch.get_num_threads() != self._own_threads:
                 set_threads(self._own_threads)
 
-    def _poll(self, command: Long, steps: int, values: list[float]) -> bool:
+    def _poll(self, command: LongCommand, steps: int, values: list[float]) -> bool:
         return self._deliver(0, Progress(command.ticket, steps, values), None)

@@ -22,34 +22,34 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from magmath.errors import ProtocolError, WorkerError, WorkerLost
-from magmath.runtime.failures import rebuild
-from magmath.runtime.health import PREFIX, Connections, Processes, remove
+from magmath.runtime.failures import exception_from
+from magmath.runtime.health import PREFIX, ConnectionWatch, ProcessWatch, remove_pool_directory
 from magmath.runtime.interrupts import Interrupts
 from magmath.runtime.launch import Launch, launcher_command, worker_environment
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
-from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_kill
+from magmath.runtime.mpich_buffers import SHM_FOLDER, mpich_settings, warn_without_shared_memory
+from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_sigkill
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
-from magmath.runtime.shared_memory import FOLDER, fitting_settings, warn_of_messages
-from magmath.runtime.transport.base import (
+from magmath.runtime.transport.interface import (
     HEARTBEAT_TIMEOUT,
     Deliver,
     Payload,
     Transport,
     WorkerOptions,
-    frames_of,
+    encode_frames,
 )
 
 logger = logging.getLogger(__name__)
 
-START_TIME: Final = 60.0
+START_SECONDS: Final = 60.0
 """Seconds in which every worker must have said hello, where each has a processor of its own."""
-SHARED_START_TIME: Final = 10.0
+SHARED_START_SECONDS: Final = 10.0
 """Seconds more for every further worker of a processor: loading torch and starting MPI takes three
 seconds of a processor that does nothing else."""
 FIRST_NOTICE: Final = 10.0
 """Seconds of waiting for workers after which the user is told; and each time after twice as many.
 """
-STOP_TIME: Final = 5.0
+STOP_SECONDS: Final = 5.0
 """Seconds that workers get to end when told to stop."""
 _CLOSED: Final = "the pool is closed, start a new one"
 _IPC_PATH_LIMIT: Final = 100
@@ -90,7 +90,7 @@ class ProcessTransport(Transport):
         self._rank_of = {f"{self._key}:{rank}".encode(): rank for rank in range(size)}
         self._identities = list(self._rank_of)
         self._hellos: dict[int, Hello] = {}
-        self._processes = Processes(heartbeat_timeout)
+        self._processes = ProcessWatch(heartbeat_timeout)
         self._watch = OutOfMemoryWatch()
         self._closing: list[Callable[[], object]] = []
         self._launch: Launch | None = None
@@ -103,25 +103,25 @@ class ProcessTransport(Transport):
         self._deliver = deliver
         with Interrupts() as interrupts:  # Ctrl-C must not leave a launcher behind
             try:
-                self._greet(self._start_launcher(), interrupts)
+                self._wait_for_hellos(self._start_launcher(), interrupts)
             except BaseException:
                 self.close(force=True)
                 raise
         hellos = [self._hellos[rank] for rank in range(self.size)]
         if self._worker_command is WORKER_COMMAND:
-            warn_of_messages(hellos)
+            warn_without_shared_memory(hellos)
         return hellos
 
     def _start_launcher(self) -> Launch:
         self.directory = directory = _new_directory()
-        self._closing.append(lambda: remove(directory))
+        self._closing.append(lambda: remove_pool_directory(directory))
         self.address, keys = self._open(directory)
         environment = worker_environment(
             self._options.threads,
             {SECRET_VARIABLE: " ".join([self._key, *keys])},
             on_this_host=self._on_this_host,
         )
-        environment |= fitting_settings(self.size, environment, self._on_this_host)
+        environment |= mpich_settings(self.size, environment, self._on_this_host)
         command = [*self._launch_command, *self._worker_command]
         command += worker_arguments(self.address, directory, self.size, self._options)
         self._launch = launch = Launch(command, environment, directory)
@@ -131,7 +131,7 @@ class ProcessTransport(Transport):
     def send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
     ) -> None:
-        parcels = frames_of(command, ranks, payloads, self.traffic)
+        parcels = encode_frames(command, ranks, payloads, self.traffic)
         for rank, frames in zip(ranks, parcels, strict=True):
             try:
                 self._router.send_multipart([self._identities[rank], *frames])
@@ -149,7 +149,7 @@ class ProcessTransport(Transport):
         stopped = self._processes.stopped()
         if stopped is not None:
             raise WorkerLost(
-                f"{self._named(stopped)} was lost: it has been stopped, by a signal or a debugger, "
+                f"{self._worker_name(stopped)} was lost: it has been stopped, by a signal or a debugger, "
                 f"for {self._heartbeat_timeout:g} s; the pool is closed, start a new one; "
                 f"mm.init(heartbeat_timeout=…) waits longer, with None for ever"
             )
@@ -158,7 +158,7 @@ class ProcessTransport(Transport):
         if not force and self._launch is not None and self._launch.exit_code() is None:
             try:
                 self.send(Stop(), range(self.size))
-                self._launch.wait(STOP_TIME)
+                self._launch.wait(STOP_SECONDS)
             except WorkerLost:
                 pass  # it is ending anyway
         while self._closing:
@@ -175,7 +175,7 @@ class ProcessTransport(Transport):
         self._router.router_mandatory = True
         # Over ipc a connection ends with its process; whether that is stopped is seen otherwise.
         silence = None if self._endpoint == "ipc" else self._heartbeat_timeout
-        self._connections = Connections(self._router, silence)
+        self._connections = ConnectionWatch(self._router, silence)
         self._closing.append(self._router.disable_monitor)
         self._poller = zmq.Poller()
         self._poller.register(self._router, zmq.POLLIN)
@@ -192,7 +192,7 @@ class ProcessTransport(Transport):
         authenticator = ThreadAuthenticator(context)
         authenticator.start()
         self._closing.append(authenticator.stop)
-        authenticator.configure_curve_callback("*", _OnlyKey(worker_public))
+        authenticator.configure_curve_callback("*", _SingleKeyPolicy(worker_public))
         self._router.curve_server = True
         self._router.curve_publickey = public
         self._router.curve_secretkey = secret
@@ -207,17 +207,17 @@ class ProcessTransport(Transport):
         keys = [public, worker_public, worker_secret]
         return f"tcp://{host}:{port}", [key.decode() for key in keys]
 
-    def _greet(self, launch: Launch, interrupts: Interrupts) -> None:
+    def _wait_for_hellos(self, launch: Launch, interrupts: Interrupts) -> None:
         """Wait until every worker has said hello; tell the user where that takes long."""
         begun, notice = time.monotonic(), FIRST_NOTICE
-        patience = _start_time(self.size)
+        patience = _start_timeout(self.size)
         while len(self._hellos) < self.size:
             self._poller.poll(100)
             interrupts.deliver()
             exited, waited = launch.exit_code(), time.monotonic() - begun
             while (parcel := self._receive()) is not None:
                 if isinstance(parcel[1], Failure):
-                    raise rebuild(parcel[1])
+                    raise exception_from(parcel[1])
             missing = self.size - len(self._hellos)
             if missing and (exited is not None or waited > patience):
                 raise self._not_started(launch, missing, patience)
@@ -225,7 +225,7 @@ class ProcessTransport(Transport):
                 notice *= 2
                 logger.warning(
                     "init: %d of %d workers have started after %.0f s; waits for %.0f s at most%s",
-                    *(len(self._hellos), self.size, waited, patience, launch.words()),
+                    *(len(self._hellos), self.size, waited, patience, launch.printed_lines()),
                 )
 
     def _not_started(self, launch: Launch, missing: int, patience: float) -> WorkerError:
@@ -234,11 +234,11 @@ class ProcessTransport(Transport):
         if exited is not None:
             reason = f": the launcher ended with exit code {exited}"
             if "Bus error" in launch.output():
-                reason += f" after a bus error, so {FOLDER} of a host may be full"
+                reason += f" after a bus error, so {SHM_FOLDER} of a host may be full"
         return WorkerError(
             f"init: {missing} of {self.size} workers did not start{reason}; they were started by: "
             f"{shlex.join(self._launch_command)}; try that command with `hostname` after it"
-            f"{launch.words()}"
+            f"{launch.printed_lines()}"
         )
 
     def _receive(self) -> tuple[int, Reply, memoryview | None] | None:
@@ -266,7 +266,7 @@ class ProcessTransport(Transport):
         if hello.rank != rank or rank in self._hellos:
             raise ProtocolError(f"worker {rank} says hello as {hello.rank}, or twice")
         self._hellos[rank] = hello
-        self._connections.learn(frame, rank)
+        self._connections.add(frame, rank)
         if hello.host == socket.gethostname():
             self._processes.add(rank, hello.pid)
 
@@ -277,7 +277,7 @@ class ProcessTransport(Transport):
             return WorkerLost("the workers of this pool have been stopped; start a new one")
         exited = launch.wait(1.0)
         if not ended:  # the launcher may as well name one that it has ended itself
-            named = launch.named_dead()
+            named = launch.dead_process()
             ended = [rank for rank, hello in self._hellos.items() if hello.pid == named]
         cause = launch.cause() if exited else None
         if exited:
@@ -286,14 +286,14 @@ class ProcessTransport(Transport):
             how = "it closed its connection"
             if self._endpoint != "ipc" and self._heartbeat_timeout is not None:
                 how += f" or did not answer for {self._heartbeat_timeout:g} s"
-        who = self._named(ended[0]) if ended else "a worker"
+        who = self._worker_name(ended[0]) if ended else "a worker"
         remedy = self._memory_report(cause) or _CLOSED
         error = WorkerLost(f"{who} was lost: {how}; {remedy}")
         if said := f"\n{launch.output()}".split("\n====")[0].strip():  # without MPICH's report
             error.add_note(f"The workers' last output:\n{said}")
         return error
 
-    def _named(self, rank: int) -> str:
+    def _worker_name(self, rank: int) -> str:
         hello = self._hellos[rank]
         return f"worker {rank} on {hello.host} (process {hello.pid})"
 
@@ -301,7 +301,7 @@ class ProcessTransport(Transport):
         """That a worker was killed for memory, what it held, and what to do; None without evidence,
         which can be read on this host alone. `cause`: how it ended in the launcher's words.
         """
-        killed = cause is not None and is_kill(cause)
+        killed = cause is not None and is_sigkill(cause)
         if cause is not None and not killed:
             return None
         here = [h.pid for h in self._hellos.values() if h.host == socket.gethostname()]
@@ -311,13 +311,13 @@ class ProcessTransport(Transport):
         if evidence is None:
             return None
         return (
-            f"{evidence}; {self.describe_held()}; the pool is closed: start a new one, and free "
+            f"{evidence}; {self.describe_memory_use()}; the pool is closed: start a new one, and free "
             f"arrays, divide them over more hosts, or set a smaller memory_limit, under which what "
             f"is too large is refused"
         )
 
 
-class _OnlyKey:
+class _SingleKeyPolicy:
     """Admits the key made for this pool's workers and no other."""
 
     def __init__(self, key: bytes) -> None:
@@ -328,10 +328,10 @@ class _OnlyKey:
         return secrets.compare_digest(key, self._key)
 
 
-def _start_time(workers: int) -> float:
+def _start_timeout(workers: int) -> float:
     """Seconds in which so many workers must have started: more where they share processors."""
     processors = len(os.sched_getaffinity(0))
-    return START_TIME + SHARED_START_TIME * max(0, workers - processors) / processors
+    return START_SECONDS + SHARED_START_SECONDS * max(0, workers - processors) / processors
 
 
 def _new_directory() -> str:

@@ -14,16 +14,22 @@ from collections.abc import Sequence
 
 import torch
 
-from magmath.comm.base import Communicator
-from magmath.comm.local import LocalGroup
+from magmath.comm.communicator import Communicator
+from magmath.comm.local_group import LocalGroup
 from magmath.kernels.threads import set_threads
+from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST
-from magmath.runtime.executable import Bind, bind_program
-from magmath.runtime.failures import describe, rebuild
+from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
-from magmath.runtime.service import Port, Service
+from magmath.runtime.program_port import BindProgram, bind_program
 from magmath.runtime.tiles import Frame, frame_bytes
-from magmath.runtime.transport.base import Deliver, Payload, Transport, WorkerOptions, frames_of
+from magmath.runtime.transport.interface import (
+    Deliver,
+    Payload,
+    Transport,
+    WorkerOptions,
+    encode_frames,
+)
 from magmath.runtime.worker import Worker
 
 _JOIN_TIME = 5.0
@@ -37,7 +43,7 @@ class ThreadTransport(Transport):
         self,
         size: int,
         options: WorkerOptions,
-        bind: Bind = bind_program,
+        bind: BindProgram = bind_program,
         *,
         shares_memory: bool = True,
     ) -> None:
@@ -67,7 +73,7 @@ class ThreadTransport(Transport):
             reply = decode_reply(self._outbox.get()[1][0])
             if isinstance(reply, Failure):
                 self.close(force=True)
-                raise rebuild(reply)
+                raise exception_from(reply)
             if isinstance(reply, Hello):
                 hellos[reply.rank] = reply
         torch.set_num_threads(own_threads)  # the workers' setting is for their threads alone
@@ -76,7 +82,7 @@ class ThreadTransport(Transport):
     def send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
     ) -> None:
-        parcels = frames_of(command, ranks, payloads, self.traffic)
+        parcels = encode_frames(command, ranks, payloads, self.traffic)
         for rank, frames in zip(ranks, parcels, strict=True):
             self._inboxes[rank].put([bytes(frame) for frame in frames])
 
@@ -109,13 +115,13 @@ class ThreadTransport(Transport):
         try:
             worker = Worker(communicator, self._options, self._bind)
             port.send(worker.hello())
-            Service(worker, port).run()
+            CommandLoop(worker, port).run()
             worker.close()
         except Exception as error:
-            port.send(describe(error, 0, rank, HOST))
+            port.send(failure_from(error, 0, rank, HOST))
 
 
-class _QueuePort(Port):
+class _QueuePort(CommandPort):
     def __init__(
         self, rank: int, inbox: queue.SimpleQueue[list[bytes]], outbox: queue.Queue[_Mail]
     ) -> None:

@@ -1,0 +1,1 @@
+"""magmath's side of the benchmarks, written with the public names."""

@@ -1,0 +1,108 @@
+"""magmath's side of the element-wise expressions, with the public names."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, final
+
+import magmath as mm
+from magmath.bench.contestants.common import VERSIONS, use_workers
+from magmath.bench.peers.elementwise import ElementwiseContestant
+from magmath.bench.peers.repeated import Work, repeat_call
+from magmath.bench.peers.service import Contestant
+
+SETTLE_SECONDS = 10.0  # loops are also compiled to native code in the background
+
+
+def eager() -> Contestant:
+    """Expressions as they are written, evaluated at the end of a round (large: every time)."""
+    return Eager()
+
+
+def compiled() -> Contestant:
+    """Functions made by `mm.compile`, called from Python."""
+    return Compiled()
+
+
+def loop() -> Contestant:
+    """`mm.fori_loop`: the repeats, too, run on the workers."""
+    return Loop()
+
+
+class MagmathElementwise(ElementwiseContestant):
+    """What the three have in common."""
+
+    def __init__(self) -> None:
+        super().__init__(VERSIONS)
+
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        use_workers(case["workers"])
+        return super().prepare(case)
+
+    def settle(self) -> None:
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < SETTLE_SECONDS:
+            self.round()
+
+
+def _wait_for(array: mm.Array) -> mm.Array:
+    """The array, computed: asking for a number waits for the workers."""
+    mm.evaluate(array)
+    float(array[0])
+    return array
+
+
+@final
+class Eager(MagmathElementwise):
+    """Lines of Python."""
+
+    def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
+        a, b, c, d = (mm.asarray(array) for array in (a, b, c, d))
+        return repeat_call(lambda: _wait_for(mm.sqrt(a * a + b * b) * c - d))
+
+    def small(self, x: Any, y: Any) -> Work:
+        x, y = mm.asarray(x), mm.asarray(y)
+
+        def work(times: int) -> Any:
+            nonlocal x
+            for _ in range(times):
+                x += 2 * y
+            return _wait_for(x)
+
+        return work
+
+
+class Compiled(MagmathElementwise):
+    """Compiled functions."""
+
+    def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
+        function = mm.compile(lambda a, b, c, d: mm.sqrt(a * a + b * b) * c - d)
+        arrays = [mm.asarray(array) for array in (a, b, c, d)]
+        return repeat_call(lambda: _wait_for(function(*arrays)))
+
+    def small(self, x: Any, y: Any) -> Work:
+        function = mm.compile(lambda x, y: x + 2 * y)
+        x, y = mm.asarray(x), mm.asarray(y)
+
+        def work(times: int) -> Any:
+            nonlocal x
+            for _ in range(times):
+                x = function(x, y)
+            return _wait_for(x)
+
+        return work
+
+
+@final
+class Loop(Compiled):
+    """Loops of the workers; long arrays gain nothing by them, and are computed as above."""
+
+    def small(self, x: Any, y: Any) -> Work:
+        x, y = mm.asarray(x), mm.asarray(y)
+
+        def work(times: int) -> Any:
+            nonlocal x
+            x = mm.fori_loop(0, times, lambda i, z: z + 2 * y, x)
+            return _wait_for(x)
+
+        return work

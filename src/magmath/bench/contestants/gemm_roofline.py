@@ -1,0 +1,138 @@
+"""The roof: nothing but the GEMMs of the training step, each by the fastest library for its shape.
+
+What a step would take if everything but the matrix products were free. Runs where magmath runs,
+with the same libraries and settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+import scipy.linalg.blas as scipy_blas
+import torch
+from threadpoolctl import threadpool_limits
+
+from magmath.bench.host_info import usable_cores
+from magmath.bench.peers.problem import Problem
+from magmath.bench.peers.service import Contestant
+
+TRIALS = 7
+PAUSE_SECONDS = 0.05
+Call = Callable[[], object]
+
+
+def gemms() -> Contestant:
+    """The bare matrix products of the MLP's step."""
+    return GemmContestant()
+
+
+class GemmContestant(Contestant):
+    """Forward Y = X·W, then dW = Xᵀ·dY and dX = dY·Wᵀ, on operands of its own for every layer."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(usable_cores())
+        self._limits = threadpool_limits(usable_cores(), "blas")
+        self._problem: Problem
+        self._calls: list[Call] = []
+
+    def versions(self) -> dict[str, str]:
+        return {"torch": torch.__version__, "numpy": np.__version__}
+
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        self._problem = Problem.of(case)
+        products = _products(self._problem)
+        mixed = [fastest(candidates) for candidates in products]
+        steps = {name: [product[name] for product in products] for name in products[0]}
+        # The threads of several libraries get in each other's way: one for all may be faster.
+        steps["each its fastest"] = [
+            product[name] for product, name in zip(products, mixed, strict=True)
+        ]
+        chosen = fastest({name: partial(_run, calls) for name, calls in steps.items()})
+        self._calls = steps[chosen]
+        seconds = self.round()
+        flops = self._problem.flops_per_epoch * self._problem.epochs
+        return {"variant": chosen, "products": Counter(mixed), "gflops": flops / seconds / 1e9}
+
+    def round(self) -> float:
+        start = time.perf_counter()
+        for _ in range(self._problem.steps * self._problem.epochs):
+            _run(self._calls)
+        return time.perf_counter() - start
+
+    def finish(self) -> dict[str, Any]:
+        return {}
+
+
+def _products(problem: Problem) -> list[dict[str, Call]]:
+    """The step's products in order, each as {library: ready call}."""
+    forward, backward = [], []
+    batch = problem.batch
+    for layer, (inputs, outputs) in enumerate(pairwise(problem.sizes)):
+        x, w = _matrix(batch, inputs), _matrix(inputs, outputs)
+        dy, dw, dx = _matrix(batch, outputs), _matrix(inputs, outputs), _matrix(batch, inputs)
+        forward.append(_candidates(x, w, _matrix(batch, outputs)))
+        backward.append(_candidates(x.T, dy, dw))
+        if layer:
+            backward.append(_candidates(dy, w.T, dx))
+    return forward + backward[::-1]
+
+
+def _matrix(rows: int, columns: int) -> torch.Tensor:
+    return torch.rand(rows, columns)
+
+
+def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, Call]:
+    """Ways to compute C = A·B into C, row-major; A or B may be transposed views."""
+    a_np, b_np, c_np = a.numpy(), b.numpy(), c.numpy()
+    # BLAS sees a row-major matrix as its transpose: Cᵀ = Bᵀ·Aᵀ.
+    (left, left_turned), (right, right_turned) = _as_column_major(b_np.T), _as_column_major(a_np.T)
+    found: dict[str, Call] = {
+        "torch": lambda: torch.mm(a, b, out=c),
+        "NumPy": lambda: np.matmul(a_np, b_np, out=c_np),
+        "SciPy": lambda: scipy_blas.sgemm(
+            1.0,
+            left,
+            right,
+            c=c_np.T,
+            trans_a=left_turned,
+            trans_b=right_turned,
+            overwrite_c=True,
+        ),
+    }
+    if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        onednn = torch.ops.mkldnn._linear_pointwise
+        found["oneDNN"] = lambda: onednn(a, b.T, None, "none", [], "")
+    return found
+
+
+def _as_column_major(matrix: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
+    """The matrix as BLAS wants it, column-major, and whether that is its transpose."""
+    return (matrix, False) if matrix.flags.f_contiguous else (matrix.T, True)
+
+
+def _run(calls: list[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def fastest(candidates: Mapping[str, Call]) -> str:
+    """The candidate with the least median time, each measured by itself."""
+    return min(candidates, key=lambda name: _seconds(candidates[name]))
+
+
+def _seconds(call: Call) -> float:
+    time.sleep(PAUSE_SECONDS)  # until the threads of another library have gone to sleep
+    call()
+    seconds = []
+    for _ in range(TRIALS):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)

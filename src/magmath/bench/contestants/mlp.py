@@ -1,0 +1,86 @@
+"""magmath's side of the training benchmarks, written with the public names as a user writes it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import magmath as mm
+from magmath.bench.contestants.common import VERSIONS
+from magmath.bench.peers.problem import CLASSES, INPUTS, Problem
+from magmath.bench.peers.service import Contestant
+
+# Programs are also compiled to native code in the background, which takes a while.
+SETTLE_SECONDS = 30.0
+
+
+def mlp() -> Contestant:
+    """magmath trains the MLP; the case says with how many workers and which strategy."""
+    return MagmathMlp()
+
+
+class MagmathMlp(Contestant):
+    """`NeuralNetwork.fit` on arrays that lie on the workers, without shuffling."""
+
+    def __init__(self) -> None:
+        self._problem: Problem
+        self._network: Any = None
+        self._data: tuple[Any, Any]
+        self._strategy = "auto"
+
+    def versions(self) -> dict[str, str]:
+        return VERSIONS
+
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        mm.shutdown()
+        mm.init(case["workers"], device="cpu")
+        self._problem = Problem.of(case)
+        self._strategy = case.get("strategy", "auto")
+        images, labels = self._problem.data()
+        self._data = mm.asarray(images), mm.asarray(labels)
+        hidden = [
+            mm.nn.Dense(self._problem.width, activation="relu") for _ in range(self._problem.layers)
+        ]
+        self._network = mm.nn.NeuralNetwork(
+            [*hidden, mm.nn.Dense(CLASSES)],
+            loss="cross_entropy",
+            optimizer=mm.optim.GradientDescent(self._problem.learning_rate),
+        )
+        self._network.build((INPUTS,))
+        self._reset()
+        first, steady = self._settle()
+        self._reset()
+        return {"variant": "fit", "compile_seconds": max(0.0, first - steady)}
+
+    def round(self) -> float:
+        return self._fit(self._problem.epochs)
+
+    def finish(self) -> dict[str, Any]:
+        self._reset()
+        self._fit(1)
+        return {"loss": float(self._network.evaluate(*self._data)["loss"])}
+
+    def _reset(self) -> None:
+        values = (array for pair in self._problem.weights() for array in pair)
+        for parameter, value in zip(self._network.parameters.values(), values, strict=True):
+            parameter.set(value)
+
+    def _settle(self) -> tuple[float, float]:
+        """Seconds of the first epoch, and of one after everything is compiled."""
+        first = self._fit(1)
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < SETTLE_SECONDS:
+            steady = self._fit(self._problem.epochs) / self._problem.epochs
+        return first, steady
+
+    def _fit(self, epochs: int) -> float:
+        start = time.perf_counter()
+        self._network.fit(
+            *self._data,
+            batch_size=self._problem.batch,
+            epochs=epochs,
+            shuffle=False,
+            strategy=self._strategy,
+            metrics=(),
+        )
+        return time.perf_counter() - start

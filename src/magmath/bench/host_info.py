@@ -1,0 +1,97 @@
+"""What machine this is, and which source: the head of every result file, and of `magmath info`.
+
+Standard library only, so that looking at the machine loads nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+from magmath.core.cpu import cpu_name
+from magmath.core.resources import processor_count
+
+MEMORY_FILE = Path("/proc/meminfo")
+TUNING_PREFIXES = (
+    "OPENBLAS_",
+    "MKL_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "DNNL_",
+    "ONEDNN_",
+    "XLA_",
+    "TF_ENABLE_",
+)
+
+
+def describe() -> dict[str, str | int]:
+    """Processor, usable cores, memory in bytes, operating system and Python."""
+    return {
+        "cpu": cpu_name(),
+        "cores": usable_cores(),
+        "memory": memory()["total"],
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def usable_cores() -> int:
+    """How many logical cores this process may use at once."""
+    return processor_count()
+
+
+def memory() -> dict[str, int]:
+    """Main memory in bytes: `total`, and `available` where the system tells."""
+    fields = _fields(MEMORY_FILE)
+    if "MemTotal" in fields:
+        names = {"total": "MemTotal", "available": "MemAvailable"}
+        return {key: int(fields[name].split()[0]) * 1024 for key, name in names.items()}
+    return {"total": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+
+
+def tuning_variables() -> dict[str, str]:
+    """The environment variables that steer math libraries, and so change what is measured."""
+    return {k: v for k, v in sorted(os.environ.items()) if k.startswith(TUNING_PREFIXES)}
+
+
+def package_version(package: str) -> str | None:
+    """The installed version of `package`, None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def source_commit() -> str | None:
+    """The commit that this source was checked out from, "+" where it was changed since."""
+    folder = str(Path(__file__).parent)
+    revision = _git(folder, "rev-parse", "--short=12", "HEAD")
+    if not revision:
+        return None
+    return revision + ("+" if _git(folder, "status", "--porcelain", "--", folder) else "")
+
+
+def _git(folder: str, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _fields(file: Path) -> dict[str, str]:
+    """The first "name : value" of each name in a file of /proc; nothing where there is none."""
+    if not file.is_file():
+        return {}
+    fields: dict[str, str] = {}
+    for line in file.read_text(errors="replace").splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip(), value.strip())
+    return fields

@@ -1,0 +1,23 @@
+"""Starts a contestant in an environment that has no magmath: `python bootstrap.py FACTORY …`.
+
+The packages `magmath` and `magmath.bench` are stood in for by empty ones that only know where
+their sub-packages lie. So nothing of magmath is installed, imported or configured in a peer's
+process.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+if __name__ == "__main__":
+    bench = Path(__file__).resolve().parents[1]
+    for name, folder in (("magmath", bench.parent), ("magmath.bench", bench)):
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+
+    from magmath.bench.peers.service import main
+
+    main(sys.argv[1:])

@@ -1,0 +1,91 @@
+"""A network between the workers of one host, for measurements: messages take the time that a link
+of a given speed would, and leave the processor free meanwhile, as a network card does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final, final
+
+from torch import Tensor
+
+from magmath.comm import Communicator
+from magmath.comm.barrier_memory import Flags
+
+LATENCY: Final = 2e-5  # seconds of a message
+
+
+@final
+class SimulatedNetwork(Communicator):
+    """`inner`, whose ranks share no memory, over a link of `bandwidth` bytes a second each way."""
+
+    def __init__(self, inner: Communicator, bandwidth: float) -> None:
+        super().__init__(
+            inner.rank, inner.size, inner.shares_memory, inner.ranks_on_host, inner.cores
+        )
+        self._inner = inner
+        self._bandwidth = bandwidth
+
+    @property
+    def flags(self) -> Flags:
+        return self._inner.flags
+
+    def barrier(self) -> None:
+        self._inner.barrier()
+
+    def window(self, nbytes: int) -> list[Tensor]:
+        return self._inner.window(nbytes)
+
+    def allreduce_max(self, value: int) -> int:
+        return self._inner.allreduce_max(value)
+
+    def duplicate(self) -> Communicator | None:
+        inner = self._inner.duplicate()
+        return None if inner is None else SimulatedNetwork(inner, self._bandwidth)
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        sent = sum(tensor.nbytes for peer, tensor in sends if peer != self.rank)
+        received = sum(tensor.nbytes for peer, tensor in receives if peer != self.rank)
+        end = time.perf_counter() + LATENCY + max(sent, received) / self._bandwidth
+        self._inner._exchange(sends, receives)
+        time.sleep(max(0.0, end - time.perf_counter()))
+
+    # Programs exchange messages and nothing else.
+
+    def _allreduce(self, tensor: Tensor, op: str) -> None:
+        self._inner._allreduce(tensor, op)
+
+    def _allgather(self, out: Tensor, tensor: Tensor) -> None:
+        self._inner._allgather(out, tensor)
+
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+        self._inner._reduce_scatter(out, tensor, op)
+
+    def _all_to_all(self, out: Tensor, tensor: Tensor) -> None:
+        self._inner._all_to_all(out, tensor)
+
+
+def main() -> int:
+    """Be a worker on such a network; its bandwidth is the first argument."""
+    from magmath.comm.mpi import world_communicator
+    from magmath.runtime import process
+
+    bandwidth = float(sys.argv[1])
+    return process.main(
+        sys.argv[2:],
+        join=lambda: SimulatedNetwork(world_communicator(shares_memory=False), bandwidth),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Code for the processor: a compiler to LLVM, vector code, the cache of object code."""

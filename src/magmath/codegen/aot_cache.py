@@ -1,0 +1,97 @@
+"""On-disk cache of ahead-of-time compiled functions, written in the compiler's language.
+
+The object code is in the cache under a hash of all that it depends on. The first process that needs
+a function compiles its source, in less than a second; others wait for that, and load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import RLock
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from magmath.codegen.object_cache import OBJECTS, cache_key, module_source
+
+if TYPE_CHECKING:
+    from magmath.codegen.compiler import ExternalSignatures
+    from magmath.codegen.object_loader import LoadedObject
+
+_LOAD_LOCK = RLock()  # threads share what the first of them loads, and code may need other code
+
+
+class AotModule:
+    """A source whose functions can be called from Python, and by their address.
+
+    exports     the functions that can be called
+    constants   names of whole numbers in the source
+    outside     functions outside by name, as `codegen/compiler.py` takes them
+    inside      a module whose `INSIDE` holds functions that are written in LLVM's language, and its
+                `CONSTANTS` numbers for those who call them
+    arithmetic  how floating-point operations may be changed (`codegen/values.py`)
+    needs       called before the code is loaded: makes the symbols known that are called outside
+    """
+
+    def __init__(
+        self,
+        source: str,
+        exports: Sequence[str],
+        *,
+        constants: Mapping[str, int] = MappingProxyType({}),
+        outside: ExternalSignatures = MappingProxyType({}),
+        inside: str = "",
+        arithmetic: str = "exact",
+        needs: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
+        self._constants, self._outside, self._inside = constants, outside, inside
+        self._prepare = needs
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """An exported function as a builtin of Python (`codegen/cpython_builtin.py`), called without its
+        lock."""
+        return self._code().function(name)
+
+    def address(self, name: str) -> int:
+        """Where an exported function is."""
+        return self._code().place(name)
+
+    def is_cached(self) -> bool:
+        """True if it is on disk, so that loading it does not wait for the compiler."""
+        return OBJECTS.has(self._name)
+
+    def _code(self) -> LoadedObject:
+        with _LOAD_LOCK:
+            return self._loaded
+
+    @cached_property
+    def _loaded(self) -> LoadedObject:
+        from magmath.codegen.object_loader import LoadedObject
+
+        self._prepare()
+        return LoadedObject(OBJECTS.get(self._name, self._compiled))
+
+    def _compiled(self) -> bytes:
+        from magmath.codegen.compiler import compile_source
+
+        inside, constants = {}, self._constants
+        if self._inside:
+            module = import_module(self._inside)
+            inside, constants = module.INSIDE, {**module.CONSTANTS, **constants}
+        return compile_source(
+            self._source, self._outside, exports=self._exports, constants=constants,
+            inside=inside, arithmetic=self._arithmetic,
+        )  # fmt: skip
+
+    @cached_property
+    def _name(self) -> str:
+        spec = find_spec(self._inside) if self._inside else None
+        inside = module_source(Path(spec.origin)) if spec is not None and spec.origin else b""
+        return cache_key(
+            self._source, self._exports, dict(self._constants), dict(self._outside),
+            self._inside, inside, self._arithmetic,
+        )  # fmt: skip

@@ -1,0 +1,318 @@
+"""Operators and functions of the compiler's language: on scalars, as NumPy computes them."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.codegen.values import (
+    WORD,
+    Builder,
+    Literal,
+    Value,
+    convert,
+    is_float,
+    is_signed,
+    llvm_type,
+)
+
+TYPES = frozenset(
+    [
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float32", "float64",
+    ]
+)  # fmt: skip
+
+SOURCES = {
+    "mod": """
+def {name}(x: {T}, y: {T}) -> {T}:
+    rest = fmod(x, y)
+    return rest + y if rest != 0 and (rest < 0) != (y < 0) else rest
+""",
+    "floor_divide": """
+def {name}(x: {T}, y: {T}) -> {T}:
+    rest = fmod(x, y)
+    below = {T}(rest != 0 and (rest < 0) != (y < 0))
+    quotient = rint((x - rest) / y - below)
+    return x / y if y == 0 else quotient if quotient != 0 else copysign(quotient, x / y)
+""",
+    "floor_divide_whole": """
+def {name}(x: {T}, y: {T}) -> {T}:
+    rest = fmod(x, y)
+    return quotient(x, y) - {T}(rest != 0 and (rest < 0) != (y < 0))
+""",
+    "power_whole": """
+def {name}(x: {T}, y: {T}) -> {T}:
+    result = {T}(1)
+    factor = x
+    left = y
+    if y < 0:
+        left = y & 1 if x + 1 == 0 else 0
+        result = {T}(x == 1 or x + 1 == 0)
+    while left > 0:
+        if (left & 1) != 0:
+            result = result * factor
+        factor = factor * factor
+        left = left >> 1
+    return result
+""",
+    "logaddexp": """
+def {name}(x: {T}, y: {T}) -> {T}:
+    larger = x if x > y else y
+    apart = abs(x - y)
+    sum = larger + log1p(exp(-apart)) if apart == apart else x + y
+    return x + 0.6931471805599453 if x == y else sum
+""",
+    "exp_float32": """
+def {name}(x: {T}) -> {T}:
+    inside = 89 if x > 89 else x if x > -104 else -104
+    n = rint(inside * 1.44269504088896341)
+    r = inside - n * 0.693359375 - n * -2.12194440e-4
+    p = 1.9875691500e-4 * r + 1.3981999507e-3
+    p = ((p * r + 8.3334519073e-3) * r + 4.1665795894e-2) * r + 1.6666665459e-1
+    p = (p * r + 5.0000001201e-1) * r * r + r + 1
+    whole = int32(n)
+    half = whole >> 1
+    power = p * ((half + 127) << 23).view(float32)
+    return x if x != x else power * ((whole - half + 127) << 23).view(float32)
+""",
+    "exp_float64": """
+def {name}(x: {T}) -> {T}:
+    inside = 710 if x > 710 else x if x > -746 else -746
+    n = rint(inside * 1.4426950408889634074)
+    r = inside - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6
+    z = r * r
+    p = r * ((1.2617719307481059e-4 * z + 3.0299440770744196e-2) * z + 1)
+    q = ((3.0019850513866446e-6 * z + 2.5244834034968410e-3) * z + 2.2726554820815503e-1) * z + 2
+    whole = int64(n)
+    half = whole >> 1
+    power = (1 + 2 * (p / (q - p))) * ((half + 1023) << 52).view(float64)
+    return x if x != x else power * ((whole - half + 1023) << 52).view(float64)
+""",
+    "tanh_float32": """
+def {name}(x: {T}) -> {T}:
+    size = abs(x)
+    z = x * x
+    p = (-5.70498872745e-3 * z + 2.06390887954e-2) * z - 5.37397155531e-2
+    p = (p * z + 1.33314422036e-1) * z - 3.33332819422e-1
+    return copysign(p * z * size + size if size < 0.625 else 1 - 2 / (exp(2 * size) + 1), x)
+""",
+    "tanh_float64": """
+def {name}(x: {T}) -> {T}:
+    size = abs(x)
+    z = x * x
+    p = (-9.6439917942505224e-1 * z - 9.9287723100191859e1) * z - 1.6146876844170845e3
+    q = ((z + 1.1281167849163293e2) * z + 2.2354883906010045e3) * z + 4.8440630532512549e3
+    small = size + size * z * (p / q)
+    return copysign(small if size < 0.625 else 1 - 2 / (exp(2 * size) + 1), x)
+""",
+}
+"""Functions in the language itself, for each type T that they are called with.
+
+Exponential and hyperbolic tangent are those of the Cephes library (Moshier 1989), within two units
+in the last place: of arithmetic alone, they are computed for a whole vector at once.
+"""
+
+FUNCTION_OPERATORS: Mapping[type[ast.operator], str] = {
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "mod",
+    ast.Pow: "power",
+}
+"""The operators that are calls of functions."""
+
+_INTRINSICS = {"sqrt", "log", "log2", "log10", "sin", "cos", "copysign"}
+_ROUNDINGS = {"floor", "ceil", "trunc", "rint"}
+_C_NAMES = {
+    **{name: name for name in ("expm1", "log1p", "tan", "sinh", "cosh")},
+    **{f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "tan2")},
+    "hypot": "hypot",
+    "nextafter": "nextafter",
+}
+
+
+def source_key(name: str, dtype: str) -> str | None:
+    """The name under which a function's source is kept for a type; None where there is none."""
+    kinds = [dtype] if is_float(dtype) else [dtype, "whole"]
+    names = [*(f"{name}_{kind}" for kind in kinds), name]
+    return next((n for n in names if n in SOURCES), None)
+
+
+def to_common_type(at: Builder, *values: Value | Literal) -> tuple[list[Any], str]:
+    """The values in NumPy's common type, and that type; literals adapt to the others."""
+    typed = [v.dtype for v in values if isinstance(v, Value)] or [v.dtype for v in values]
+    dtype = np.result_type(*typed).name
+    if any(v.dtype == "float64" for v in values if isinstance(v, Literal)) and not is_float(dtype):
+        dtype = "float64"
+    return [convert(at, v, dtype).ir for v in values], dtype
+
+
+# operators ----------------------------------------------------------------------------------------
+
+_CONSTANT_FOLDING: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
+_ARITHMETIC = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+_BITWISE = {ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor"}
+_COMPARISONS = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
+
+
+def unary(at: Builder, sign: ast.unaryop, x: Value | Literal) -> Value | Literal:
+    """-x, not x, ~x."""
+    if isinstance(x, Literal) and isinstance(sign, ast.USub):
+        return Literal(-x.value)
+    value = convert(at, x, "bool" if isinstance(sign, ast.Not) else x.dtype)
+    if isinstance(sign, ast.USub):
+        negated = at.fneg(value.ir) if is_float(value.dtype) else at.neg(value.ir)
+        return Value(negated, value.dtype)
+    return Value(at.not_(value.ir), value.dtype)
+
+
+def binary(
+    at: Builder, sign: ast.operator, x: Value | Literal, y: Value | Literal
+) -> Value | Literal:
+    """The result of one of Python's operators."""
+    if isinstance(x, Literal) and isinstance(y, Literal) and type(sign) in _CONSTANT_FOLDING:
+        return Literal(_CONSTANT_FOLDING[type(sign)](x.value, y.value))
+    (a, b), dtype = to_common_type(at, x, y)
+    if type(sign) in _BITWISE:
+        return Value(getattr(at, _BITWISE[type(sign)])(a, b), dtype)
+    if isinstance(sign, (ast.LShift, ast.RShift)):
+        return Value(_shift(at, sign, a, b, dtype), dtype)
+    if (isinstance(sign, ast.Div) and not is_float(dtype)) or dtype == "bool":
+        wide = "float64" if isinstance(sign, ast.Div) else "int64"
+        a, b = (convert(at, Value(v, dtype), wide).ir for v in (a, b))
+        dtype = wide
+    if isinstance(sign, ast.Div):
+        return Value(at.floating("fdiv", a, b), dtype)
+    name = _ARITHMETIC[type(sign)]
+    return Value(
+        at.floating(f"f{name}", a, b) if is_float(dtype) else getattr(at, name)(a, b), dtype
+    )
+
+
+def _shift(at: Builder, sign: ast.operator, x: Any, places: Any, dtype: str) -> Any:
+    """x shifted; by more places than it has, all of it is shifted out."""
+    width = x.type(x.type.width)
+    inside = at.icmp_unsigned("<", places, width)
+    if isinstance(sign, ast.RShift) and is_signed(dtype):
+        return at.ashr(x, at.select(inside, places, x.type(x.type.width - 1)))
+    shift = at.shl if isinstance(sign, ast.LShift) else at.lshr
+    return at.select(inside, shift(x, at.select(inside, places, x.type(0))), x.type(0))
+
+
+def compare(at: Builder, sign: ast.cmpop, x: Value | Literal, y: Value | Literal) -> Value:
+    """A comparison: False with a NaN, but != is True."""
+    (a, b), dtype = to_common_type(at, x, y)
+    text = _COMPARISONS[type(sign)]
+    if is_float(dtype):
+        made = at.fcmp_unordered if text == "!=" else at.fcmp_ordered
+    else:
+        made = at.icmp_signed if is_signed(dtype) else at.icmp_unsigned
+    return Value(made(text, a, b), "bool")
+
+
+# functions ----------------------------------------------------------------------------------------
+
+
+def call(at: Builder, name: str, values: Sequence[Value | Literal]) -> Value:
+    """A function by NumPy's name. Raises SyntaxError for one that is not known."""
+    operands, dtype = to_common_type(at, *values)
+    if name in _EMITTERS:
+        return _EMITTERS[name](at, dtype, *operands)
+    if name in _ROUNDINGS and not is_float(dtype):
+        return Value(operands[0], dtype)
+    if not is_float(dtype):
+        operands, dtype = [convert(at, Value(x, dtype), "float64").ir for x in operands], "float64"
+    if name in _INTRINSICS or name in _ROUNDINGS:
+        return Value(at.intrinsic(name, *operands), dtype)
+    if name == "power":
+        return Value(at.intrinsic("pow", *operands), dtype)
+    if name in _C_NAMES:
+        suffix = "f" if dtype == "float32" else ""
+        return Value(at.outside(_C_NAMES[name] + suffix, *operands), dtype)
+    raise SyntaxError(f"no function {name} in the language")
+
+
+def _abs(at: Builder, dtype: str, x: Any) -> Value:
+    if is_float(dtype):
+        return Value(at.intrinsic("fabs", x), dtype)
+    if not is_signed(dtype):
+        return Value(x, dtype)
+    return Value(at.select(at.icmp_signed("<", x, x.type(0)), at.neg(x), x), dtype)
+
+
+def _extremum(name: str, sign: str) -> Callable[..., Value]:
+    def way(at: Builder, dtype: str, x: Any, y: Any) -> Value:
+        if is_float(dtype):
+            return Value(at.intrinsic(name, x, y), dtype)
+        compared = at.icmp_signed if is_signed(dtype) else at.icmp_unsigned
+        return Value(at.select(compared(sign, x, y), x, y), dtype)
+
+    return way
+
+
+def _fmod(at: Builder, dtype: str, x: Any, y: Any) -> Value:
+    """The rest that has the sign of x; of integers divided by 0 it is 0."""
+    if is_float(dtype):
+        return Value(at.floating("frem", x, y), dtype)
+    rest = at.srem if is_signed(dtype) else at.urem
+    return Value(rest(x, _divisor(at, dtype, y)), dtype)
+
+
+def _quotient(at: Builder, dtype: str, x: Any, y: Any) -> Value:
+    """The quotient of integers, towards zero; 0 where y is 0."""
+    divide = at.sdiv if is_signed(dtype) else at.udiv
+    result = divide(x, _divisor(at, dtype, y))
+    if is_signed(dtype):
+        result = at.select(at.icmp_signed("==", y, y.type(-1)), at.neg(x), result)
+    return Value(at.select(at.icmp_signed("==", y, y.type(0)), y.type(0), result), dtype)
+
+
+def _divisor(at: Builder, dtype: str, y: Any) -> Any:
+    """y, but 1 where processors stop: at 0, and at -1 where the least number overflows."""
+    wrong = at.icmp_signed("==", y, y.type(0))
+    if is_signed(dtype):
+        wrong = at.or_(wrong, at.icmp_signed("==", y, y.type(-1)))
+    return at.select(wrong, y.type(1), y)
+
+
+def _isnan(at: Builder, dtype: str, x: Any) -> Value:
+    different = at.fcmp_unordered("uno", x, x) if is_float(dtype) else llvm_type("bool")(0)
+    return Value(different, "bool")
+
+
+def _compared_with_infinity(sign: str) -> Callable[..., Value]:
+    def way(at: Builder, dtype: str, x: Any) -> Value:
+        if not is_float(dtype):
+            return Value(llvm_type("bool")(int(sign == "<")), "bool")
+        size = at.intrinsic("fabs", x)
+        return Value(at.fcmp_ordered(sign, size, x.type(float("inf"))), "bool")
+
+    return way
+
+
+def _signbit(at: Builder, dtype: str, x: Any) -> Value:
+    if is_float(dtype):
+        x = at.bitcast(x, WORD if dtype == "float64" else llvm_type("int32"))
+    return Value(at.icmp_signed("<", x, x.type(0)), "bool")
+
+
+_EMITTERS: Mapping[str, Callable[..., Value]] = {
+    "abs": _abs,
+    "maximum": _extremum("maximum", ">"),
+    "minimum": _extremum("minimum", "<"),
+    "min": _extremum("minimum", "<"),
+    "max": _extremum("maximum", ">"),
+    "fmod": _fmod,
+    "quotient": _quotient,
+    "isnan": _isnan,
+    "isinf": _compared_with_infinity("=="),
+    "isfinite": _compared_with_infinity("<"),
+    "signbit": _signbit,
+}

@@ -1,0 +1,71 @@
+"""The copy that writes past the caches, in LLVM's language: `codegen/memory_copy.py` says when.
+
+It goes through several pages side by side, since neighbouring lines of memory wait for each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
+
+_PAGE = 4096
+_PAGES = 4  # that are copied side by side
+_RUN_BYTES = 128  # bytes of a page at a time: two lines, which the processor fetches together
+_BYTE = ir.IntType(8).as_pointer()
+
+
+class _NontemporalCopy(Vectors):
+    """Copies bytes between two places that do not overlap, whole aligned pages but for ends."""
+
+    def __init__(self) -> None:
+        super().__init__("float32", "stream")
+
+    def write(self, target: Any, source: Any, nbytes: Any) -> None:
+        at = self.builder
+        lacking = at.and_(at.neg(target), self.word(VECTOR_BYTES - 1))
+        head = at.select(at.icmp_signed("<", lacking, nbytes), lacking, nbytes)
+        self._move(target, source, head)
+        step = self.word(_PAGES * _PAGE)
+        count = at.sdiv(at.sub(nbytes, head), step)
+        self._pages(count, at.add(source, head), at.add(target, head))
+        done = at.add(head, at.mul(count, step))
+        self._move(at.add(target, done), at.add(source, done), at.sub(nbytes, done))
+
+    def _pages(self, count: Any, source: Any, target: Any) -> None:
+        """Copy `count` times _PAGES pages to an aligned place."""
+        past = self.builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        vectors = [
+            (first + v) // self.itemsize
+            for first in range(0, _PAGES * _PAGE, _PAGE)
+            for v in range(0, _RUN_BYTES, VECTOR_BYTES)
+        ]
+        with self.loop(count, [source, target]) as groups:
+            with self.loop(self.word(_PAGE // _RUN_BYTES), list(groups)) as places:
+                for v in vectors:
+                    have, want = (self.plus(place, v) for place in places)
+                    pointer = self.builder.inttoptr(want, self.kind.as_pointer())
+                    store = self.builder.store(self.load(have), pointer, align=VECTOR_BYTES)
+                    store.set_metadata("nontemporal", past)
+                places[:] = [self.plus(place, _RUN_BYTES // self.itemsize) for place in places]
+            groups[:] = [self.plus(group, _PAGES * _PAGE // self.itemsize) for group in groups]
+        if llvm.get_process_triple().startswith("x86_64"):  # such stores are in no order there
+            kind = ir.FunctionType(ir.VoidType(), [])
+            fence = self.builder.module.declare_intrinsic("llvm.x86.sse.sfence", (), kind)
+            self.builder.call(fence, [])
+
+    def _move(self, target: Any, source: Any, nbytes: Any) -> None:
+        """The C library's memcpy."""
+        at = self.builder
+        kind = ir.FunctionType(ir.VoidType(), [_BYTE, _BYTE, WORD, ir.IntType(1)])
+        name = "llvm.memcpy.p0.p0.i64"
+        function = at.module.globals.get(name) or ir.Function(at.module, kind, name)
+        places = [at.inttoptr(place, _BYTE) for place in (target, source)]
+        at.call(function, [*places, nbytes, ir.Constant(ir.IntType(1), 0)])
+
+
+INSIDE: Final = {"stream": (_NontemporalCopy(), ("int64",) * 3)}
+CONSTANTS: Final[dict[str, int]] = {}

@@ -1,0 +1,90 @@
+"""Object code, made callable: all that LLVM is needed for once code is on disk."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache, cached_property
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+
+LAST_SYMBOL, ENTRY_SYMBOL = "magmath_last", "magmath_enter"
+"""Symbols: of a source's last function, and of the one that calls it."""
+EXPORT_PREFIX, BUILTIN_PREFIX = "magmath_export_", "magmath_builtin_"
+"""What stands before each exported name: of the function, and of what Python calls in its place."""
+
+
+class LoadedObject:
+    """Object code, ready to be called without Python's lock."""
+
+    def __init__(self, code: bytes) -> None:
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    @cached_property
+    def enter(self) -> Callable[[int], int]:
+        """Calls the last function of a source, if it returns an int64, given the address of one
+        64-bit word for each of its arguments."""
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+        return kind(self._engine.get_function_address(ENTRY_SYMBOL))
+
+    @property
+    def address(self) -> int:
+        """Where the source's last function is."""
+        return int(self._engine.get_function_address(LAST_SYMBOL))
+
+    def place(self, name: str) -> int:
+        """Where an exported function is."""
+        return int(self._engine.get_function_address(EXPORT_PREFIX + name))
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """An exported function as a builtin of Python: see `codegen/cpython_builtin.py`."""
+        if name not in self._functions:
+            place = int(self._engine.get_function_address(BUILTIN_PREFIX + name))
+            self._functions[name] = _make_builtin(name, place)
+        return self._functions[name]
+
+
+_FASTCALL: Final = 0x80  # METH_FASTCALL in Python's C interface
+
+
+class _Method(ctypes.Structure):
+    """Python's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_methods: list[_Method] = []  # Python keeps only their addresses
+
+
+def _make_builtin(name: str, place: int) -> Callable[..., Any]:
+    """What `codegen/cpython_builtin.py` wrote, loaded at an address, as an object of Python."""
+    method = _Method(name.encode(), place, _FASTCALL, None)
+    _methods.append(method)
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+    made: Callable[..., Any] = new(ctypes.addressof(method), None, None)
+    return made
+
+
+@cache
+def _initialise_llvm() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def target_machine() -> Any:
+    """The processor at hand. Each engine wants a description of its own."""
+    _initialise_llvm()
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(
+        llvm.get_host_cpu_name(), features, opt=3, reloc="static", codemodel="jitdefault", jit=True
+    )

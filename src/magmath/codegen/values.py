@@ -1,0 +1,208 @@
+"""What the compiler computes with: typed numbers, literals, memory, and conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from platform import machine
+from typing import Any
+
+from llvmlite import ir
+
+WORD = ir.IntType(64)
+_BYTE, _HALF, _BITS = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+_FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
+ARITHMETIC = {
+    "fast": ("contract", "reassoc", "nsz", "arcp"),
+    "exact": ("contract",),
+    "rounded": (),
+}
+"""What may be done to floating-point operations: `fast` ones are reordered, as sums over several
+workers are; `exact` ones keep their order; `rounded` ones are each rounded for itself, so that
+every processor gives the same bits."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number in a register, of one of NumPy's types."""
+
+    ir: Any
+    dtype: str
+
+    def with_value(self, content: Any) -> Value:
+        return replace(self, ir=content)
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A literal: it takes the type of what it meets."""
+
+    value: float
+
+    @property
+    def dtype(self) -> str:
+        """The type that it has by itself."""
+        if isinstance(self.value, bool):
+            return "bool"
+        return "int64" if isinstance(self.value, int) else "float64"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The address of an array's first element, and the elements between neighbours."""
+
+    ir: Any
+    dtype: str
+    strides: tuple[int, ...]
+
+    def with_value(self, content: Any) -> Memory:
+        return replace(self, ir=content)
+
+
+class Builder(ir.IRBuilder):  # type: ignore[misc]
+    """LLVM's builder, with the flags that floating-point arithmetic gets."""
+
+    def __init__(self, block: Any, flags: Sequence[str]) -> None:
+        super().__init__(block)
+        self.flags = flags
+
+    def floating(self, name: str, *operands: Any) -> Any:
+        return getattr(self, name)(*operands, flags=self.flags)
+
+    def alloca_in_entry(self, kind: Any) -> Any:
+        with self.goto_entry_block():
+            return self.alloca(kind)
+
+    def intrinsic(self, name: str, *operands: Any) -> Any:
+        """A call of one of LLVM's functions that are named after their operands' type."""
+        kind = operands[0].type
+        function = self.module.declare_intrinsic(f"llvm.{name}", [kind], self._kind(operands))
+        return self.call(function, operands, fastmath=self.flags)
+
+    def outside(self, name: str, *operands: Any) -> Any:
+        """A call of a function of the C library without side effects."""
+        found = self.module.globals.get(name)
+        if found is None:
+            found = ir.Function(self.module, self._kind(operands), name)
+            found.attributes.add("nounwind")
+            found.attributes.add("readnone")
+        return self.call(found, operands, fastmath=self.flags)
+
+    def stack(self, nbytes: int) -> Any:
+        """The address of memory that lasts as long as the function, aligned to cache lines."""
+        with self.goto_entry_block():
+            memory = self.alloca(_BYTE, WORD(nbytes))
+        memory.align = 64
+        return self.ptrtoint(memory, WORD)
+
+    def pause(self) -> None:
+        """A hint to the processor that this is a loop which waits; nothing where it has none."""
+        if machine() in ("x86_64", "AMD64", "i686"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse2.pause"
+            self.call(self.module.globals.get(name) or ir.Function(self.module, kind, name), [])
+
+    def call_at(self, address: Any, words: Sequence[Any]) -> None:
+        """Call a function without a result at an address."""
+        kind = ir.FunctionType(ir.VoidType(), [WORD] * len(words))
+        self.call(self.inttoptr(address, kind.as_pointer()), words)
+
+    def loaded(self, x: Any, dtype: str) -> Any:
+        """What is held in a register of a number as it lies in memory."""
+        if dtype == "bool":
+            return self.trunc(x, llvm_type("bool"))
+        if dtype == "float16":
+            return self.fpext(self.bitcast(x, ir.HalfType()), _FLOATS["float32"])
+        if dtype == "bfloat16":
+            return self.bitcast(self.shl(self.zext(x, _BITS), _BITS(16)), _FLOATS["float32"])
+        return x
+
+    def stored(self, x: Any, dtype: str) -> Any:
+        """A number in a register as it lies in memory, half types rounded to even."""
+        if dtype == "bool":
+            return self.zext(x, _BYTE)
+        if dtype == "float16":
+            return self.bitcast(self.fptrunc(x, ir.HalfType()), _HALF)
+        if dtype == "bfloat16":
+            bits = self.bitcast(x, _BITS)
+            odd = self.and_(self.lshr(bits, _BITS(16)), _BITS(1))
+            nearest = self.add(self.add(bits, _BITS(0x7FFF)), odd)
+            nan = self.fcmp_unordered("uno", x, x)
+            kept = self.select(nan, _BITS(0x7FC00000), nearest)
+            return self.trunc(self.lshr(kept, _BITS(16)), _HALF)
+        return x
+
+    @staticmethod
+    def _kind(operands: Sequence[Any]) -> Any:
+        return ir.FunctionType(operands[0].type, [x.type for x in operands])
+
+
+def llvm_type(dtype: str) -> Any:
+    """The type of a number in a register."""
+    if dtype == "bool":
+        return ir.IntType(1)
+    return _FLOATS.get(dtype) or ir.IntType(int(dtype.removeprefix("u").removeprefix("int")))
+
+
+def register_type(dtype: str) -> str:
+    """The type that numbers of a type in memory have in registers."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def memory_type(memory: Value | Memory) -> Any:
+    """The type of an array's address."""
+    kinds = {"bool": _BYTE, "float16": _HALF, "bfloat16": _HALF}
+    kind = kinds.get(memory.dtype) or llvm_type(memory.dtype)
+    return kind.as_pointer()
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in _FLOATS
+
+
+def is_signed(dtype: str) -> bool:
+    return dtype.startswith("int")
+
+
+def convert(at: Builder, value: Value | Literal, dtype: str) -> Value:
+    """The number in another type, as C converts."""
+    if isinstance(value, Literal):
+        return Value(llvm_type(dtype)(_literal(value.value, dtype)), dtype)
+    if value.dtype == dtype:
+        return value
+    return Value(_cast(at, value.ir, value.dtype, dtype), dtype)
+
+
+def _literal(value: float, dtype: str) -> float:
+    if is_float(dtype):
+        return float(value)
+    return int(bool(value)) if dtype == "bool" else int(value)
+
+
+def _cast(at: Builder, x: Any, old: str, new: str) -> Any:
+    kind = llvm_type(new)
+    if new == "bool":
+        return (
+            at.fcmp_unordered("!=", x, x.type(0.0))
+            if is_float(old)
+            else at.icmp_signed("!=", x, x.type(0))
+        )
+    if is_float(old) and is_float(new):
+        return at.fpext(x, kind) if new == "float64" else at.fptrunc(x, kind)
+    if is_float(old):
+        return _whole(at, x, new)
+    if is_float(new):
+        return at.sitofp(x, kind) if is_signed(old) else at.uitofp(x, kind)
+    if kind.width <= x.type.width:
+        return x if kind == x.type else at.trunc(x, kind)
+    return at.sext(x, kind) if is_signed(old) else at.zext(x, kind)
+
+
+def _whole(at: Builder, x: Any, new: str) -> Any:
+    """The integer part, cut to the type's bits as processors do by way of 64 bits."""
+    if new == "int32":
+        return at.fptosi(x, llvm_type(new))
+    wide = at.fptosi(x, WORD)
+    if new == "uint64":
+        wide = at.select(at.fcmp_ordered("<", x, x.type(0.0)), wide, at.fptoui(x, WORD))
+    return wide if llvm_type(new) == WORD else at.trunc(wide, llvm_type(new))

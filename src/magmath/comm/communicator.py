@@ -1,0 +1,212 @@
+"""The interface through which workers exchange data, whatever carries it.
+
+`Communicator` checks arguments and brings device tensors into host memory, once for every
+implementation; an implementation moves contiguous host tensors. Every method but `abort` is
+collective or has its counterpart on another rank, and every rank must make the same sequence of
+collective calls.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from torch import Tensor
+
+from magmath.comm.barrier_memory import Flags
+from magmath.comm.device_staging import copy_back, host_buffer, host_copy
+from magmath.comm.reduction_checks import check_reduction
+from magmath.errors import DeviceError, DTypeError, ShapeError
+
+_Collective: TypeAlias = Callable[..., None]  # of (out, tensor), and a reduction where it has one
+
+
+class Communicator(ABC):
+    """The ranks of a pool, seen from one of them.
+
+    rank            this rank, from 0
+    size            the number of ranks
+    shares_memory   whether every rank can map every other's windows: all on one host
+    on_host         the number of ranks on the host of this one, itself included
+    cores           the processors on which these can run at once, taken together
+
+    A call that waits for other ranks raises WorkerLost once any rank has called `abort`.
+    """
+
+    rank: int
+    size: int
+    shares_memory: bool
+    ranks_on_host: int
+    cores: int
+
+    def __init__(self, rank: int, size: int, shares_memory: bool, on_host: int, cores: int) -> None:
+        self.rank = rank
+        self.size = size
+        self.shares_memory = shares_memory
+        self.ranks_on_host = on_host
+        self.cores = cores
+
+    @property
+    @abstractmethod
+    def flags(self) -> Flags:
+        """The barrier memory, uint64, for compiled code that calls `magmath.comm.barrier.wait`.
+
+        Raises DeviceError where the ranks do not share memory.
+        """
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Return once every rank has called it."""
+
+    @abstractmethod
+    def window(self, nbytes: int) -> list[Tensor]:
+        """Memory that all ranks see: one uint8 tensor of `nbytes` per rank, entry r being rank r's.
+
+        Collective, with equal `nbytes` on every rank. The memory is given back when the last tensor
+        that views it is gone. Raises DeviceError where the ranks do not share memory.
+        """
+
+    @abstractmethod
+    def allreduce_max(self, value: int) -> int:
+        """The largest of the small integers, at least 0, that the ranks call it with."""
+
+    @abstractmethod
+    def duplicate(self) -> Communicator | None:
+        """The same ranks once more, for another thread of each; None where the engine lets only one
+        thread of a process call it.
+
+        Collective. The calls of the two do not meet each other; an abort of either wakes both. It
+        has no windows. Close it before this one.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Wake every rank: what they wait for, or call next, raises WorkerLost. Never waits."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the communicator holds. Collective, unless a rank has aborted."""
+
+    def exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        """Send and receive contiguous tensors, (rank, tensor) each, itself allowed as a peer.
+
+        Every send has its receive, of equal bytes, in the same order for each pair of ranks. Never
+        deadlocks: all sends and receives of a call are under way together.
+        """
+        outgoing = [
+            (self._peer(rank), host_copy(_require_contiguous("exchange", t))) for rank, t in sends
+        ]
+        incoming = [
+            (self._peer(rank), host_buffer(_require_contiguous("exchange", t)))
+            for rank, t in receives
+        ]
+        self._exchange(outgoing, incoming)
+        for (_, tensor), (_, buffer) in zip(receives, incoming, strict=True):
+            copy_back(tensor, buffer)
+
+    def allreduce(self, tensor: Tensor, op: str = "sum") -> None:
+        """Replace `tensor`, contiguous, by its reduction over the ranks, the same bits on each.
+
+        `op`: sum, prod, max, min (of numbers; NaN wins), any, all (of bools). Half types are
+        combined in float32 and rounded once.
+        """
+        check_reduction("allreduce", tensor.dtype, op)
+        buffer = host_copy(_require_contiguous("allreduce", tensor))
+        if self.size > 1 and tensor.numel():
+            self._allreduce(buffer, op)
+        copy_back(tensor, buffer)
+
+    def allgather(self, out: Tensor, tensor: Tensor) -> None:
+        """Fill block r of `out`, of `size` equal blocks, with rank r's `tensor`."""
+        if _check_blocks("allgather", out, tensor, self.size):
+            self._run_collective(self._allgather, out, tensor)
+
+    def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str = "sum") -> None:
+        """Fill `out` with the reduction over the ranks of block `rank` of `tensor`.
+
+        `tensor` has `size` blocks of the size of `out`; `op` as for `allreduce`.
+        """
+        check_reduction("reduce_scatter", tensor.dtype, op)
+        if _check_blocks("reduce_scatter", tensor, out, self.size):
+            self._run_collective(self._reduce_scatter, out, tensor, op)
+
+    def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
+        """Fill block r of `out` with block `rank` of rank r's `tensor`, both of `size` blocks."""
+        if tensor.numel() % self.size:
+            raise ShapeError(
+                f"all_to_all over {self.size} ranks needs tensors of {self.size} equal blocks, "
+                f"not {tensor.numel()} elements; pad them, or use exchange"
+            )
+        if _check_blocks("all_to_all", out, tensor, 1):
+            self._run_collective(self._all_to_all, out, tensor)
+
+    def _run_collective(self, move: _Collective, out: Tensor, tensor: Tensor, *op: str) -> None:
+        if self.size == 1:
+            out.view(-1).copy_(tensor.view(-1))
+        elif out.is_cpu and tensor.is_cpu:
+            move(out, tensor, *op)
+        else:
+            target = host_buffer(out)
+            move(target, host_copy(tensor), *op)
+            copy_back(out, target)
+
+    def _peer(self, rank: int) -> int:
+        if not 0 <= rank < self.size:
+            raise ShapeError(f"exchange names rank {rank}, the ranks are 0 to {self.size - 1}")
+        return rank
+
+    def _no_shared_memory(self) -> DeviceError:
+        return DeviceError(
+            f"the {self.size} ranks do not share memory: they have no window and no barrier "
+            f"memory; move data with exchange and the collectives"
+        )
+
+    # What an implementation provides: contiguous host tensors, already checked, not empty in the
+    # collectives, and more than one rank there.
+
+    @abstractmethod
+    def _exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None: ...
+
+    @abstractmethod
+    def _allreduce(self, tensor: Tensor, op: str) -> None: ...
+
+    @abstractmethod
+    def _allgather(self, out: Tensor, tensor: Tensor) -> None: ...
+
+    @abstractmethod
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None: ...
+
+    @abstractmethod
+    def _all_to_all(self, out: Tensor, tensor: Tensor) -> None: ...
+
+
+def _require_contiguous(operation: str, tensor: Tensor) -> Tensor:
+    if not tensor.is_contiguous():
+        raise ShapeError(
+            f"{operation} needs contiguous tensors, not strides {tensor.stride()} for shape "
+            f"{tuple(tensor.shape)}; call .contiguous() first"
+        )
+    return tensor
+
+
+def _check_blocks(operation: str, whole: Tensor, block: Tensor, count: int) -> int:
+    """The number of elements of a block. Raises where the two do not fit."""
+    if not (whole.is_contiguous() and block.is_contiguous()):
+        _require_contiguous(operation, whole)
+        _require_contiguous(operation, block)
+    if whole.dtype is not block.dtype:
+        raise DTypeError(
+            f"{operation} needs tensors of one dtype, not {whole.dtype} and {block.dtype}"
+        )
+    elements = block.numel()
+    if whole.numel() != count * elements:
+        raise ShapeError(
+            f"{operation} needs one tensor {count} times as large as the other, not of shapes "
+            f"{tuple(whole.shape)} and {tuple(block.shape)}"
+        )
+    return elements

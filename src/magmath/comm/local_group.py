@@ -1,0 +1,240 @@
+"""Ranks that are threads of one process: simulated pools, and pools launched as threads.
+
+A `LocalGroup` holds what the ranks have in common: barrier memory, mailboxes and windows, which
+here are ordinary buffers. Told that its ranks share no memory, it moves everything by messages, so
+that the path between hosts can be tested on one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from magmath.comm.barrier_memory import ABORT, Flags, allocate_flags, raise_if_aborted
+from magmath.comm.communicator import Communicator
+from magmath.comm.host_memory import Bytes, WindowTable
+from magmath.comm.message_collectives import MessageCollectives
+from magmath.core.resources import processor_count
+from magmath.errors import ShapeError
+
+if TYPE_CHECKING:
+    from magmath.comm.barrier import SpinBarrier
+    from magmath.comm.shared_collectives import SharedCollectives
+
+_CACHE_LINE = 64
+_POLL_SECONDS = 0.1  # seconds between two looks at the abort flag, which compiled code may set
+
+
+class LocalGroup:
+    """`size` ranks in one process; each thread takes its `communicator(rank)`.
+
+    With `shares_memory=False`, windows are refused and all data moves by messages. `first`: the
+    group that this one is beside.
+    """
+
+    def __init__(
+        self, size: int, shares_memory: bool = True, first: LocalGroup | None = None
+    ) -> None:
+        if size < 1:
+            raise ShapeError(f"LocalGroup needs 1 or more ranks, not {size}")
+        self.size = size
+        self.shares_memory = shares_memory
+        self.cores = processor_count()
+        self.flags: Flags = allocate_flags(size)
+        self.table = WindowTable()
+        self._lock = threading.Lock()
+        # One for each rank: who sends something, or has taken it, wakes the rank that it concerns.
+        self._changes = [threading.Condition() for _ in range(size)]
+        self._mail: defaultdict[tuple[int, int], deque[_Message]] = defaultdict(deque)
+        self._windows: dict[int, _Window] = {}
+        self._duplicates: list[LocalGroup] = [self] if first is None else first._duplicates
+        self._ranks = [_LocalCommunicator(self, rank) for rank in range(size)]
+
+    def communicator(self, rank: int) -> Communicator:
+        """The communicator of one rank, always the same object."""
+        return self._ranks[rank]
+
+    def abort(self) -> None:
+        """Wake every rank with WorkerLost, in this group and those beside it."""
+        for group in list(self._duplicates):
+            group.flags[ABORT] = 1
+            for change in group._changes:
+                with change:
+                    change.notify_all()
+
+    def duplicate(self, number: int) -> LocalGroup:
+        """The `number`-th group of the same ranks beside this one, from 1."""
+        with self._lock:
+            while len(self._duplicates) <= number:
+                sibling = LocalGroup(self.size, self.shares_memory, self)
+                sibling.flags[ABORT] = self.flags[ABORT]
+                self._duplicates.append(sibling)
+            return self._duplicates[number]
+
+    def window(self, call: int, nbytes: int) -> list[Tensor]:
+        """The buffers of the ranks' `call`-th window; the first to ask allocates them."""
+        with self._lock:
+            window = self._windows.get(call)
+            if window is None:
+                memory = [_allocate_aligned(nbytes) for _ in range(self.size)]
+                for array in memory:
+                    self.table.add(array, array.ctypes.data, nbytes)
+                tensors = [torch.from_numpy(array) for array in memory]
+                window = self._windows[call] = _Window(tensors, nbytes)
+            if window.nbytes != nbytes:
+                raise ShapeError(
+                    f"window is collective: one rank asks for {nbytes} bytes, another for "
+                    f"{window.nbytes}; every rank must ask for the same"
+                )
+            window.taken += 1
+            if window.taken == self.size:
+                del self._windows[call]
+            return list(window.tensors)
+
+    def post(self, sender: int, receiver: int, tensor: Tensor) -> _Message:
+        """Put a tensor into a mailbox. It must not change until it has been fetched."""
+        parcel = _Message(tensor)
+        change = self._changes[receiver]
+        with change:
+            self._mail[sender, receiver].append(parcel)
+            change.notify_all()
+        return parcel
+
+    def fetch(self, sender: int, receiver: int, out: Tensor) -> None:
+        """Copy the oldest tensor of a mailbox into `out`, as soon as there is one."""
+        change = self._changes[receiver]
+        with change:
+            mailbox = self._mail[sender, receiver]
+            while not mailbox:
+                raise_if_aborted(self.flags)
+                change.wait(_POLL_SECONDS)
+            parcel = mailbox.popleft()
+        if parcel.tensor.nbytes != out.nbytes:
+            raise ShapeError(
+                f"exchange: rank {sender} sends {parcel.tensor.nbytes} bytes to rank {receiver}, "
+                f"which expects {out.nbytes}"
+            )
+        if out.nbytes:
+            _bytes(out).copy_(_bytes(parcel.tensor))
+        change = self._changes[sender]
+        with change:
+            parcel.fetched = True
+            change.notify_all()
+
+    def wait_until_fetched(self, sender: int, parcel: _Message) -> None:
+        """Return once a `parcel` of this rank has been fetched."""
+        change = self._changes[sender]
+        with change:
+            while not parcel.fetched:
+                raise_if_aborted(self.flags)
+                change.wait(_POLL_SECONDS)
+
+
+@dataclass(slots=True)
+class _Message:
+    tensor: Tensor
+    fetched: bool = False
+
+
+@dataclass(slots=True)
+class _Window:
+    tensors: list[Tensor]
+    nbytes: int
+    taken: int = 0
+
+
+class _LocalCommunicator(Communicator):
+    """One rank of a `LocalGroup`."""
+
+    def __init__(self, group: LocalGroup, rank: int) -> None:
+        super().__init__(rank, group.size, group.shares_memory, group.size, group.cores)
+        self._group = group
+        self._calls = 0
+        self._duplicate_count = 0
+        self._barrier: SpinBarrier | None = None
+        self._shared: SharedCollectives | None = None
+        if group.size > 1:
+            # The compiler loads only where there is someone to wait for.
+            from magmath.comm.barrier import SpinBarrier
+            from magmath.comm.shared_collectives import SharedCollectives
+
+            self._barrier = SpinBarrier(group.flags, rank, group.size)
+            if group.shares_memory:
+                self._shared = SharedCollectives(self._barrier, self.window, group.table)
+        self._collectives = self._shared or MessageCollectives(rank, group.size, self._exchange)
+
+    @property
+    def flags(self) -> Flags:
+        if not self.shares_memory:
+            raise self._no_shared_memory()
+        return self._group.flags
+
+    def barrier(self) -> None:
+        if self._barrier is None:
+            raise_if_aborted(self._group.flags)
+        else:
+            self._barrier.wait()
+
+    def window(self, nbytes: int) -> list[Tensor]:
+        if not self.shares_memory:
+            raise self._no_shared_memory()
+        raise_if_aborted(self._group.flags)
+        self._calls += 1
+        return self._group.window(self._calls, nbytes)
+
+    def allreduce_max(self, value: int) -> int:
+        if self._barrier is None:
+            raise_if_aborted(self._group.flags)
+            return value
+        return self._barrier.allreduce_max(value)
+
+    def duplicate(self) -> Communicator:
+        self._duplicate_count += 1
+        return self._group.duplicate(self._duplicate_count).communicator(self.rank)
+
+    def abort(self) -> None:
+        self._group.abort()
+
+    def close(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+
+    def _exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        raise_if_aborted(self._group.flags)
+        parcels = [self._group.post(self.rank, peer, tensor) for peer, tensor in sends]
+        for peer, tensor in receives:
+            self._group.fetch(peer, self.rank, tensor)
+        for parcel in parcels:
+            self._group.wait_until_fetched(self.rank, parcel)
+
+    def _allreduce(self, tensor: Tensor, op: str) -> None:
+        self._collectives.allreduce(tensor, op)
+
+    def _allgather(self, out: Tensor, tensor: Tensor) -> None:
+        self._collectives.allgather(out, tensor)
+
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+        self._collectives.reduce_scatter(out, tensor, op)
+
+    def _all_to_all(self, out: Tensor, tensor: Tensor) -> None:
+        self._collectives.all_to_all(out, tensor)
+
+
+def _allocate_aligned(nbytes: int) -> Bytes:
+    """Memory that begins with a cache line."""
+    memory = np.empty(nbytes + _CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % _CACHE_LINE
+    return memory[begin : begin + nbytes]
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(-1).view(torch.uint8)

@@ -1,0 +1,69 @@
+"""Collectives made of messages alone, over `exchange`.
+
+They serve ranks that do not share memory and have no engine of their own for a collective. Each
+moves the least bytes possible, in one round or two, every rank with every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Messages: TypeAlias = Sequence[tuple[int, Tensor]]
+Exchange: TypeAlias = Callable[[Messages, Messages], None]
+
+
+class MessageCollectives:
+    """The collectives, for one rank. All tensors are contiguous and in host memory."""
+
+    def __init__(self, rank: int, size: int, exchange: Exchange) -> None:
+        self._rank = rank
+        self._size = size
+        self._exchange = exchange
+
+    def allreduce(self, tensor: Tensor, op: str) -> None:
+        """Replace `tensor` by its reduction over the ranks: each reduces a segment for all."""
+        segments = tensor.view(-1).tensor_split(self._size)
+        own = segments[self._rank]
+        self._reduce(own, segments, op)
+        self._exchange(
+            [(r, own) for r in self._others()], [(r, segments[r]) for r in self._others()]
+        )
+
+    def allgather(self, out: Tensor, tensor: Tensor) -> None:
+        """Fill block r of `out` with rank r's `tensor`."""
+        blocks = out.view(-1).tensor_split(self._size)
+        blocks[self._rank].copy_(tensor.view(-1))
+        self._exchange(
+            [(r, tensor) for r in self._others()], [(r, blocks[r]) for r in self._others()]
+        )
+
+    def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+        """Fill `out` with the reduction over the ranks of this rank's block of `tensor`."""
+        self._reduce(out, tensor.view(-1).tensor_split(self._size), op)
+
+    def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
+        """Fill block r of `out` with this rank's block of rank r's `tensor`."""
+        targets = out.view(-1).tensor_split(self._size)
+        blocks = tensor.view(-1).tensor_split(self._size)
+        targets[self._rank].copy_(blocks[self._rank])
+        self._exchange(
+            [(r, blocks[r]) for r in self._others()], [(r, targets[r]) for r in self._others()]
+        )
+
+    def _reduce(self, out: Tensor, segments: Sequence[Tensor], op: str) -> None:
+        own = segments[self._rank]
+        parts = [own if r == self._rank else torch.empty_like(own) for r in range(self._size)]
+        self._exchange(
+            [(r, segments[r]) for r in self._others()], [(r, parts[r]) for r in self._others()]
+        )
+        from magmath.comm.reduce_kernels import reduce_tensors  # loads the compiler: on first use
+
+        reduce_tensors(out, parts, op)
+
+    def _others(self) -> list[int]:
+        # Beginning after oneself, so that not all ranks send to the same one first.
+        return [(self._rank + step) % self._size for step in range(1, self._size)]

@@ -1,0 +1,109 @@
+"""A ring of panels: what one rank after another has made, and all read.
+
+Where ranks share memory, a panel is read where its maker wrote it, and nobody meets anybody: each
+rank counts the panels that are written and read, and waits only for the count that it needs. So a
+rank may run ahead by the depth of the ring, and what is made ahead is there when it is wanted.
+Without shared memory a panel is sent to every other rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from magmath.comm.communicator import Communicator
+from magmath.comm.shared_counters import set_counter, wait_for_counter
+from magmath.core.block_cyclic import CACHE_LINE, RING_DEPTH, round_to_cache_lines
+
+Words = NDArray[np.uint64]
+
+WRITTEN, READ = 0, CACHE_LINE // 8
+"""Words of a rank's counters: panels up to this number have been written, or read, by it."""
+
+
+class PanelBroadcast:
+    """Panels of up to `panel` bytes, numbered from 0, in `memory`: uint8, one tensor for each rank,
+    None for the ranks whose memory this one does not see.
+
+    Every rank calls `start`, and then, for each number in ascending order, one of them `make` and
+    `publish`, all `read` and `release`. A rank may make a panel before it has released the one
+    before, none earlier.
+    """
+
+    def __init__(self, comm: Communicator, memory: Sequence[Tensor | None], panel: int) -> None:
+        self._comm = comm
+        self._shared = comm.shares_memory and comm.size > 1
+        self._memory = memory
+        self._stride = CACHE_LINE + round_to_cache_lines(panel)
+        self._status: list[int] = [0] * RING_DEPTH
+        self._counters: list[Words] = []
+        self._addresses: list[int] = []
+        self._flags = 0
+        if self._shared:
+            self._counters = [_counter_words(m) for m in memory if m is not None]
+            self._addresses = [counters.ctypes.data for counters in self._counters]
+            self._flags = comm.flags.ctypes.data
+
+    def start(self) -> None:
+        """Begin with number 0. Collective; what was read before must not be needed any more."""
+        if self._shared:
+            self._counters[self._comm.rank][:] = 0
+            self._comm.barrier()
+
+    def make(self, number: int, nbytes: int) -> Tensor:
+        """Memory for panel `number`; returns when nobody reads what was there."""
+        if self._shared and number >= RING_DEPTH:
+            for rank in range(self._comm.size):
+                self._reach(rank, READ, number - RING_DEPTH + 1)
+        return self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
+
+    def publish(self, number: int, nbytes: int, status: int = 0) -> None:
+        """Let the others read panel `number`, and a small integer."""
+        self._status[number % RING_DEPTH] = status
+        if self._shared:
+            place = self._slot(self._comm.rank, number)
+            place[:8].view(torch.int64).fill_(status)
+            self._set(WRITTEN, number + 1)
+        elif self._comm.size > 1:
+            place = self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
+            header = torch.tensor([status])
+            others = [r for r in range(self._comm.size) if r != self._comm.rank]
+            self._comm.exchange([(r, t) for r in others for t in (header, place)], [])
+
+    def read(self, number: int, owner: int, nbytes: int) -> tuple[Tensor, int]:
+        """Panel `number`, of rank `owner`, and its status; waits for it. Not to be written to."""
+        if self._shared:
+            self._reach(owner, WRITTEN, number + 1)
+            place = self._slot(owner, number)
+            return place[CACHE_LINE : CACHE_LINE + nbytes], int(place[:8].view(torch.int64))
+        place = self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
+        if owner == self._comm.rank:
+            return place, self._status[number % RING_DEPTH]
+        header = torch.zeros(1, dtype=torch.int64)
+        self._comm.exchange([], [(owner, header), (owner, place)])
+        return place, int(header)
+
+    def release(self, number: int) -> None:
+        """This rank needs panel `number` no more."""
+        if self._shared:
+            self._set(READ, number + 1)
+
+    def _slot(self, rank: int, number: int) -> Tensor:
+        memory = self._memory[rank]
+        assert memory is not None
+        first = 2 * CACHE_LINE + number % RING_DEPTH * self._stride
+        return memory[first : first + self._stride]
+
+    def _set(self, word: int, count: int) -> None:
+        set_counter(self._addresses[self._comm.rank], word, count)
+
+    def _reach(self, rank: int, word: int, count: int) -> None:
+        wait_for_counter(self._flags, self._addresses[rank], word, count)
+
+
+def _counter_words(memory: Tensor) -> Words:
+    return memory[: 2 * CACHE_LINE].numpy().view(np.uint64)

@@ -1,0 +1,159 @@
+"""Collectives of ranks that see each other's memory: one compiled call each, whatever the size.
+
+This module decides how: small tensors are staged at once, which costs less than asking where the
+others' are; larger ones are read where they lie, if every rank's lies in a window. What happens
+between two barriers is in `magmath.comm.collective_kernels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from magmath.comm import collective_kernels
+from magmath.comm.barrier import SpinBarrier
+from magmath.comm.futex_wait import ABORTED, PENDING
+from magmath.comm.host_memory import WindowTable
+from magmath.comm.reduce_kernels import OP_CODES, reduce_kernel_address
+from magmath.errors import MagmathError
+
+_SMALL_BYTES = 1 << 16
+"""Bytes up to which every rank combines everything, and nobody is asked where tensors are."""
+_SLOT_BYTES = 1 << 18
+"""Bytes of a staging slot: those of two neighbours fit into a core's cache."""
+
+
+class SharedCollectives:
+    """The collectives, for one rank.
+
+    `barrier` and `window` are the communicator's, `windows` those that it has made. All tensors are
+    contiguous, not empty, and in host memory.
+    """
+
+    def __init__(
+        self, barrier: SpinBarrier, window: Callable[[int], list[Tensor]], windows: WindowTable
+    ) -> None:
+        self._size = barrier.size
+        self._barrier = barrier
+        self._window = window
+        self._windows = windows
+        self._fixed = np.zeros(0, np.int64)
+        self._place = 0
+        self._slots: list[Tensor] = []
+        self._piece = 0
+        self._slot_pair = 0
+        self._advance = collective_kernels.advance_function()
+
+    def allreduce(self, tensor: Tensor, op: str) -> None:
+        """Replace `tensor` by its reduction over the ranks."""
+        place, count = tensor.data_ptr(), tensor.numel()
+        nbytes = tensor.itemsize
+        small = count * nbytes <= _SMALL_BYTES
+        kind = collective_kernels.ALLREDUCE_SMALL if small else collective_kernels.ALLREDUCE
+        function = reduce_kernel_address(tensor.dtype)
+        self._run(
+            kind, small, place, place, count, nbytes, _SLOT_BYTES // nbytes, function, OP_CODES[op]
+        )
+
+    def allgather(self, out: Tensor, tensor: Tensor) -> None:
+        """Fill block r of `out` with rank r's `tensor`."""
+        nbytes = tensor.nbytes
+        small = nbytes * self._size <= _SMALL_BYTES
+        self._run(
+            collective_kernels.ALLGATHER,
+            small,
+            tensor.data_ptr(),
+            out.data_ptr(),
+            nbytes,
+            1,
+            _SLOT_BYTES,
+        )
+
+    def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+        """Fill `out` with the reduction over the ranks of this rank's block of `tensor`."""
+        count, nbytes = out.numel(), out.itemsize
+        small = count * nbytes * self._size <= _SMALL_BYTES
+        source, target, function = (
+            tensor.data_ptr(),
+            out.data_ptr(),
+            reduce_kernel_address(out.dtype),
+        )
+        step = _SLOT_BYTES // (nbytes * self._size)
+        self._run(
+            collective_kernels.REDUCE_SCATTER,
+            small,
+            source,
+            target,
+            count,
+            nbytes,
+            step,
+            function,
+            OP_CODES[op],
+        )
+
+    def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
+        """Fill block r of `out` with this rank's block of rank r's `tensor`."""
+        nbytes = out.nbytes // self._size
+        small = out.nbytes <= _SMALL_BYTES
+        source, target, step = tensor.data_ptr(), out.data_ptr(), _SLOT_BYTES // self._size
+        self._run(collective_kernels.ALL_TO_ALL, small, source, target, nbytes, 1, step)
+
+    def next_slot_pair(self) -> int:
+        """Which pair of words to show something in, in turns (`magmath.comm.barrier_memory.ADDRESSES`)."""
+        show, self._slot_pair = self._slot_pair, self._slot_pair ^ 1
+        return show
+
+    def close(self) -> None:
+        """Give back the staging window."""
+        self._place = 0
+        self._slots = []
+
+    def _run(
+        self,
+        kind: int,
+        small: bool,
+        source: int,
+        target: int,
+        count: int,
+        itemsize: int,
+        step: int,
+        function: int = 0,
+        op: int = 0,
+    ) -> None:
+        fixed, piece = self._place or self._prepare(), self._piece
+        windows = self._windows.place
+        shown = -1 if small else self.next_slot_pair()
+        pieces = 1 if count <= step else -(-count // step)
+        self._piece = piece + pieces & 1  # another slot than the one used last
+        phase = 0
+        while True:
+            phase = self._advance(
+                fixed, *windows, kind, phase, piece, shown, source, target, count, itemsize, step,
+                function, op,
+            )  # fmt: skip
+            if phase == collective_kernels.FINISHED:
+                return
+            if phase == collective_kernels.WINDOW_FREED:
+                raise MagmathError(
+                    f"a rank shows a tensor in a window that rank {self._barrier.rank} has given "
+                    f"back; every rank must keep a window as long as any rank uses it"
+                )
+            self._barrier.finish(ABORTED if phase == collective_kernels.STOPPED else PENDING)
+
+    def _prepare(self) -> int:
+        """Where that lies which compiled code must know in every call. Makes the staging slots."""
+        size, fixed = self._size, np.zeros(collective_kernels.fixed_words(self._size), np.int64)
+        fixed[: collective_kernels.SLOTS] = (
+            self._barrier.flags.ctypes.data,
+            self._barrier.rank,
+            size,
+        )
+        self._slots = self._window(4 * _SLOT_BYTES)
+        starts = [slots.data_ptr() for slots in self._slots]
+        for number in range(4):
+            first = collective_kernels.SLOTS + number * size
+            fixed[first : first + size] = [start + number * _SLOT_BYTES for start in starts]
+        self._fixed, self._place = fixed, fixed.ctypes.data
+        return self._place

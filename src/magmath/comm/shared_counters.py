@@ -1,0 +1,51 @@
+"""Counters that one rank raises and others wait for, compiled like the barrier.
+
+Whoever has seen a count sees what its rank wrote before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from magmath.codegen.aot_cache import AotModule
+from magmath.comm import futex_wait
+from magmath.comm.barrier_memory import aborted_error
+from magmath.comm.futex_wait import ABORTED, PENDING
+
+_CODE = AotModule(
+    futex_wait.WAIT_SOURCE
+    + """
+def set_counter(counters: uint64[1], word: int64, count: int64):
+    store_and_wake(counters, word, uint64(count))
+
+def wait_for_counter(flags: uint64[1], counters: uint64[1], word: int64, count: int64) -> int64:
+    return wait_until_reached(flags, counters, word, uint64(count), MAX_SLEEPS)
+""",
+    ("set_counter", "wait_for_counter"),
+    constants=futex_wait.CONSTANTS,
+)
+
+
+def set_counter(counters: int, word: int, count: int) -> None:
+    """Set a counter of this rank, in words at an address; the word behind it tells of sleepers."""
+    _function("set_counter")(counters, word, count)
+
+
+def wait_for_counter(flags: int, counters: int, word: int, count: int) -> None:
+    """Return once a rank's counter has reached `count`. Raises WorkerLost once a rank has aborted.
+
+    `flags`: the address of the barrier memory of the ranks (`magmath.comm.barrier_memory`).
+    """
+    function = _function("wait_for_counter")
+    status = PENDING
+    while status == PENDING:  # back in Python now and then, so that signals are handled
+        status = function(flags, counters, word, count)
+    if status == ABORTED:
+        raise aborted_error()
+
+
+@cache
+def _function(name: str) -> Callable[..., Any]:
+    return _CODE.function(name)

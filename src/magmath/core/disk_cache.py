@@ -1,0 +1,283 @@
+"""The cache: compiled code and measurements, on disk by kind and name (`core/cache_dir.py`: where).
+
+An entry is written atomically and carries a checksum of its name and content. A file that is empty,
+cut off, changed, or another user's is no entry: it is deleted, and made again. Nothing here raises
+OSError: an entry that cannot be read is missing, and one that cannot be written is not kept.
+
+The size of all entries is bounded. A write that exceeds the bound deletes those that were not read
+for the longest time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from magmath.core import cache_dir
+from magmath.core.atomic_replace import DRAFT_PATTERN, atomic_replace
+from magmath.core.private_folder import remove_abandoned
+
+LIMIT_VARIABLE: Final = "MAGMATH_CACHE_LIMIT"
+DEFAULT_LIMIT_MB: Final = 512
+"""Megabytes that all entries may take, unless the environment says otherwise."""
+KINDS: Final = ("native", "tuner")
+"""Kinds of entries: each has a folder of its own."""
+
+_MAGIC: Final = b"magmath cache entry 1\n"
+_DIGEST_BYTES: Final = 32
+_ACCESS_TIME_SECONDS: Final = 3600.0  # an entry's time of use is that exact
+_EVICT_TO_SHARE: Final = 0.9  # of the bound, after entries were deleted
+_LOCK_TIMEOUT: Final = 300.0  # seconds to wait for another process that makes the same entry
+_LOCK_POLL_SECONDS: Final = 0.02
+_STALE_LOCK_SECONDS: Final = 24 * 3600.0
+
+
+class CacheEntry(NamedTuple):
+    """A file in the cache: when it was last used, its bytes on disk, its path."""
+
+    last_used: float
+    nbytes: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class DiskCache:
+    """The entries of one kind."""
+
+    kind: str
+
+    def has(self, name: str) -> bool:
+        """True if there is an entry; whether it is sound shows when it is read."""
+        return any((folder / self.kind / name).exists() for folder in cache_dir.readable_folders())
+
+    def read(self, name: str) -> bytes | None:
+        """The content of an entry; None where there is none or it is damaged."""
+        for folder in cache_dir.readable_folders():
+            content = _read(folder / self.kind / name)
+            if content is not None:
+                return content
+        return None
+
+    def contents(self) -> Iterator[bytes]:
+        """The contents of all sound entries."""
+        seen: set[str] = set()
+        for folder in cache_dir.readable_folders():
+            for entry in _list_kinds(folder, (self.kind,)):
+                content = None if entry.path.name in seen else _read(entry.path)
+                if content is not None:
+                    seen.add(entry.path.name)
+                    yield content
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keep an entry, in place of an earlier one of this name, if that is possible."""
+        if len(content) > limit_bytes():
+            return
+        folder = cache_dir.writable_folder()
+        while folder is not None:
+            try:
+                _write(folder / self.kind / name, content)
+            except OSError as error:
+                cache_dir.mark_unwritable(folder, error)
+                former, folder = folder, cache_dir.writable_folder()
+                if folder == former:  # the error was not the folder's
+                    return
+            else:
+                _evict(folder)
+                return
+
+    def get(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """The content of an entry, which `make` makes where it is missing.
+
+        Of several processes that want it, one makes it and the others wait.
+        """
+        content = self.read(name)
+        if content is None:
+            with self.locked(name):
+                content = self.read(name)
+                if content is None:
+                    content = make()
+                    self.write(name, content)
+        return content
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Within, other processes wait that do the same under this name. A process that has waited
+        for long, or cannot have a lock, goes on."""
+        folder = cache_dir.writable_folder()
+        path = None if folder is None else folder / self.kind / f".{name}.lock"
+        lock = None if path is None else _acquire_lock(path)
+        try:
+            yield
+        finally:
+            if path is not None and lock is not None:
+                with suppress(OSError):
+                    path.unlink()
+                os.close(lock)
+
+
+def list_entries(folder: Path) -> list[CacheEntry]:
+    """All entries in a cache's folder."""
+    return _list_kinds(folder, KINDS)
+
+
+def clear(folder: Path) -> None:
+    """Delete all entries in a cache's folder. Raises OSError where one cannot be deleted."""
+    for kind in KINDS:
+        if (folder / kind).is_dir():
+            for path in (folder / kind).iterdir():
+                if not path.is_dir() or path.is_symlink():
+                    path.unlink(missing_ok=True)
+            remove_abandoned(folder / kind, DRAFT_PATTERN)
+
+
+def limit_bytes() -> int:
+    """Bytes that all entries may take."""
+    return _parse_limit(os.environ.get(LIMIT_VARIABLE, "")) * 10**6
+
+
+@cache
+def _parse_limit(text: str) -> int:
+    if not text or text.isdecimal():
+        return int(text or DEFAULT_LIMIT_MB)
+    warnings.warn(
+        f"{LIMIT_VARIABLE} is {text!r}, which is no whole number of megabytes; the cache may take "
+        f"{DEFAULT_LIMIT_MB} MB",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return DEFAULT_LIMIT_MB
+
+
+# files --------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> bytes | None:
+    """The content of a file that is a sound entry; None, and the file is deleted, if it is not."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a symbolic link, for example
+        _delete(path)
+        return None
+    try:
+        content = _checked_content(file, path.name)
+    except OSError:
+        content = None
+    finally:
+        os.close(file)
+    if content is None:
+        _delete(path)
+    return content
+
+
+def _checked_content(file: int, name: str) -> bytes | None:
+    """The content of an open file; None if it is not the entry of this name, or another user's."""
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), 0):
+        return None
+    with open(file, "rb", closefd=False) as opened:
+        whole = opened.read()
+    start = len(_MAGIC) + _DIGEST_BYTES
+    content = whole[start:]
+    if whole[:start] != _header(name, content):
+        return None
+    if time.time() - status.st_mtime > _ACCESS_TIME_SECONDS:
+        with suppress(OSError):
+            os.utime(file)
+    return content
+
+
+def _delete(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _header(name: str, content: bytes) -> bytes:
+    return _MAGIC + sha256(name.encode() + b"\0" + content).digest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with atomic_replace(path) as draft:
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(file, "wb") as opened:
+            opened.write(_header(path.name, content))
+            opened.write(content)
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """The files in a folder of entries, locks and foreign files too."""
+    with suppress(OSError), os.scandir(folder) as found:
+        return [Path(file) for file in found if not file.is_dir(follow_symlinks=False)]
+    return []
+
+
+def _list_kinds(folder: Path, kinds: tuple[str, ...]) -> list[CacheEntry]:
+    found = []
+    for path in (path for kind in kinds for path in _list_files(folder / kind)):
+        if not path.name.startswith("."):
+            with suppress(OSError):  # deleted meanwhile
+                status = path.lstat()
+                nbytes = max(status.st_size, status.st_blocks * 512)
+                found.append(CacheEntry(status.st_mtime, nbytes, path))
+    return found
+
+
+def _evict(folder: Path) -> None:
+    """Delete what was not read for the longest time, where there is more than the bound."""
+    found = _list_kinds(folder, KINDS)
+    nbytes = sum(entry.nbytes for entry in found)
+    if nbytes <= limit_bytes():
+        return
+    for entry in sorted(found):
+        if nbytes <= _EVICT_TO_SHARE * limit_bytes():
+            break
+        _delete(entry.path)
+        nbytes -= entry.nbytes
+    for kind in KINDS:
+        remove_abandoned(folder / kind, DRAFT_PATTERN)
+        _remove_stale_locks(folder / kind)
+
+
+def _remove_stale_locks(folder: Path) -> None:
+    """Delete the lock files of processes that were killed."""
+    for path in _list_files(folder):
+        with suppress(OSError):
+            old = time.time() - path.lstat().st_mtime > _STALE_LOCK_SECONDS
+            if old and path.name.startswith(".") and path.name.endswith(".lock"):
+                path.unlink()
+
+
+def _acquire_lock(path: Path) -> int | None:
+    """A locked file, open; None where there are no locks, or the lock was held for too long."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT
+    while time.monotonic() < deadline:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file).st_ino == os.stat(path).st_ino:
+                return file
+        except BlockingIOError:
+            time.sleep(_LOCK_POLL_SECONDS)
+        except FileNotFoundError:
+            pass  # the former holder has deleted it: the next one is another file
+        except OSError:
+            os.close(file)
+            return None
+        os.close(file)
+    return None

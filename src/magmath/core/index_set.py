@@ -1,0 +1,332 @@
+"""Sets of indices along one dimension of an array, and the arithmetic of cutting and locating them.
+
+An `IndexSet` is a sorted union of disjoint half-open segments. Contiguous ranges and regular
+(cyclic) patterns are kept as four integers, everything else as two NumPy arrays, so layouts, plans
+and random fills can reason about a dimension of any length without listing its indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from magmath.errors import LayoutError
+
+Segments: TypeAlias = "NDArray[np.int64]"
+
+
+class IndexSet:
+    """An immutable, hashable set of non-negative indices.
+
+    The representation is canonical: adjacent segments are merged and empty ones dropped, so two
+    sets are equal exactly when they hold the same indices. `start` and `stop` bound the set.
+    """
+
+    __slots__ = ("_hash", "_segments", "block", "period", "size", "start", "stop")
+
+    start: int
+    stop: int
+    block: int
+    """Length of a segment of a regular set; of a range, its length."""
+    period: int
+    """Distance between the starts of the segments of a regular set; 0 for any other set."""
+    size: int
+    """How many indices the set holds."""
+    _segments: tuple[Segments, Segments] | None
+    _hash: int
+
+    def __init__(
+        self,
+        start: int,
+        stop: int,
+        block: int,
+        period: int,
+        size: int,
+        segments: tuple[Segments, Segments] | None = None,
+    ) -> None:
+        """Internal: use `range`, `regular` or `segments_of`, which keep the form canonical."""
+        self.start = start
+        self.stop = stop
+        self.block = block
+        self.period = period
+        self.size = size
+        self._segments = segments
+        self._hash = hash(
+            (start, stop, block, period, size)
+            if segments is None
+            else (segments[0].tobytes(), segments[1].tobytes())
+        )
+
+    @staticmethod
+    def range(start: int, stop: int) -> IndexSet:
+        """The contiguous indices start … stop - 1; empty where stop <= start."""
+        if stop <= start:
+            return _EMPTY
+        size = stop - start
+        return IndexSet(start, stop, size, size, size)
+
+    @staticmethod
+    def regular(start: int, stop: int, block: int, period: int) -> IndexSet:
+        """Segments of `block` indices, one every `period`, from `start`, cut off at `stop`."""
+        if stop <= start or block <= 0:
+            return _EMPTY
+        if block >= period or start + period >= stop:
+            return IndexSet.range(start, stop if block >= period else min(stop, start + block))
+        last = start + (stop - 1 - start) // period * period
+        stop = min(stop, last + block)
+        size = (last - start) // period * block + stop - last
+        return IndexSet(start, stop, block, period, size)
+
+    @staticmethod
+    def from_segments(
+        starts: Sequence[int] | Segments, stops: Sequence[int] | Segments
+    ) -> IndexSet:
+        """The union of the segments [starts[i], stops[i]), given in ascending order.
+
+        Empty segments are allowed. Raises LayoutError where segments overlap or are out of order.
+        """
+        first = np.asarray(starts, np.int64)
+        last = np.asarray(stops, np.int64)
+        kept = first < last
+        if not kept.all():
+            first, last = first[kept], last[kept]
+        if len(first) == 0:
+            return _EMPTY
+        if (first[1:] < last[:-1]).any():
+            raise LayoutError(
+                "IndexSet.segments_of needs ascending segments that do not overlap; sort them first"
+            )
+        joint = first[1:] != last[:-1]
+        if not joint.all():
+            first = first[np.concatenate(([True], joint))]
+            last = last[np.concatenate((joint, [True]))]
+        return _canonical(first, last)
+
+    @property
+    def is_range(self) -> bool:
+        """True for a single contiguous segment, and for the empty set."""
+        return self.size == self.stop - self.start
+
+    def segments(self) -> tuple[Segments, Segments]:
+        """The starts and the stops of the segments, as int64 arrays that must not be written to."""
+        if self._segments is not None:
+            return self._segments
+        if self.size == 0:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        starts = np.arange(self.start, self.stop, self.period, dtype=np.int64)
+        return starts, np.minimum(starts + self.block, self.stop)
+
+    def indices(self) -> NDArray[np.int64]:
+        """All indices, ascending, as a new int64 array of length `size`."""
+        if self.is_range:
+            return np.arange(self.start, self.stop, dtype=np.int64)
+        starts, stops = self.segments()
+        lengths = stops - starts
+        before = np.cumsum(lengths) - lengths
+        return np.repeat(starts - before, lengths) + np.arange(self.size, dtype=np.int64)
+
+    def selector(self) -> slice | NDArray[np.int64]:
+        """What selects these indices from a dimension: a slice (also strided) where one does."""
+        if self.is_range:
+            return slice(self.start, self.stop)
+        if self.block == 1 and self.period:
+            return slice(self.start, self.stop, self.period)
+        return self.indices()
+
+    def intersect(self, other: IndexSet) -> IndexSet:
+        """The indices in both sets."""
+        start, stop = max(self.start, other.start), min(self.stop, other.stop)
+        if stop <= start:
+            return _EMPTY
+        if self.is_range:
+            return IndexSet.range(start, stop) if other.is_range else other._clipped(start, stop)
+        if other.is_range:
+            return self._clipped(start, stop)
+        return self if self == other else _intersect_segments(self.segments(), other.segments())
+
+    def select(self, first: int, last: int) -> IndexSet:
+        """The members at the positions first … last - 1, as `locate` counts them."""
+        if self.is_range:
+            return IndexSet.range(self.start + first, self.start + last)
+        starts, stops = self.segments()
+        lengths = stops - starts
+        before = np.cumsum(lengths) - lengths
+        return IndexSet.from_segments(
+            starts + np.clip(first - before, 0, lengths),
+            starts + np.clip(last - before, 0, lengths),
+        )
+
+    def locate(self, subset: IndexSet) -> IndexSet:
+        """The positions of `subset` inside this set: local indices where its members are stored.
+
+        Raises LayoutError where `subset` holds an index that this set does not.
+        """
+        if subset.size == 0:
+            return _EMPTY
+        if subset.size == self.size and subset == self:
+            return IndexSet.range(0, self.size)
+        if self.is_range:
+            if subset.start < self.start or subset.stop > self.stop:
+                raise _not_subset_error(subset, self)
+            return subset.shifted(-self.start)
+        if self.period and (subset.is_range or subset.period == self.period):
+            return self._locate_regular(subset)
+        starts, stops = self.segments()
+        inner, outer = subset.segments()
+        place = np.searchsorted(starts, inner, side="right") - 1
+        if place[0] < 0 or (outer > stops[place]).any():
+            raise _not_subset_error(subset, self)
+        lengths = stops - starts
+        shift = (np.cumsum(lengths) - lengths - starts)[place]
+        return IndexSet.from_segments(inner + shift, outer + shift)
+
+    def find(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions inside this set of indices that it holds, given in any order."""
+        starts, stops = self.segments()
+        lengths = stops - starts
+        shift = np.cumsum(lengths) - lengths - starts
+        return np.asarray(indices + shift[np.searchsorted(starts, indices, side="right") - 1])
+
+    def part(self, first: int, last: int) -> IndexSet:
+        """The indices at positions first … last - 1, counted within this set."""
+        if last <= first:
+            return _EMPTY
+        return self.intersect(IndexSet.range(self._at(first), self._at(last - 1) + 1))
+
+    def _at(self, position: int) -> int:
+        """The index at a position."""
+        if self.is_range or self.period:
+            step, offset = divmod(position, self.block)
+            return self.start + step * self.period + offset
+        starts, stops = self.segments()
+        ends = np.cumsum(stops - starts)
+        segment = int(np.searchsorted(ends, position, side="right"))
+        return int(stops[segment]) - (int(ends[segment]) - position)
+
+    def _locate_regular(self, subset: IndexSet) -> IndexSet:
+        """`locate` in a regular set, of a range or of segments with the same period."""
+        step, offset = divmod(subset.start - self.start, self.period)
+        outside = subset.start < self.start or subset.stop > self.stop
+        if outside or offset + subset.block > self.block:
+            raise _not_subset_error(subset, self)
+        last_step, last_offset = divmod(subset.stop - 1 - self.start, self.period)
+        first, last = step * self.block + offset, last_step * self.block + last_offset
+        return IndexSet.regular(first, last + 1, subset.block, self.block)
+
+    def _clipped(self, start: int, stop: int) -> IndexSet:
+        """What this set, which is no range, has in start … stop - 1, which is inside its bounds."""
+        if start == self.start and stop == self.stop:
+            return self
+        if not self.period:
+            starts, stops = self.segments()
+            first = int(np.searchsorted(stops, start, side="right"))
+            last = int(np.searchsorted(starts, stop))
+            starts, stops = starts[first:last], stops[first:last]
+        else:
+            step, offset = divmod(start - self.start, self.period)
+            begin = self.start + (step + (offset >= self.block)) * self.period
+            if begin >= start:
+                return IndexSet.regular(begin, stop, self.block, self.period)
+            starts = np.arange(begin, stop, self.period, dtype=np.int64)
+            stops = starts + self.block
+        return IndexSet.from_segments(np.maximum(starts, start), np.minimum(stops, stop))
+
+    def shifted(self, offset: int) -> IndexSet:
+        """Every index plus `offset`."""
+        if offset == 0:
+            return self
+        segments = None
+        if self._segments is not None:
+            segments = (self._segments[0] + offset, self._segments[1] + offset)
+        start, stop = self.start + offset, self.stop + offset
+        return IndexSet(start, stop, self.block, self.period, self.size, segments)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __contains__(self, index: int) -> bool:
+        return self.intersect(IndexSet.range(index, index + 1)).size == 1
+
+    def __eq__(self, other: Any) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, IndexSet) or self._hash != other._hash:
+            return False
+        if self._segments is None or other._segments is None:
+            return (
+                self._segments is other._segments
+                and self.start == other.start
+                and self.stop == other.stop
+                and self.block == other.block
+                and self.period == other.period
+            )
+        return np.array_equal(self._segments[0], other._segments[0]) and np.array_equal(
+            self._segments[1], other._segments[1]
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        if self.is_range:
+            return f"IndexSet({self.start}:{self.stop})"
+        if self.period:
+            pattern = f"{self.block} of {self.period}"
+            return f"IndexSet({self.start}:{self.stop}, {pattern})"
+        starts, stops = self.segments()
+        shown = ", ".join(f"{a}:{b}" for a, b in zip(starts[:4], stops[:4], strict=True))
+        return f"IndexSet({shown}{', …' if len(starts) > 4 else ''})"
+
+
+Tile: TypeAlias = tuple[IndexSet, ...]
+"""The part of an array that one worker holds: one set of indices for each dimension."""
+
+_EMPTY = IndexSet(0, 0, 0, 0, 0)
+
+
+def shift_tile(tile: Tile, start: tuple[int, ...]) -> Tile:
+    """The tile of a slice that begins at `start`, as indices of the whole."""
+    return tuple([indices.shifted(by) for indices, by in zip(tile, start, strict=True)])
+
+
+def tile_shape(tile: Tile) -> tuple[int, ...]:
+    """The lengths of a tile's dimensions."""
+    return tuple([indices.size for indices in tile])
+
+
+def _canonical(starts: Segments, stops: Segments) -> IndexSet:
+    """The set of these non-empty, non-adjacent, ascending segments, in four integers if regular."""
+    lengths = stops - starts
+    start, stop, size = int(starts[0]), int(stops[-1]), int(lengths.sum())
+    if len(starts) == 1:
+        return IndexSet.range(start, stop)
+    block, period = int(lengths[0]), int(starts[1] - starts[0])
+    if (
+        int(lengths[-1]) <= block
+        and (lengths[:-1] == block).all()
+        and (np.diff(starts) == period).all()
+    ):
+        return IndexSet(start, stop, block, period, size)
+    held = starts.copy(), stops.copy()  # the caller may own the arrays
+    for array in held:
+        array.flags.writeable = False
+    return IndexSet(start, stop, 0, 0, size, held)
+
+
+def _intersect_segments(a: tuple[Segments, Segments], b: tuple[Segments, Segments]) -> IndexSet:
+    """Each segment of `a` with every segment of `b` that it touches, all at once."""
+    first = np.searchsorted(b[1], a[0], side="right")
+    counts = np.searchsorted(b[0], a[1], side="left") - first
+    of_a = np.repeat(np.arange(len(counts)), counts)
+    before = np.cumsum(counts) - counts
+    of_b = np.arange(len(of_a)) - before[of_a] + first[of_a]
+    return IndexSet.from_segments(
+        np.maximum(a[0][of_a], b[0][of_b]), np.minimum(a[1][of_a], b[1][of_b])
+    )
+
+
+def _not_subset_error(subset: IndexSet, whole: IndexSet) -> LayoutError:
+    return LayoutError(f"locate needs a subset of {whole}; {subset} holds other indices too")

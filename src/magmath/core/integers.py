@@ -1,0 +1,20 @@
+"""Checks of the whole numbers that users give: sizes, counts, seeds."""
+
+from __future__ import annotations
+
+import operator
+
+from magmath.errors import MagmathError
+
+
+def require_integer(name: str, value: object, least: int) -> int:
+    """`value` as an int; MagmathError unless it is a whole number of at least `least`."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise MagmathError(
+            f"{name} must be a whole number and at least {least}, was given {value!r}"
+        )
+    return number

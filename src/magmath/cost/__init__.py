@@ -1,0 +1,1 @@
+"""The cost model of the hardware, which planners compare plans by."""

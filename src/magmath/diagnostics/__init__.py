@@ -1,0 +1,1 @@
+"""What users look at to understand a program: pictures of layouts."""

@@ -1,0 +1,161 @@
+"""Who holds what, in few enough rectangles to be drawn: the pieces of each dimension, and for each
+combination of pieces the workers that hold it. Where there are too many the middle is left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+import numpy as np
+
+from magmath.layout.boxes import Box
+from magmath.layout.layout import Layout
+from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split
+
+MAX_RECTANGLES = 576
+"""The most rectangles in a picture, boxes layouts apart."""
+MAX_SECTIONS = 12
+"""The most sections along the leading dimensions."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A stretch of one dimension: who owns it along its mesh axis, None where the dimension is not
+    split; or what is left out (`hidden`)."""
+
+    start: int
+    stop: int
+    owner: int | None = None
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Region:
+    """A rectangle, and the workers that hold it; none of what is left out."""
+
+    box: Box
+    holders: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of an array: where it lies along the leading dimensions, the pieces of the last two
+    dimensions (one of length 1 where there are fewer), and what is in it."""
+
+    lead: Box
+    hidden: bool
+    rows: tuple[Interval, ...]
+    columns: tuple[Interval, ...]
+    regions: tuple[Region, ...]
+
+
+def array_sections(layout: Layout) -> list[Section]:
+    """The sections of an array of any number of dimensions, in order of the leading ones."""
+    leading = max(0, layout.ndim - 2)
+    deep = sum(split is not None for split in layout.splits[:leading]) or 1
+    most = max(3, int(MAX_SECTIONS ** (1 / deep)))
+    leads = [_intervals(layout, dim, most) for dim in range(leading)]
+    count = math.prod([len(pieces) for pieces in leads])
+    most = max(4, math.isqrt(MAX_RECTANGLES // count))
+    rows, columns = _last_two([_intervals(layout, d, most) for d in range(leading, layout.ndim)])
+    return [_section(layout, lead, rows, columns) for lead in product(*leads)]
+
+
+def _last_two(
+    found: list[tuple[Interval, ...]],
+) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
+    line = (Interval(0, 1),)
+    return (found[0] if len(found) == 2 else line), (found[-1] if found else line)
+
+
+def _intervals(layout: Layout, dim: int, most: int) -> tuple[Interval, ...]:
+    extent = layout.shape[dim]
+    if layout.boxes is not None:
+        cuts = sorted({end for box, _ in layout.boxes for end in box[dim]} | {0, extent})
+        return tuple([Interval(*ends) for ends in pairwise(cuts)]) or (Interval(0, extent),)
+    split = layout.splits[dim]
+    if split is None or layout.mesh.shape[split.axis] == 1:
+        return (Interval(0, extent),)
+    return _abbreviated(split, most) or (Interval(0, extent),)
+
+
+def _abbreviated(split: Split, most: int) -> tuple[Interval, ...]:
+    """The pieces of a split; the first and last of them, where there are more than `most`."""
+    count = _count(split)
+    if count <= most:
+        return tuple(_numbered(split, range(count)))
+    ahead = most // 2
+    first = list(_numbered(split, range(ahead)))
+    last = list(_numbered(split, range(count - (most - ahead - 1), count)))
+    return (*first, Interval(first[-1].stop, last[0].start, hidden=True), *last)
+
+
+def _count(split: Split) -> int:
+    pieces = split.pieces
+    assert not isinstance(pieces, HaloRanges), (
+        "windows are copies of a moment, no array lies in them"
+    )
+    return len(pieces.owners) if isinstance(pieces, Blocks) else -(-pieces.extent // pieces.block)
+
+
+def _numbered(split: Split, numbers: Sequence[int]) -> Iterator[Interval]:
+    """The pieces with these numbers, without empty ones."""
+    pieces = split.pieces
+    for i in numbers:
+        if isinstance(pieces, Cyclic):
+            start = i * pieces.block
+            yield Interval(start, min(start + pieces.block, pieces.extent), i % pieces.count)
+        elif isinstance(pieces, Blocks) and pieces.cuts[i] < pieces.cuts[i + 1]:
+            yield Interval(pieces.cuts[i], pieces.cuts[i + 1], pieces.owners[i])
+
+
+def _section(
+    layout: Layout,
+    lead: tuple[Interval, ...],
+    rows: tuple[Interval, ...],
+    columns: tuple[Interval, ...],
+) -> Section:
+    box = tuple([(piece.start, piece.stop) for piece in lead])
+    hidden = any(piece.hidden for piece in lead)
+    if hidden:
+        regions: tuple[Region, ...] = ()
+    elif layout.boxes is not None:
+        regions = _boxes(layout, box)
+    else:
+        last = (rows, columns)[2 - min(layout.ndim, 2) :]
+        regions = tuple(
+            [
+                Region(tuple([(p.start, p.stop) for p in chosen]), _holding_workers(layout, chosen))
+                for rest in product(*last)
+                for chosen in [(*lead, *rest)]
+            ]
+        )
+    return Section(box, hidden, rows, columns, regions)
+
+
+def _boxes(layout: Layout, lead: Box) -> tuple[Region, ...]:
+    """The boxes, as far as they reach into a section."""
+    assert layout.boxes is not None
+    found = []
+    for box, worker in layout.boxes:
+        ends = [
+            (max(a, c), min(b, d)) for (a, b), (c, d) in zip(box[: len(lead)], lead, strict=True)
+        ]
+        clipped = (*ends, *box[len(lead) :])
+        if all(start < stop for start, stop in clipped):
+            found.append(Region(clipped, (worker,)))
+    return tuple(found)
+
+
+def _holding_workers(layout: Layout, chosen: tuple[Interval, ...]) -> tuple[int, ...]:
+    """The workers at the owners' coordinates: one where every mesh axis splits something."""
+    if any(piece.hidden for piece in chosen):
+        return ()
+    grid = np.array(layout.mesh.workers).reshape(layout.mesh.shape)
+    place: list[int | slice] = [slice(None)] * layout.mesh.ndim
+    for split, piece in zip(layout.splits, chosen, strict=True):
+        if split is not None and piece.owner is not None:
+            place[split.axis] = piece.owner
+    return tuple([int(worker) for worker in np.ravel(grid[tuple(place)])])

@@ -1,0 +1,21 @@
+"""Packages that only some formats need: loaded on first use, or an error with the remedy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from magmath.errors import MissingPackageError
+
+_EXTRAS = {"h5py": "hdf5", "zarr": "zarr"}
+
+
+def import_package(name: str, path: str) -> Any:
+    """The module `name`, for the file `path`. Raises MissingPackageError with the pip command."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path} needs the package {name}, which is not installed ({error}); "
+            f"pip install 'magmath[{_EXTRAS[name]}]'"
+        ) from None

@@ -1,0 +1,152 @@
+"""Where an array lies in a file: plain records that travel to the workers.
+
+A place opens to something that is indexed like a NumPy array, in the file's own type and order.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import IO, Annotated, Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from magmath.core.dtypes import DType, as_dtype
+from magmath.errors import DataError, DTypeError
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+
+
+class Elements(Protocol):
+    """An array in a file: read and written by slices, as NumPy's arrays are."""
+
+    def __getitem__(self, selection: Any, /) -> Any: ...
+
+    def __setitem__(self, selection: Any, values: Any, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array to be written: what a file's header says of it."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=True):
+    """The elements one after another from byte `offset`, the last dimension fastest, or the first
+    (`fortran`), in this machine's byte order or the other one (`swapped`)."""
+
+    offset: Natural
+    fortran: bool = False
+    swapped: bool = False
+
+    @property
+    def chunks(self) -> None:
+        """Of other places: the shape of the pieces in which the file keeps the array, each of which
+        should be read or written by one worker. Here any element can be reached by itself."""
+
+    @contextmanager
+    def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
+        """The elements. For reading they are mapped into memory, so only what is touched is read.
+        They are written by plain calls, of which one that fails (the disk is full) is an error."""
+        if writing:
+            with open(path, "r+b", buffering=0) as file:
+                yield _Writer(file, self.offset, spec)
+            return
+        stored = numpy_dtype(spec.dtype)
+        if stored.kind == "b":  # whatever byte a file has for true, it becomes a 1
+            stored = np.dtype(np.uint8)
+        if self.swapped:
+            stored = stored.newbyteorder()
+        with open(path, "rb") as file:
+            have, need = os.fstat(file.fileno()).st_size, self.offset + spec.nbytes
+            if have < need:  # a map beyond the end would end the process
+                raise DataError(f"{path} has {have} bytes where its header announces {need}")
+            if not spec.nbytes:
+                yield np.empty(spec.shape, stored)
+                return
+            memory = mmap.mmap(file.fileno(), need, access=mmap.ACCESS_READ)
+            yield np.ndarray(
+                spec.shape, stored, memory, self.offset, order="F" if self.fortran else "C"
+            )
+
+
+class _Writer:
+    """Elements in C order, written box by box, each box in as few pieces as it has in the file."""
+
+    def __init__(self, file: IO[bytes], offset: int, spec: ArraySpec) -> None:
+        self._file = file
+        self._offset = offset
+        self._shape = spec.shape
+        self._itemsize = spec.dtype.itemsize
+
+    def __getitem__(self, selection: Any) -> Any:
+        raise TypeError("the elements are open for writing")
+
+    def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
+        if not values.size:
+            return
+        box = [side for side in selection if side is not Ellipsis]
+        while box and box[-1] == slice(0, self._shape[len(box) - 1]):
+            del box[-1]  # whole dimensions lie in one piece
+        strides = [math.prod(self._shape[dim + 1 :]) * self._itemsize for dim in range(len(box))]
+        begin = self._offset + (box[-1].start * strides[-1] if box else 0)
+        outer = [range(side.start, side.stop) for side in box[:-1]]
+        runs = np.ascontiguousarray(values).reshape(math.prod(map(len, outer)), -1)
+        for run, index in zip(runs, product(*outer), strict=True):
+            steps = [i * stride for i, stride in zip(index, strides, strict=False)]
+            self._write(begin + sum(steps), run.view(np.uint8).data)
+
+    def _write(self, position: int, data: memoryview) -> None:
+        self._file.seek(position)
+        while data:
+            data = data[self._file.write(data) :]
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """NumPy's type for the elements; the bits alone for bfloat16, which it lacks."""
+    return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)
+
+
+def spec_of_numpy(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArraySpec:
+    """The spec of an array of a NumPy type; DTypeError where magmath has no such type."""
+    if dtype.kind not in "biufc" or dtype.name in ("float128", "complex256"):
+        raise DTypeError(
+            f"load: {path} holds elements of type {dtype}, which has no counterpart here; numbers "
+            f"and truth values can be loaded"
+        )
+    return ArraySpec(shape, as_dtype(dtype.name))
+
+
+def is_byte_swapped(dtype: np.dtype[Any]) -> bool:
+    """True for the byte order that is not this machine's."""
+    return not dtype.isnative
+
+
+def require_numpy_dtype(format: str, spec: ArraySpec) -> np.dtype[Any]:
+    """NumPy's type of an array to be written; DTypeError for bfloat16."""
+    if spec.dtype.name == "bfloat16":
+        raise DTypeError(
+            f"save: {format} files have no bfloat16; save as .safetensors, or convert the array "
+            f"with mm.astype(x, mm.float32)"
+        )
+    return numpy_dtype(spec.dtype)
+
+
+def extend_file(path: str, nbytes: int) -> None:
+    """Make a file that many bytes long."""
+    os.truncate(path, nbytes)

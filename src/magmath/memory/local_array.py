@@ -1,0 +1,89 @@
+"""An array as a worker stores it: a block of the heap, and the worker's tile as a tensor in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from torch import Tensor
+
+from magmath.core.dtypes import DType
+from magmath.layout import Layout
+from magmath.memory.heap import Block, Heap, View
+from magmath.memory.torch_dtypes import to_torch
+
+
+@dataclass(slots=True, eq=False)
+class LocalArray:
+    """A worker's part of an array.
+
+    block    its memory, the same piece of the heap on every worker
+    view     this worker's tile, of the layout's local shape: for a layout of boxes flat; for a
+             shared layout the whole array, in the leader's memory
+    """
+
+    block: Block
+    view: View
+    layout: Layout
+    dtype: DType
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tile as a tensor."""
+        return self.view.tensor
+
+    @staticmethod
+    def allocate(heap: Heap, layout: Layout, dtype: DType, rank: int) -> LocalArray:
+        """Memory for the tile of worker `rank`: see `TileSpec.allocate`."""
+        return tile_spec(layout, dtype, rank).allocate(heap)
+
+    def free(self, heap: Heap) -> None:
+        """Give the memory back; the tensor must not be used any more."""
+        heap.free(self.block)
+
+
+class TileSpec(NamedTuple):
+    """What a worker stores of arrays of one layout and type: how many bytes at most, in what shape;
+    and how errors about memory name it."""
+
+    dtype: DType
+    layout: Layout
+    nbytes: int
+    shape: tuple[int, ...]
+    rank: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} array of shape {self.layout.shape} in {self.layout}"
+
+    def allocate(self, heap: Heap) -> LocalArray:
+        """Memory for it, its content undefined.
+
+        Every worker allocates for the largest tile, which keeps the heap symmetric. Raises
+        MemoryLimitError as `Heap.allocate`.
+        """
+        block = heap.allocate(self.nbytes, self)
+        if self.layout.shared:
+            tensor = tile_tensor(heap, block, self.layout, self.dtype, self.rank)
+            return LocalArray(block, View(None, tensor), self.layout, self.dtype)
+        view = heap.view(block, self.dtype, self.shape)
+        return LocalArray(block, view, self.layout, self.dtype)
+
+
+@lru_cache(maxsize=4096)
+def tile_spec(layout: Layout, dtype: DType, rank: int) -> TileSpec:
+    """What worker `rank` stores of an array."""
+    nbytes = layout.max_local_size * dtype.itemsize
+    return TileSpec(dtype, layout, nbytes, layout.local_shape(rank), rank)
+
+
+def tile_tensor(heap: Heap, block: Block, layout: Layout, dtype: DType, rank: int) -> Tensor:
+    """The tile of worker `rank` as a tensor in its memory of `block`, wherever that worker is.
+
+    Raises DeviceError where `rank` is another worker whose memory cannot be seen.
+    """
+    if rank == heap.rank and not layout.shared:
+        return heap.view(block, dtype, layout.local_shape(rank)).tensor
+    memory = heap.leader(block) if layout.shared else heap.peer(block, rank)
+    nbytes = layout.local_size(rank) * dtype.itemsize
+    return memory[:nbytes].view(to_torch(dtype)).view(layout.local_shape(rank))

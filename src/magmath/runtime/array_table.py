@@ -1,0 +1,149 @@
+"""The arrays that a worker holds, by their numbers, and who may use their memory when.
+
+Every worker of a pool is told alike what to make and what to let go, so the heaps stay equal
+without talk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magmath.comm import Communicator
+from magmath.comm.progress_thread import ProgressThread
+from magmath.errors import WorkerError
+from magmath.memory.heap import Heap
+from magmath.memory.local_array import LocalArray, TileSpec
+from magmath.program.instructions import Program
+from magmath.runtime.async_transfers import AsyncTransfers
+
+
+class ArrayTable:
+    """A worker's arrays, in `heap`, some of which its progress thread may be moving.
+
+    With `frees_at_once`, released memory is given back at once, if a transfer must be waited for.
+    """
+
+    def __init__(
+        self, comm: Communicator, heap: Heap, *, transfers_async: bool, frees_at_once: bool
+    ) -> None:
+        self._comm = comm
+        self._heap = heap
+        self._transfers_async = transfers_async
+        self._frees_at_once = frees_at_once
+        self._arrays: dict[int, LocalArray] = {}
+        self.transfers: AsyncTransfers | None = None
+        """The transfers, once there has been one."""
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def progress_thread(self) -> ProgressThread | None:
+        """Who moves data beside this worker's own work; made when first asked for. Collective.
+
+        None where there is nobody to exchange data with, or on a GPU, whose streams are not made to
+        be used by two threads.
+        """
+        if self.transfers is None and self._comm.size > 1 and self._transfers_async:
+            comm = self._comm.duplicate()
+            self.transfers = None if comm is None else AsyncTransfers(ProgressThread(comm))
+        return None if self.transfers is None else self.transfers.progress_thread
+
+    def add(self, array: int, stored: LocalArray) -> None:
+        """Hold an array under this number."""
+        self._arrays[array] = stored
+
+    def get(self, array: int) -> LocalArray:
+        """An array, waited for if it is on its way."""
+        if self.transfers is not None:
+            self.transfers.wait_for(array)
+        stored = self._arrays.get(array)
+        if stored is None:
+            raise WorkerError(
+                f"array {array} is not on worker {self._comm.rank}: it was released, or a run has "
+                f"taken over its memory"
+            )
+        return stored
+
+    def drop(self, arrays: Sequence[int]) -> None:
+        """Let go of arrays."""
+        if self._frees_at_once:  # the memory is wanted now
+            self.finish_transfers(writes=arrays)
+        found: list[LocalArray] = []
+        for array in arrays:
+            stored = self._arrays.pop(array, None)
+            if stored is None or (self.transfers and self.transfers.release(array, stored)):
+                continue
+            found.append(stored)
+        self._give_back(found)
+
+    def finish_transfers(
+        self,
+        reads: Sequence[int] = (),
+        writes: Sequence[int] = (),
+        program: int | None = None,
+        most: int | None = None,
+    ) -> None:
+        """Wait for the transfers that stand in the way; see `AsyncTransfers.finish_conflicting`."""
+        if self.transfers is not None:
+            self._give_back(self.transfers.finish_conflicting(reads, writes, program, most))
+
+    def _give_back(self, released: Sequence[LocalArray]) -> None:
+        if self._comm.size > 1 and any(stored.layout.shared for stored in released):
+            self._comm.barrier()  # a peer may still read it
+        for stored in released:
+            self._heap.free(stored.block)
+
+    def inputs(self, program: Program, inputs: Sequence[int]) -> list[LocalArray]:
+        """The arrays that a run reads."""
+        if self.transfers is not None:
+            self.finish_transfers(inputs, [inputs[x] for x in program.donated.values()])
+        arrays = self._arrays
+        return [arrays.get(array) or self.get(array) for array in inputs]
+
+    def outputs(
+        self,
+        program: Program,
+        results: Sequence[TileSpec],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        given: Sequence[LocalArray],
+    ) -> list[LocalArray]:
+        """A run's outputs: inputs that it takes over under their new number, else new memory."""
+        made: list[LocalArray] = []
+        donated = program.donated
+        try:
+            for position, result in enumerate(results):
+                taken = position in donated
+                made.append(given[donated[position]] if taken else result.allocate(self._heap))
+        except Exception as error:
+            from magmath.program.bind import blame
+
+            for position, stored in enumerate(made):
+                if position not in donated:
+                    stored.free(self._heap)
+            blame(error, program.writer(program.outputs[len(made)]))
+            raise
+        if donated:
+            self.move_donated(program, inputs, outputs)
+        self._arrays.update(zip(outputs, made, strict=True))
+        return made
+
+    def move_donated(self, program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Move donated inputs to their new numbers, under which the controller knows them now."""
+        for position, donor in program.donated.items():
+            stored = self._arrays.pop(inputs[donor], None)
+            if stored is not None:
+                self._arrays[outputs[position]] = stored
+
+    def restore_donated(
+        self, program: Program, inputs: Sequence[int], outputs: Sequence[int]
+    ) -> None:
+        """Move what was taken over to the numbers that it had before."""
+        for position, donor in program.donated.items():
+            self._arrays[inputs[donor]] = self._arrays.pop(outputs[position])
+
+    def close(self) -> None:
+        """End what the progress thread does, and forget all arrays: their memory goes with the heap."""
+        if self.transfers is not None:
+            self.transfers.progress_thread.close()
+        self._arrays.clear()

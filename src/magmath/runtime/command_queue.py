@@ -1,0 +1,438 @@
+"""Commands to the workers: sent without waiting, each with a ticket, and answered some time later.
+
+What went wrong in a command that nobody waited for is raised by the next call that waits, at the
+latest by `finish`. Whether the workers can go on after a failure, or are told to end, is decided
+here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Final, NoReturn
+from weakref import WeakSet
+
+from magmath.errors import MagmathError, WorkerLost
+from magmath.graph import Node
+from magmath.memory.local_array import LocalArray
+from magmath.runtime import messages
+from magmath.runtime.failures import exception_from
+from magmath.runtime.interrupts import Interrupts
+from magmath.runtime.messages import Command, Failure, Number, Reply
+from magmath.runtime.run_handle import PendingCommand, RunHandle
+from magmath.runtime.tiles import Frame
+from magmath.runtime.transport.interface import Payload, Transport
+
+logger = logging.getLogger(__name__)
+
+MAX_PENDING: Final = 256
+"""Commands under way, not yet answered, before the next one waits."""
+MAX_PENDING_BYTES: Final = 256 << 20
+FAILURE_GRACE: Final = 2.0
+"""Seconds in which, after a worker has failed, the others must have failed alike."""
+INTERRUPT_SECONDS: Final = 5.0
+"""Seconds that a running program gets to stop after Ctrl-C."""
+REPEATED_INTERRUPT_SECONDS: Final = 1.0
+"""Seconds in which further Ctrl-C count as the same one."""
+_PUMP_SECONDS: Final = 0.1
+
+_EXPECTED: Final[dict[type, tuple[type, ...]]] = {
+    messages.Put: (messages.Done,),
+    messages.Get: (messages.Tile,),
+    messages.Read: (messages.Done,),
+    messages.Write: (messages.Done,),
+    messages.Define: (messages.Done,),
+    messages.Run: (messages.Done, messages.Values),
+    messages.Stats: (messages.Counters,),
+}
+
+AnsweredCommand = (
+    messages.Put
+    | messages.Get
+    | messages.FileCommand
+    | messages.Define
+    | messages.Run
+    | messages.Stats
+)
+
+
+class CommandQueue:
+    """Reaches the workers through `transport`, which this starts.
+
+    hellos      what the workers said of themselves when they were ready
+    direct      true if the one worker lives in this process, where `run` and `compute` reach it
+    failed      told of the outputs of a run that has failed on a worker, and of the failure
+    ended       told when the workers have ended
+    lock        held while the workers are spoken to
+
+    Any thread may call; calls take turns.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        failed: Callable[[Sequence[int], Failure], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self.is_inline = transport.is_inline
+        self._transport = transport
+        self._report_failed = failed
+        self._report_ended = ended
+        self.lock = threading.RLock()
+        self.interrupts = Interrupts()
+        self._tickets = count(1)
+        self._released: deque[int] = deque()
+        self._pending: dict[int, PendingCommand] = {}
+        self._pending_bytes = 0
+        self._failing: list[PendingCommand] = []
+        self._failing_since = 0.0
+        self.ended: str | None = None
+        """Why the workers cannot be reached any more; None while they can."""
+        transport.is_interrupted = lambda: self.interrupts.is_due
+        self.hellos = transport.start(self._deliver)
+        self._all = range(transport.size)
+        self._owner = os.getpid()
+        atexit.register(self._close_at_exit)
+        _queues.add(self)
+
+    def check_open(self) -> None:
+        """Raise WorkerLost, saying why, once the workers have ended or cannot be reached."""
+        if self.ended is not None:
+            raise WorkerLost(self.ended)
+
+    def ticket(self) -> int:
+        """The number of the next command that will be answered."""
+        return next(self._tickets)
+
+    def submit(
+        self,
+        command: AnsweredCommand,
+        ranks: Sequence[int] | None = None,
+        payloads: Sequence[Payload] = (),
+        *,
+        nbytes: int = 0,
+        run: RunHandle | None = None,
+    ) -> PendingCommand:
+        """Send a command that will be answered, to all workers or to some.
+
+        Waits only where too many are under way.
+        """
+        ranks = self._all if ranks is None else ranks
+        expected = _EXPECTED[type(command)]
+        alone = isinstance(command, messages.FileCommand)
+        pending = PendingCommand(command.ticket, ranks, expected, set(ranks), nbytes, run, alone)
+        if run is not None:
+            run.pending = pending
+        with self.lock:
+            with self.interrupts:
+                self._pending[pending.ticket] = pending
+                self._pending_bytes += nbytes
+                try:
+                    self._send(command, ranks, payloads)
+                except BaseException:
+                    self._settle(pending)
+                    raise
+            if not self.is_inline:
+                self.interrupts.deliver()
+                while len(self._pending) > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
+                    self.wait(next(iter(self._pending.values())))
+        return pending
+
+    def request(
+        self, command: AnsweredCommand, ranks: Sequence[int] | None = None
+    ) -> PendingCommand:
+        """Send a command and wait for its answers."""
+        with self.lock:
+            pending = self.submit(command, ranks)
+            self.wait(pending)
+        return pending
+
+    def notify(self, command: Command) -> None:
+        """Send all workers a command that they do not answer."""
+        with self.lock, self.interrupts:
+            self._send(command, self._all)
+
+    def release(self, array: int) -> None:
+        """Have an array dropped: sent with the next command. Finalisers may call."""
+        if self.ended is None:
+            self._released.append(array)
+
+    def run(
+        self,
+        program: int,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        parameters: Sequence[Number],
+    ) -> list[float]:
+        """One step of a program on the worker of this process; the scalars that it emits."""
+        try:
+            with self.lock, self.interrupts:
+                released = self._take_released() if self._released else ()
+                return self._transport.run(program, inputs, outputs, parameters, released)
+        except InterruptedError:
+            self._deliver_interrupt()
+            raise
+
+    def compute(
+        self,
+        order: Sequence[Node],
+        wanted: Sequence[Node],
+        given: Mapping[Node, int],
+        outputs: Sequence[int],
+    ) -> list[LocalArray]:
+        """Compute nodes on the worker of this process; see `Pool.compute`."""
+        with self.lock, self.interrupts:
+            self.check_open()
+            released = self._take_released() if self._released else ()
+            return self._transport.compute(order, wanted, given, outputs, released)
+
+    def wait(self, pending: PendingCommand) -> None:
+        """Wait until this command and every earlier one has been answered by all of its workers.
+
+        Raises what went wrong in any of them. On Ctrl-C, stops what runs and raises
+        KeyboardInterrupt; a second Ctrl-C meanwhile ends the pool.
+        """
+        if self.is_inline:  # it has been answered, or has raised
+            self._deliver_interrupt()
+            return
+        with self.lock, self.interrupts:
+            while self._failing or self._waits_for(pending):
+                self._raise_failure()
+                self._deliver_interrupt()
+                self._pump()
+        self._deliver_interrupt()
+        if pending.failures:
+            raise exception_from(pending.failures[0])
+
+    def interrupt_point(self) -> None:
+        """Let Ctrl-C take effect here, if it came while the worker of this process was at work."""
+        if self.interrupts.count:
+            self._deliver_interrupt()
+
+    @contextmanager
+    def defer_interrupts(self) -> Iterator[None]:
+        """A context at whose end Ctrl-C takes effect if it came meanwhile."""
+        interrupts = self.interrupts
+        with interrupts:
+            interrupts.close()
+            try:
+                yield
+            finally:
+                interrupts.open()
+        if interrupts.count:
+            self._deliver_interrupt()
+
+    def finish(self) -> None:
+        """Wait for all that was sent. Raises the first thing that went wrong unheard."""
+        if self.ended is not None:
+            return
+        with self.lock, self.interrupts:
+            while self.ended is None and (self._failing or self._pending):
+                self._raise_failure()
+                self._deliver_interrupt()
+                self._pump()
+
+    def close(self) -> None:
+        """End the workers, in good order if they can be; nothing of them stays behind."""
+        if self.ended is not None or os.getpid() != self._owner:  # a fork of the controller
+            return
+        with self.lock, self.interrupts:
+            if self.ended is None:
+                if self._pending:
+                    with suppress(MagmathError):
+                        self._send(messages.Interrupt(self.ticket()), [0])
+                self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
+
+    def forked(self) -> None:
+        """Note that this process is a fork of the one that started the workers.
+
+        A worker inside the process was copied with it and goes on. Other workers answer their
+        controller only. Other threads, which may have held the lock, do not exist here.
+        """
+        self.lock = threading.RLock()
+        if not self.is_inline:
+            self.ended = (
+                "this process is a fork of the one whose pool it is, and cannot reach its workers; "
+                "pass values to it (np.asarray(x)), or start other workers here with mm.init()"
+            )
+
+    def _close_at_exit(self) -> None:
+        """With the script: one that has died of an error does not wait for what is under way."""
+        try:
+            if not hasattr(sys, "last_value") and os.getpid() == self._owner:
+                self.finish()
+        finally:
+            self.close()
+
+    # Sending.
+
+    def _send(
+        self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
+    ) -> None:
+        self.check_open()
+        try:
+            if self._released:
+                self._transport.send(messages.Free(self._take_released()), self._all)
+            self._transport.send(command, ranks, payloads)
+        except WorkerLost as lost:
+            self._close_after_loss(lost)
+
+    def _take_released(self) -> list[int]:
+        arrays, released = [], self._released
+        while released:  # a finaliser may add to it at any moment
+            arrays.append(released.popleft())
+        return arrays
+
+    # Receiving.
+
+    def _pump(self) -> None:
+        self.check_open()
+        try:
+            self._transport.pump(_PUMP_SECONDS)
+        except WorkerLost as lost:
+            self._close_after_loss(lost)
+
+    def _deliver(self, rank: int, reply: Reply, frame: Frame | None) -> bool:
+        """Take a worker's reply; true where a run in this process should stop."""
+        ticket = getattr(reply, "ticket", 0)
+        pending = self._pending.get(ticket)
+        if pending is None or rank not in pending.waiting:
+            if isinstance(reply, Failure) and ticket == 0:
+                lost = WorkerLost(f"worker {rank} failed: {reply.message}; start a new pool")
+                lost.add_note(reply.traceback)
+                raise lost
+            logger.warning("dropped %s of worker %d: nothing waits for it", type(reply), rank)
+            return False
+        if isinstance(reply, messages.Progress):
+            return self._report(pending.run, reply)
+        pending.add_reply(rank, reply, frame)
+        if isinstance(reply, Failure) and pending.run is not None:
+            self._report_failed(pending.run.outputs, reply)
+        if isinstance(reply, Failure) and not reply.secondary and pending not in self._failing:
+            self._failing.append(pending)
+            self._failing_since = time.monotonic()
+        if not pending.waiting:
+            self._settle(pending)
+        return False
+
+    def _report(self, run: RunHandle | None, reply: messages.Progress) -> bool:
+        if run is None:
+            return False
+        if run.progress is not None and run.error is None:
+            try:
+                run.progress(reply.steps, reply.values)
+            except BaseException as error:
+                run.error = error
+                self._send(messages.Interrupt(reply.ticket), [0])
+        return run.error is not None or self.interrupts.count > 0
+
+    def _settle(self, pending: PendingCommand) -> None:
+        """Nothing more is expected of this command."""
+        if self._pending.pop(pending.ticket, None) is not None:
+            self._pending_bytes -= pending.nbytes
+        if pending.run is not None and not pending.failures:
+            pending.run.repeat = None
+
+    def _waits_for(self, pending: PendingCommand) -> bool:
+        """Whether this command, or one that was sent before it, has not been answered."""
+        return bool(pending.waiting) or next(iter(self._pending), pending.ticket) < pending.ticket
+
+    # When something goes wrong.
+
+    def _raise_failure(self) -> None:
+        """Raise the first failure, once it is known whether the workers are in step.
+
+        They are if those that failed went on to the end of the command, or if all failed alike, so
+        that none went further than another: then the pool goes on. Else some may wait for ever for
+        those that failed, and the pool is closed.
+        """
+        if not self._failing:
+            return
+        first = self._failing[0]
+        primary = [failure for failure in first.failures if not failure.secondary]
+        error = exception_from(min(primary, key=lambda failure: failure.rank))
+        goes_on = first.is_independent or first.in_step
+        if goes_on or first.failed_alike:
+            if first.waiting:
+                return
+            del self._failing[0]
+            if not goes_on:
+                self._send(messages.Resume(), self._all)
+            raise error
+        if not first.waiting or time.monotonic() > self._failing_since + FAILURE_GRACE:
+            error.add_note(
+                "The workers did not all fail alike: the pool is closed, start a new one."
+            )
+            self._end(
+                WorkerLost(
+                    f"the pool was closed because a worker failed: {error}; start a new one"
+                ),
+                force=True,
+            )
+            raise error
+
+    def _deliver_interrupt(self) -> None:
+        """Raise a held Ctrl-C, once what runs has stopped."""
+        try:
+            self.interrupts.deliver()
+        except BaseException:
+            # The interrupt is what the caller hears of, whatever else goes wrong.
+            with self.lock, self.interrupts, suppress(Exception):
+                self._stop_runs()
+            self.interrupts.count = 0
+            raise
+
+    def _stop_runs(self) -> None:
+        """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool, unless it
+        comes at once, as when the key is held down."""
+        if self._pending:
+            runs = [p.run for p in self._pending.values() if p.run is not None]
+            abandon = not any(run.must_finish for run in runs)
+            self._send(messages.Interrupt(max(self._pending), abandon), self._all)
+        start = time.monotonic()
+        while self._pending and time.monotonic() < start + INTERRUPT_SECONDS:
+            if time.monotonic() < start + REPEATED_INTERRUPT_SECONDS:
+                self.interrupts.count = 0
+            elif self.interrupts.count:
+                closed = WorkerLost("the pool was closed by a second Ctrl-C; start a new one")
+                self._end(closed, force=True)
+                return
+            self._pump()
+
+    def _close_after_loss(self, lost: WorkerLost) -> NoReturn:
+        """Close the pool, and raise why: an exception of the lost worker if it left one."""
+        self._end(lost, force=True)
+        primary = [f for pending in self._failing for f in pending.failures if not f.secondary]
+        if primary:
+            error = exception_from(primary[0])
+            error.add_note(str(lost))
+            raise error from None
+        raise lost
+
+    def _end(self, reason: WorkerLost, *, force: bool) -> None:
+        self.ended = str(reason)
+        atexit.unregister(self._close_at_exit)
+        self._transport.close(force=force)
+        self._pending.clear()
+        self._released.clear()
+        self._report_ended()
+
+
+_queues: WeakSet[CommandQueue] = WeakSet()
+
+
+def _note_forks() -> None:
+    for dispatcher in _queues:
+        dispatcher.forked()
+
+
+os.register_at_fork(after_in_child=_note_forks)

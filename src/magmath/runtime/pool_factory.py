@@ -1,0 +1,107 @@
+"""Starting a pool: the choice of a transport, and what the workers are told."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+from magmath.core.integers import require_integer
+from magmath.core.resources import processor_count
+from magmath.errors import OptionError
+from magmath.runtime.pool import Pool
+from magmath.runtime.transport.interface import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
+
+
+def start_pool(
+    workers: int = 0,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    launcher: str | Sequence[str] = "mpiexec",
+    endpoint: str | None = None,
+    deterministic: bool = False,
+    memory_limit: int | None = None,
+    seed: int = 0,
+    heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT,
+) -> Pool:
+    """Start a pool.
+
+    workers        0: one worker inside this process; else so many processes
+    threads        processor threads of each worker; by default the processors that this process
+                   may use (`core/resources.py`) are divided among the workers of a host
+    launcher       "mpiexec" (that of the mpich package, or the system's), "srun", a command in
+                   which {n} stands for the number of workers, or "threads": a simulated pool
+    endpoint       how processes reach the controller: "ipc", "tcp" or "tcp://ADDRESS"; by default
+                   ipc for "mpiexec" and tcp, encrypted, for other launchers
+    deterministic  the same bits for any number of workers; each computes with one thread, since
+                   threads add in another order
+    memory_limit   bytes that the arrays of one worker may take; by default its share of the memory
+                   of its host (`core/resources.py`)
+    heartbeat_timeout  seconds that a worker may be stopped, or its host silent, until it counts as
+                   lost; None: it is waited for
+
+    More workers than processors: a warning, and they share. Raises WorkerError where the workers do
+    not start, and what they raised while starting (DeviceError for a device that is not there).
+    """
+    workers, seed = (
+        require_integer("init: workers", workers, 0),
+        require_integer("init: seed", seed, 0),
+    )
+    threads = None if threads is None else require_integer("init: threads", threads, 1)
+    _check_timeout(heartbeat_timeout)
+    here = launcher in ("mpiexec", "threads")  # others may start workers on other hosts
+    usable = processor_count()
+    if deterministic:
+        threads = 1
+    elif threads is None and workers and here:
+        threads = max(1, usable // workers)
+    options = WorkerOptions(device, threads, deterministic, memory_limit)
+    if launcher == "mpiexec" and workers > usable:
+        warnings.warn(
+            f"init: {workers} workers share {usable} processors of this machine and will "
+            f"be slow; workers={usable} is the most that it can run at once",
+            RuntimeWarning,
+            stacklevel=3,  # the line that called mm.init
+        )
+    transport = _transport(workers, options, launcher, endpoint, heartbeat_timeout)
+    return Pool(transport, deterministic=deterministic, seed=seed, memory_limit=memory_limit)
+
+
+def _check_timeout(seconds: object) -> None:
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if seconds is not None and not (number and 0 < seconds < math.inf):  # type: ignore[operator]
+        raise OptionError(
+            f"init: heartbeat_timeout must be a positive number of seconds, or None to wait for "
+            f"ever, was given {seconds!r}"
+        )
+
+
+def _transport(
+    workers: int,
+    options: WorkerOptions,
+    launcher: str | Sequence[str],
+    endpoint: str | None,
+    heartbeat_timeout: float | None,
+) -> Transport:
+    if workers == 0:
+        from magmath.kernels.threads import shorten_waits
+        from magmath.runtime.transport.inline import InlineTransport
+
+        shorten_waits()
+        return InlineTransport(options)
+    if launcher == "threads":
+        from magmath.kernels.threads import shorten_waits
+        from magmath.runtime.transport.threads import ThreadTransport
+
+        shorten_waits()
+        return ThreadTransport(workers, options)
+    from magmath.runtime.transport.processes import ProcessTransport
+
+    return ProcessTransport(
+        workers,
+        options,
+        launcher=launcher,
+        endpoint=endpoint,
+        heartbeat_timeout=heartbeat_timeout,
+    )

@@ -1,0 +1,148 @@
+"""Commands that are under way: what their workers have answered so far, and what users wait on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from magmath.errors import ProtocolError
+from magmath.runtime import messages
+from magmath.runtime.failures import failure_from
+from magmath.runtime.messages import Failure, Reply
+from magmath.runtime.tiles import Frame
+
+if TYPE_CHECKING:
+    from magmath.program.instructions import Program
+    from magmath.runtime.command_queue import CommandQueue
+
+ProgressCallback = Callable[[int, list[float]], None]
+"""Takes the steps that a run has done, and the scalars emitted since the last report."""
+
+
+class RunHandle:
+    """A run under way or done. `outputs`: the numbers of the arrays that it makes."""
+
+    __slots__ = (
+        "_emitted",
+        "_queue",
+        "asynchronous",
+        "error",
+        "outputs",
+        "pending",
+        "program",
+        "progress",
+        "repeat",
+        "steps",
+        "timings",
+    )
+
+    def __init__(
+        self,
+        queue: CommandQueue,
+        outputs: list[int],
+        steps: int,
+        progress: ProgressCallback | None,
+        program: Program | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        self.outputs = outputs
+        self.steps = steps
+        """The steps made: fewer than asked for where the run was interrupted."""
+        self.progress = progress
+        self.error: BaseException | None = None
+        """What `progress` raised."""
+        self.pending: PendingCommand | None = None
+        self.program = program
+        self.asynchronous = asynchronous
+        """Whether it may be under way beside later runs; `values` waits for its beginning only."""
+        self.timings: dict[int, tuple[list[float], int]] = {}
+        """Of a timed run, by worker: the seconds of each instruction, and bytes of memory."""
+        self.repeat: Any = None
+        """What it takes to make its results again, while it may be abandoned."""
+        self._queue = queue
+        self._emitted: list[float] = []
+
+    @property
+    def can_be_abandoned(self) -> bool:
+        """Whether it is under way, and may be stopped between two instructions: it takes long and
+        overwrites nothing."""
+        waits = self.pending is not None and bool(self.pending.waiting)
+        return waits and self.program is not None and self.program.is_abandonable
+
+    @property
+    def must_finish(self) -> bool:
+        """Whether arrays would be lost if it, or what it reads, was abandoned."""
+        if self.program is None or self.program.donated:
+            return True
+        return self.program.is_abandonable and self.repeat is None
+
+    def values(self) -> list[float]:
+        """Wait for the run, report its progress meanwhile; the scalars that its steps emitted.
+
+        Raises what went wrong on a worker, what `progress` raised, and KeyboardInterrupt (Ctrl-C
+        stops the run at a common step; `outputs` and `steps` are then those of that step).
+        """
+        try:
+            if self.pending is not None:
+                self._queue.wait(self.pending)
+        except InterruptedError:
+            if self.error is None:
+                raise
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return self._emitted
+
+    def finish(self, values: list[float], steps: int) -> None:
+        """Take the answer of worker 0."""
+        self._emitted, self.steps = values, steps
+
+
+@dataclass(slots=True, eq=False)
+class PendingCommand:
+    """A command on its way: which workers have not answered it, and what the others said."""
+
+    ticket: int
+    ranks: Sequence[int]
+    expected: tuple[type, ...]
+    waiting: set[int]
+    nbytes: int
+    run: RunHandle | None
+    is_independent: bool
+    """Whether each worker carries it out by itself, so that its failure is nobody else's."""
+    tiles: dict[int, Frame] = field(default_factory=dict)
+    counters: dict[int, dict[str, int | float | str]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def failed_alike(self) -> bool:
+        """Whether every worker has failed, at the same place."""
+        alike = len({(failure.kind, failure.site) for failure in self.failures}) == 1
+        return alike and len(self.failures) == len(self.ranks)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the workers that have failed went through the whole command all the same."""
+        return all(failure.in_step for failure in self.failures)
+
+    def add_reply(self, rank: int, reply: Reply, frame: Frame | None) -> None:
+        """Keep a worker's answer."""
+        self.waiting.discard(rank)
+        if not isinstance(reply, (*self.expected, Failure)):
+            reply = failure_from(
+                ProtocolError(f"{type(reply).__name__} is no answer to command {self.ticket}"),
+                self.ticket,
+                rank,
+                "",
+            )
+        if isinstance(reply, Failure):
+            self.failures.append(reply)
+        elif isinstance(reply, messages.Values) and self.run is not None:
+            self.run.finish(reply.values, reply.steps)
+            if reply.seconds:
+                self.run.timings[rank] = reply.seconds, reply.memory
+        elif isinstance(reply, messages.Tile):
+            self.tiles[rank] = b"" if frame is None else frame
+        elif isinstance(reply, messages.Counters):
+            self.counters[rank] = reply.values
