@@ -1,7 +1,7 @@
-"""On-disk cache of ahead-of-time compiled functions, written in the compiler's language.
+"""On-disk cache of ahead-of-time compiled functions in the compiler's language.
 
-The object code is in the cache under a hash of all that it depends on. The first process that needs
-a function compiles its source, in less than a second; others wait for that, and load it.
+The cache key of the object code is a hash of all its inputs. The first process that needs a
+function compiles its source, in less than a second; other processes wait and load the result.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from magmath.codegen.compiler import ExternalSignatures
     from magmath.codegen.object_loader import LoadedObject
 
-_LOAD_LOCK = RLock()  # threads share what the first of them loads, and code may need other code
+_LOAD_LOCK = RLock()  # threads share loaded code; reentrant, since code may load other code
 
 
 class AotModule:
-    """A source whose functions can be called from Python, and by their address.
+    """A source whose functions are callable from Python, and by address.
 
     exports     the functions that can be called
     constants   names of whole numbers in the source
@@ -52,16 +52,16 @@ class AotModule:
         self._prepare = needs
 
     def function(self, name: str) -> Callable[..., Any]:
-        """An exported function as a builtin of Python (`codegen/cpython_builtin.py`), called without its
-        lock."""
+        """Return an exported function as a Python builtin (`codegen/cpython_builtin.py`) that
+        releases the GIL."""
         return self._code().function(name)
 
     def address(self, name: str) -> int:
-        """Where an exported function is."""
+        """Return the address of an exported function."""
         return self._code().place(name)
 
     def is_cached(self) -> bool:
-        """True if it is on disk, so that loading it does not wait for the compiler."""
+        """True if the object code is on disk, so that loading does not compile."""
         return OBJECTS.has(self._name)
 
     def _code(self) -> LoadedObject:

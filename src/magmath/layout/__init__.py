@@ -1,4 +1,5 @@
-"""Mesh, layout, redistribution plans and their cost: who holds what, and how it moves."""
+"""Meshes, layouts and redistribution plans: which worker stores which elements, and how they
+move."""
 
 from __future__ import annotations
 
