@@ -608,7 +608,7 @@ def bodies(shares_memory: bool) -> tuple[Body, ...]:
 def main() -> None:
     """Run every body on the communicators of mpiexec, sharing memory and not; say what was run."""
     mpi = import_module("magmath.comm.mpi")  # only where mpiexec has started this
-    communicator = mpi.world()
+    communicator = mpi.world_communicator()
     for shares_memory in (True, False):
         comm = mpi.MPICommunicator(mpi.MPI.COMM_WORLD, shares_memory)
         assert comm.shares_memory == shares_memory

@@ -168,8 +168,8 @@ def _create_fallback(wanted: ConfiguredFolder, problem: str) -> Path | None:
             _unwritable.add(wanted.name)
     where = "nothing is kept" if made is None else f"{made} is used, and removed at the exit"
     warnings.warn(
-        f"the cache of compiled code and measurements: {problem}; {where}; set {CACHE_VARIABLE} to a "
-        f"folder that can be written to",
+        f"the cache of compiled code and measurements: {problem}; {where}; set "
+        f"{CACHE_VARIABLE} to a folder that can be written to",
         RuntimeWarning,
         stacklevel=2,
     )

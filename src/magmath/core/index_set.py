@@ -192,22 +192,6 @@ class IndexSet:
         shift = np.cumsum(lengths) - lengths - starts
         return np.asarray(indices + shift[np.searchsorted(starts, indices, side="right") - 1])
 
-    def part(self, first: int, last: int) -> IndexSet:
-        """The indices at positions first … last - 1, counted within this set."""
-        if last <= first:
-            return _EMPTY
-        return self.intersect(IndexSet.range(self._at(first), self._at(last - 1) + 1))
-
-    def _at(self, position: int) -> int:
-        """The index at a position."""
-        if self.is_range or self.period:
-            step, offset = divmod(position, self.block)
-            return self.start + step * self.period + offset
-        starts, stops = self.segments()
-        ends = np.cumsum(stops - starts)
-        segment = int(np.searchsorted(ends, position, side="right"))
-        return int(stops[segment]) - (int(ends[segment]) - position)
-
     def _locate_regular(self, subset: IndexSet) -> IndexSet:
         """Implement `locate` for a regular set and a subset that is a range or has the same
         period."""

@@ -162,7 +162,7 @@ def _two_stages(source: Layout, target: Layout) -> tuple[Stage, ...]:
     reduced = reduced_axes(source, target)
     if math.prod([source.mesh.shape[axis] for axis in reduced]) == 1:
         return ()
-    if not target.shared and (source.size <= SINGLE_STAGE_SIZE or not _has_replicas(target)):
+    if not target.shared and (source.size <= SINGLE_STAGE_SIZE or not target.has_replicas):
         return ()
     middle = _scattered(source, reduced, target)
     if middle is None or middle == target:
@@ -172,16 +172,6 @@ def _two_stages(source: Layout, target: Layout) -> tuple[Stage, ...]:
         return stages
     direct = _stage(source, target)
     return stages if stages[0].elements + stages[1].elements <= direct.elements else ()
-
-
-def _has_replicas(layout: Layout) -> bool:
-    """True where some part of the array is on several workers."""
-    if layout.boxes is not None:
-        return False
-    return any(
-        length > 1 and layout.dim_of(axis) is None and layout.partial[axis] is None
-        for axis, length in enumerate(layout.mesh.shape)
-    )
 
 
 def _scattered(source: Layout, reduced: Sequence[int], target: Layout) -> Layout | None:
