@@ -302,7 +302,7 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
 
 
 def _carried(instruction: Instruction, tensors: Tensors) -> Carried | None:
-    """A move that the progress thread makes concurrently with other instructions, if there is one."""
+    """Return a move that runs on the progress thread; None if it cannot."""
     if not (isinstance(instruction, Move) and instruction.beside):
         return None
     progress_thread = tensors.context.progress_thread()

@@ -150,8 +150,8 @@ class ProcessTransport(Transport):
         if stopped is not None:
             raise WorkerLost(
                 f"{self._worker_name(stopped)} was lost: it has been stopped, by a signal or a "
-                f"debugger, for {self._heartbeat_timeout:g} s; the pool is closed, start a new one; "
-                f"mm.init(heartbeat_timeout=…) waits longer, with None for ever"
+                f"debugger, for {self._heartbeat_timeout:g} s; the pool is closed, start a new "
+                f"one; mm.init(heartbeat_timeout=…) waits longer, with None for ever"
             )
 
     def close(self, *, force: bool) -> None:
@@ -313,8 +313,8 @@ class ProcessTransport(Transport):
             return None
         return (
             f"{evidence}; {self.describe_memory_use()}; the pool is closed: start a new one, and "
-            f"free arrays, divide them over more hosts, or set a smaller memory_limit, under which what "
-            f"is too large is refused"
+            f"free arrays, divide them over more hosts, or set a smaller memory_limit, which "
+            f"refuses what is too large"
         )
 
 
