@@ -224,8 +224,8 @@ class _Channel:
 
 def _mpiexec() -> str:
     """Return the mpiexec next to this Python, or on the path."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    found = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    neighbour = Path(sys.executable).with_name("mpiexec")
+    found = str(neighbour) if neighbour.is_file() else shutil.which("mpiexec")
     if found is None:
         raise PeerNotInstalled("no mpiexec next to this Python or on the PATH")
     return found

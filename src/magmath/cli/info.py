@@ -183,8 +183,8 @@ def _threads() -> Section:
 
 
 def _mpi() -> Section:
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    neighbour = Path(sys.executable).with_name("mpiexec")
+    launcher = str(neighbour) if neighbour.is_file() else shutil.which("mpiexec")
     try:
         answer = subprocess.run(
             [sys.executable, "-c", _MPI_QUERY], capture_output=True, text=True, timeout=60

@@ -27,13 +27,13 @@ _LOAD_LOCK = RLock()  # threads share loaded code; reentrant, since code may loa
 class AotModule:
     """A source whose functions are callable from Python, and by address.
 
-    exports     the functions that can be called
-    constants   names of whole numbers in the source
-    outside     functions outside by name, as `codegen/compiler.py` takes them
-    inside      a module whose `INSIDE` holds functions that are written in LLVM's language, and its
-                `CONSTANTS` numbers for those who call them
-    arithmetic  how floating-point operations may be changed (`codegen/values.py`)
-    needs       called before the code is loaded: makes the symbols known that are called outside
+    exports     the exported functions
+    constants   named integers in the source
+    outside     external functions by name, as for `codegen/compiler.py`
+    inside      a module whose `INSIDE` has functions in LLVM IR, and whose `CONSTANTS` has named
+                numbers for their callers
+    arithmetic  the permitted floating-point optimisations (`codegen/values.py`)
+    prepare     called before the code is loaded; registers the external symbols
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class AotModule:
         outside: ExternalSignatures = MappingProxyType({}),
         inside: str = "",
         arithmetic: str = "exact",
-        needs: Callable[[], object] = lambda: None,
+        prepare: Callable[[], object] = lambda: None,
     ) -> None:
         self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
         self._constants, self._outside, self._inside = constants, outside, inside
-        self._prepare = needs
+        self._prepare = prepare
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return an exported function as a Python builtin (`codegen/cpython_builtin.py`) that

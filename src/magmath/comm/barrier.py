@@ -66,10 +66,11 @@ def resume_barrier(own: int64[1]) -> int64:
     return await_all(flags, own[1], own[2], entered, MAX_SLEEPS)
 
 def allreduce_max(own: int64[1], value: int64) -> int64:
-    """Show `value` to the others in the next barrier: the largest that any has shown, or a negative
-    number, -1 - status, where `meet` would not return DONE.
+    """Publish `value` in the next barrier; return the maximum over the ranks, or -1 - status if
+    `enter_barrier` does not return DONE.
 
-    Two words of a rank's line take turns: who is at the barrier after next has read this one.
+    Two words of a rank's line are used alternately: before a rank overwrites one, it passes a
+    barrier that all ranks entered after they had read it.
     """
     flags: uint64[1] = own[0]
     line = LINE * (1 + own[1])

@@ -95,9 +95,7 @@ def _abbreviated(split: Split, most: int) -> tuple[Interval, ...]:
 
 def _count(split: Split) -> int:
     pieces = split.pieces
-    assert not isinstance(pieces, HaloRanges), (
-        "windows are copies of a moment, no array lies in them"
-    )
+    assert not isinstance(pieces, HaloRanges), "halo ranges are layouts of temporaries only"
     return len(pieces.owners) if isinstance(pieces, Blocks) else -(-pieces.extent // pieces.block)
 
 

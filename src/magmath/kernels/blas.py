@@ -161,7 +161,7 @@ def code(number: str) -> AotModule:
     }
     return AotModule(
         source, ("gemm", "run"), constants={"NO": ord("N"), "YES": ord("T")}, outside=outside,
-        needs=lambda: _register(letter),
+        prepare=lambda: _register(letter),
     )  # fmt: skip
 
 

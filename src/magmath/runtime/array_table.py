@@ -58,8 +58,8 @@ class ArrayTable:
         stored = self._arrays.get(array)
         if stored is None:
             raise WorkerError(
-                f"array {array} is not on worker {self._comm.rank}: it was released, or a run has "
-                f"taken over its memory"
+                f"array {array} is not on worker {self._comm.rank}: it was released, or donated "
+                f"to a run"
             )
         return stored
 

@@ -16,7 +16,7 @@ from magmath.comm.progress_thread import ProgressThread, Task
 from magmath.memory.local_array import LocalArray
 
 MAX_TRANSFERS: Final = 4
-"""Errands that nobody has waited for before the first of them is."""
+"""Maximum number of pending transfers; a further one first waits for the oldest."""
 
 
 @dataclass(eq=False, slots=True)

@@ -112,9 +112,9 @@ def _mpiexec() -> tuple[str, ...]:
 
 def _find_installed(program: str) -> str | None:
     """Return the path of a program next to Python, or in the package mpich; None if missing."""
-    beside = Path(sys.executable).parent / program
-    if beside.exists():
-        return str(beside)
+    neighbour = Path(sys.executable).parent / program
+    if neighbour.exists():
+        return str(neighbour)
     try:
         files = importlib.metadata.distribution("mpich").files or []
     except importlib.metadata.PackageNotFoundError:

@@ -87,7 +87,7 @@ class Pool:
 
     workers, mesh   their number (1 for the worker in this process), and all of them in a line
     topology        where they are
-    deterministic, seed, memory_limit   the settings of the pool, for those who build programs
+    deterministic, seed, memory_limit   the settings of the pool, for planners
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
                     memory of its host; None on GPUs, which refuse by themselves
 
@@ -467,8 +467,8 @@ class Pool:
         known = self._arrays.get(array)
         if known is None:
             raise WorkerError(
-                f"{what}: array {array} is not in this pool: it was released, a run has taken over "
-                f"its memory, or it belongs to another pool"
+                f"{what}: array {array} is not in this pool: it was released, it was donated to a "
+                f"run, or it belongs to another pool"
             )
         if array in self._failed:
             raise exception_from(self._failed[array])

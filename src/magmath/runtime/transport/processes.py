@@ -286,9 +286,9 @@ class ProcessTransport(Transport):
             how = "it closed its connection"
             if self._endpoint != "ipc" and self._heartbeat_timeout is not None:
                 how += f" or did not answer for {self._heartbeat_timeout:g} s"
-        who = self._worker_name(ended[0]) if ended else "a worker"
+        lost = self._worker_name(ended[0]) if ended else "a worker"
         remedy = self._memory_report(cause) or _CLOSED
-        error = WorkerLost(f"{who} was lost: {how}; {remedy}")
+        error = WorkerLost(f"{lost} was lost: {how}; {remedy}")
         if said := f"\n{launch.output()}".split("\n====")[0].strip():  # omits MPICH's report
             error.add_note(f"The workers' last output:\n{said}")
         return error
