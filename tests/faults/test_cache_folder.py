@@ -129,7 +129,7 @@ if __name__ == "__main__":
     assert run(workers, program=killed, folder=place, HOME="/proc/x").returncode == -9
     if workers:
         assert eventually(lambda: not os.listdir(place)), os.listdir(place)
-    again = "import warnings; warnings.simplefilter('ignore'); from magmath.core import cache_dir; cache_dir.folders()"
+    again = "import warnings; warnings.simplefilter('ignore'); from magmath.core import cache_dir; cache_dir.readable_folders()"
     assert run(0, program=again, folder=place, HOME="/proc/x").returncode == 0
     assert not os.listdir(place)
 

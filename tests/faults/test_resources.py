@@ -136,7 +136,7 @@ def test_a_limit_of_the_address_space_counts() -> None:
     code = (
         "import resource; from magmath.core import resources; "
         "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, resource.RLIM_INFINITY)); "
-        "print(resources.memory())"
+        "print(resources.usable_memory())"
     )
     (bytes_,) = _output(code=code)
     assert int(bytes_) <= 3 << 30
