@@ -537,7 +537,7 @@ def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / "secret").write_bytes(bytes(8))
         with h5py.File(tmp_path / "hostile.h5", "w") as file:
             file.create_dataset("x", (2,), "f4", external=[(str(tmp_path / "secret"), 0, 8)])
-        with pytest.raises(DataError, match="lies in other files"):
+        with pytest.raises(DataError, match="is stored in other files"):
             mm.load(tmp_path / "hostile.h5")
         monkeypatch.setitem(sys.modules, "zarr", None)
         with pytest.raises(MissingPackageError, match=r"pip install 'magmath\[zarr\]'"):

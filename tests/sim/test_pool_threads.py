@@ -220,7 +220,7 @@ def test_a_donated_input_lives_on_as_the_output(pool: Pool) -> None:
     output = pool.run(program, [array]).outputs[0]
     assert torch.equal(pool.get(output), torch.full((6,), 2.0))
     assert pool.stats()[0]["in_use"] == used
-    with pytest.raises(WorkerError, match="taken over its memory"):
+    with pytest.raises(WorkerError, match="donated to a run"):
         pool.get(array)
     pool.release(array)
     pool.release(output)

@@ -1,7 +1,7 @@
-"""The benchmarks: magmath beside its peers, in turns, on the same cores and the same data.
+"""Benchmarks of magmath against its peers: interleaved rounds on the same cores and the same data.
 
-A benchmark is a table of cases and of systems (`case.py`); the runner gives every system a process
-of its own and lets each run one round at a time (`runner.py`); `peers/` holds the other frameworks,
+A benchmark is a table of cases and of systems (`case.py`); the runner starts each system in its own
+process and runs one round of each in turn (`runner.py`); `peers/` contains the other frameworks,
 `own.py` magmath's side, written with the public names.
 """
 

@@ -1,6 +1,6 @@
-"""What a benchmark consists of: cases, systems, and the comparisons that are asked of them.
+"""The parts of a benchmark: cases, systems, and comparisons between them.
 
-All of it is plain data, so that the list of benchmarks is read without loading anything.
+All parts are plain data, so that listing the benchmarks loads no framework.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Parameters = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line chose.
+    """The options of the command line.
 
-    `peers` may also be ("all",) or ("none",). `cases` are texts of which a case's name has one; all
-    cases where there are none. `pythons` are the interpreters that a peer is looked for in, one
-    after the other.
+    `peers` may also be ("all",) or ("none",). `cases`: substrings, one of which the name of a
+    selected case contains; all cases if empty. `pythons`: the interpreters in which a peer is
+    searched, in order.
     """
 
     peers: tuple[str, ...] = ("all",)
@@ -34,17 +34,17 @@ class RunOptions:
 
 
 def supports_all(case: Case) -> str:
-    """Of systems that take part in every case."""
+    """Return an empty reason, for systems that support every case."""
     return ""
 
 
 @dataclass(frozen=True)
 class System:
-    """Something that is measured: a factory of contestants, and the processes it runs in.
+    """A measured system: a factory of contestants, and the processes that it runs in.
 
-    `peer` is the name for `--peers`; it is empty for magmath itself and for what only serves as
-    a measure, such as the rate of the bare GEMMs. `settings` join the parameters of each case.
-    `unsupported_reason` says why it takes no part in a case; nothing if it does.
+    `peer`: the name for `--peers`; empty for magmath itself and for reference measurements, such as
+    the rate of bare GEMMs. `settings` are added to the parameters of each case.
+    `unsupported_reason` returns why the system skips a case, or an empty string.
     """
 
     name: str
@@ -58,9 +58,9 @@ class System:
 
 @dataclass(frozen=True)
 class Case:
-    """One workload. A round does `work` units of it, whatever the system.
+    """One workload. A round does `work` units of it, for every system.
 
-    Cases of one `group` belong together in a plot, along `x`.
+    Cases of one `group` are in one plot, along `x`.
     """
 
     name: str
@@ -73,10 +73,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A figure made from the rounds of system `own` and the best of `others`, round by round.
+    """A comparison of system `own` with the best of `others`, round by round.
 
-    "ratio": the others' time over ours, to be at least `mark(case)`. "excess": our time minus
-    theirs in seconds, to be at most `mark(case)`.
+    "ratio": the time of the others divided by ours, at least `mark(case)`. "excess": our time minus
+    theirs in seconds, at most `mark(case)`.
     """
 
     title: str
@@ -88,9 +88,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Bench:
-    """A benchmark: its name on the command line, and what depends on the options.
+    """A benchmark: its name on the command line, and functions of the options.
 
-    `x_name` says what the `x` of its cases is.
+    `x_name`: the meaning of `x` of its cases.
     """
 
     name: str
@@ -102,5 +102,5 @@ class Bench:
 
 
 def constant_mark(mark: float) -> Callable[[Case], float | None]:
-    """A mark that is the same for every case."""
+    """Return a mark function that is the same for every case."""
     return lambda case: mark

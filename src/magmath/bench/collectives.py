@@ -1,4 +1,5 @@
-"""`bench collectives`: data between workers of one host, beside plain MPI and gloo."""
+"""`bench collectives`: communication between workers of one host, compared with plain MPI and
+gloo."""
 
 from __future__ import annotations
 

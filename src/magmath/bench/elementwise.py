@@ -1,4 +1,4 @@
-"""`bench elementwise`: a long expression, and a short update many times, beside numexpr."""
+"""`bench elementwise`: a long expression, and a short update many times, compared with numexpr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`bench fft`: Fourier transforms of arrays that are split by rows, beside torch and SciPy."""
+"""`bench fft`: Fourier transforms of arrays that are split by rows, compared with torch and
+SciPy."""
 
 from __future__ import annotations
 

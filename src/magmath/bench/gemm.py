@@ -1,4 +1,4 @@
-"""`bench gemm`: C = A·B from every layout of both, beside torch, NumPy, Heat and Dask."""
+"""`bench gemm`: C = A·B from every pair of layouts, compared with torch, NumPy, Heat and Dask."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What machine this is, and which source: the head of every result file, and of `magmath info`.
+"""The machine and the source revision, for result files and `magmath info`.
 
-Standard library only, so that looking at the machine loads nothing.
+Standard library only, so that it imports no framework.
 """
 
 from __future__ import annotations
@@ -29,23 +29,18 @@ TUNING_PREFIXES = (
 
 
 def describe() -> dict[str, str | int]:
-    """Processor, usable cores, memory in bytes, operating system and Python."""
+    """Return processor, usable cores, memory in bytes, operating system and Python version."""
     return {
         "cpu": cpu_name(),
-        "cores": usable_cores(),
+        "cores": processor_count(),
         "memory": memory()["total"],
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
     }
 
 
-def usable_cores() -> int:
-    """How many logical cores this process may use at once."""
-    return processor_count()
-
-
 def memory() -> dict[str, int]:
-    """Main memory in bytes: `total`, and `available` where the system tells."""
+    """Return the main memory in bytes: `total`, and `available` if the system reports it."""
     fields = _fields(MEMORY_FILE)
     if "MemTotal" in fields:
         names = {"total": "MemTotal", "available": "MemAvailable"}
@@ -54,12 +49,12 @@ def memory() -> dict[str, int]:
 
 
 def tuning_variables() -> dict[str, str]:
-    """The environment variables that steer math libraries, and so change what is measured."""
+    """Return the environment variables that configure math libraries and so affect measurements."""
     return {k: v for k, v in sorted(os.environ.items()) if k.startswith(TUNING_PREFIXES)}
 
 
 def package_version(package: str) -> str | None:
-    """The installed version of `package`, None where it is not installed."""
+    """Return the installed version of `package`, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -67,7 +62,7 @@ def package_version(package: str) -> str | None:
 
 
 def source_commit() -> str | None:
-    """The commit that this source was checked out from, "+" where it was changed since."""
+    """Return the commit of this source, with "+" if it was modified; None outside a repository."""
     folder = str(Path(__file__).parent)
     revision = _git(folder, "rev-parse", "--short=12", "HEAD")
     if not revision:
@@ -86,7 +81,7 @@ def _git(folder: str, *arguments: str) -> str | None:
 
 
 def _fields(file: Path) -> dict[str, str]:
-    """The first "name : value" of each name in a file of /proc; nothing where there is none."""
+    """Return the first "name : value" of each name in a file of /proc; empty if it is missing."""
     if not file.is_file():
         return {}
     fields: dict[str, str] = {}

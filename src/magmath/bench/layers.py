@@ -1,4 +1,5 @@
-"""`bench layers`: a training step of MLPs of 1 to 16 layers beside PyTorch, JAX and TensorFlow."""
+"""`bench layers`: a training step of MLPs of 1 to 16 layers, against PyTorch, JAX and
+TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench linalg`: factorisations and solutions, beside NumPy, torch and Heat."""
+"""`bench linalg`: factorisations and solutions, compared with NumPy, torch and Heat."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _systems(options: RunOptions) -> list[System]:
 
 
 def _beyond_heat(case: Case) -> str:
-    """Why Heat takes no part in a case; an inverse of 1000 columns takes it ten seconds."""
+    """Return why Heat skips a case; its inverse of 1000 columns takes ten seconds."""
     function = case.parameters["function"]
     if function == "cholesky":
         return "Heat has no Cholesky factorisation"

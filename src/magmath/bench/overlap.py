@@ -1,4 +1,4 @@
-"""`bench overlap`: messages under way while the workers compute, against waiting for them."""
+"""`bench overlap`: communication overlapped with computation, compared with waiting for it."""
 
 from __future__ import annotations
 
@@ -58,4 +58,4 @@ BENCH = Bench(
     _systems,
     _comparisons,
 )
-"""Workers of one thread share no memory; each message takes as long as it would on the link."""
+"""The workers have one thread each and no shared memory; messages take as long as on the link."""

@@ -1,11 +1,11 @@
-"""`bench parallel`: the MLPs on workers of one thread each, beside PyTorch's DDP on gloo."""
+"""`bench parallel`: the MLPs on workers of one thread each, compared with PyTorch's DDP on gloo."""
 
 from __future__ import annotations
 
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.bench.layers import PEERS, training_case
 
-# (batch, width, layers, images), the batch being that of all workers together
+# (batch, width, layers, images), the batch is the total over all workers
 SHAPES = [(100, 528, 4, 6400), (256, 1024, 4, 6400), (100, 528, 16, 6400), (32, 128, 8, 6400)]
 
 

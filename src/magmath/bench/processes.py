@@ -1,8 +1,7 @@
-"""The processes of the systems that a benchmark measures, seen from the runner.
+"""The processes of the measured systems, controlled by the runner.
 
 A system is one or several processes, each with a Unix socket to the runner (the other end is
-`peers/service.py`). They share one session of the operating system, so that a system is stopped
-as a whole.
+`peers/service.py`). They share one session, so that the whole system can be stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from magmath.bench.case import Case, System
-from magmath.bench.host_info import usable_cores
+from magmath.core.resources import processor_count
 from magmath.errors import MagmathError
 
 START_SECONDS = 120.0
@@ -42,7 +41,7 @@ class SystemFailed(MagmathError):
 
 
 class SystemProcesses:
-    """A running system: `ask` makes each of its processes do something and merges the answers."""
+    """A running system: `_ask` sends a request to each process and merges the replies."""
 
     def __init__(self, system: System, python: str) -> None:
         self.system = system
@@ -59,20 +58,19 @@ class SystemProcesses:
             raise
 
     def prepare(self, case: Case) -> Record:
-        """Makes the system ready for `case`; what it says about that."""
+        """Prepare the system for `case`; return its record."""
         return self._ask({"do": "prepare", "case": {**case.parameters, **self.system.settings}})
 
     def round(self) -> float:
-        """Seconds of one round, of the slowest process."""
+        """Return the seconds of one round, of the slowest process."""
         return float(self._ask({"do": "round"})["seconds"])
 
     def finish(self) -> Record:
-        """What the system computed, to compare it with others."""
+        """Return the results of the system, for comparison with others."""
         return self._ask({"do": "finish"})
 
     def stop(self, patience: float = STOP_SECONDS) -> None:
-        """Ends every process of the system, those still there after `patience` seconds by force;
-        harmless when called twice."""
+        """End every process of the system, by force after `patience` seconds. Idempotent."""
         for channel in self._channels:
             channel.close()
         deadline = time.monotonic() + patience
@@ -111,12 +109,12 @@ class SystemProcesses:
         self.versions = hellos[order[0]]["versions"]
 
     def _commands(self, python: str, address: str) -> list[tuple[list[str], dict[str, str]]]:
-        """The commands to start, each with its environment."""
+        """Return the commands to start, each with its environment."""
         if self.system.peer:
             start = [python, "-P", str(_BOOTSTRAP)]
         else:
             start = [python, "-m", "magmath.bench.peers.service"]
-        service = [*start, self.system.factory, address, str(usable_cores())]
+        service = [*start, self.system.factory, address, str(processor_count())]
         if self.system.launcher == "mpiexec":
             command = [_mpiexec(), "-n", str(self.system.processes), *service]
             return [(command, self._environment())]
@@ -126,10 +124,10 @@ class SystemProcesses:
         ]
 
     def _environment(self) -> dict[str, str]:
-        """This process's environment; a peer also gets its share of the threads."""
+        """Return this process's environment; for a peer with its share of the threads."""
         environment = dict(os.environ)
         if self.system.peer:
-            share = str(max(1, usable_cores() // self.system.processes))
+            share = str(max(1, processor_count() // self.system.processes))
             environment |= dict.fromkeys(_THREAD_VARIABLES, share)
         environment["MAGMATH_BENCH_SIZE"] = str(self.system.processes)
         environment["MAGMATH_BENCH_MEETING"] = str(Path(self._folder.name, "meeting"))
@@ -155,7 +153,7 @@ class SystemProcesses:
             replies = self._receive_all()
         except SystemFailed:
             if self.system.processes > 1:
-                self.stop()  # its other processes may wait for the failed one forever
+                self.stop()  # the other processes may wait forever for the failed one
             raise
         merged = dict(replies[0])
         if "seconds" in merged:
@@ -163,7 +161,7 @@ class SystemProcesses:
         return merged
 
     def _receive_all(self) -> list[Record]:
-        """The answer of each process; an error as soon as any of them has one."""
+        """Return the reply of each process; raise as soon as one reports an error."""
         answers: dict[int, Record] = {}
         with selectors.DefaultSelector() as selector:
             for rank, channel in enumerate(self._channels):
@@ -205,10 +203,10 @@ class _Channel:
             self._lines.write(json.dumps(request) + "\n")
             self._lines.flush()
         except OSError:
-            return  # the process is gone, which `receive` will tell
+            return  # the process has ended, which `receive` reports
 
     def receive(self) -> Record | None:
-        """The next reply; None when the process is gone or does not answer in time."""
+        """Return the next reply; None if the process has ended or timed out."""
         try:
             line = self._lines.readline()
         except OSError:
@@ -225,9 +223,9 @@ class _Channel:
 
 
 def _mpiexec() -> str:
-    """The launcher of the MPI library that is installed beside this Python, or on the path."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    found = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    """Return the mpiexec next to this Python, or on the path."""
+    neighbour = Path(sys.executable).with_name("mpiexec")
+    found = str(neighbour) if neighbour.is_file() else shutil.which("mpiexec")
     if found is None:
-        raise PeerNotInstalled("no mpiexec beside this Python or on the PATH")
+        raise PeerNotInstalled("no mpiexec next to this Python or on the PATH")
     return found

@@ -1,4 +1,4 @@
-"""`bench redistribute`: an array brought into other layouts, beside Heat, Dask and a plain copy."""
+"""`bench redistribute`: changes of layout, compared with Heat, Dask and a plain copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows and keeps the result of a benchmark: a table, a JSON file, a plot."""
+"""Output of a benchmark result: a table, a JSON file, a plot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def print_result(result: BenchResult, console: Console) -> None:
-    """The table of medians and ratios, and everything that must not be overlooked."""
+    """Print the table of medians and ratios, and all notes and failures."""
     _print_table(result, console)
     if result.environment:
         listed = " ".join(f"{name}={value}" for name, value in result.environment.items())
@@ -46,7 +46,7 @@ def print_result(result: BenchResult, console: Console) -> None:
 
 
 def _print_table(result: BenchResult, console: Console) -> None:
-    """One row for each case, or where the console is too narrow for that, one block."""
+    """Print one row for each case, or one block if the console is too narrow."""
     title = f"{result.title} ({result.cases[0].case.unit})"
     kinds = _figure_kinds(result)
     figures = [name if kind == "excess" else f"× {name}" for name, kind in kinds.items()]
@@ -82,14 +82,14 @@ def _block(headers: list[str], cells: list[str]) -> Table:
 
 
 def _cells(case: CaseResult, kinds: Iterable[str]) -> list[str]:
-    """What every system reached in a case, and every comparison."""
+    """Return the rate of every system in a case, and every comparison."""
     figures = {figure.title: _figure_text(figure) for figure in case.figures}
     rates = [_rate_text(case, name) for name in case.systems]
     return [*rates, *[figures.get(title, "") for title in kinds]]
 
 
 def _figure_kinds(result: BenchResult) -> dict[str, str]:
-    """The titles of the comparisons, and whether each is a ratio or an excess."""
+    """Return the titles of the comparisons, and whether each is a ratio or an excess."""
     return {figure.title: figure.kind for case in result.cases for figure in case.figures}
 
 
@@ -100,7 +100,7 @@ def _rate_text(case: CaseResult, name: str) -> str:
 
 
 def rate_text(rate: float, unit: str) -> str:
-    """A rate in three digits; seconds with their prefix."""
+    """Format a rate with three digits; seconds with a unit prefix."""
     if unit != "s":
         return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
     factor, name = next((pair for pair in _SECONDS if rate >= pair[0]), (1.0, "s"))
@@ -132,14 +132,14 @@ def _seconds(system: SystemResult) -> str:
 
 
 def save_result(result: BenchResult, path: Path) -> None:
-    """Writes everything that was measured to `path` as JSON."""
+    """Write all measurements to `path` as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replace(path) as draft:
         Path(draft).write_text(json.dumps(result.as_data(), indent=1) + "\n")
 
 
 def plot_result(result: BenchResult, path: Path) -> None:
-    """Draws one panel for each group of cases: lines along x, or bars for a single case."""
+    """Draw one panel for each group of cases: lines along x, or bars for a single case."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""What a benchmark run yields: every round of every system, and the figures made from them."""
+"""The result of a benchmark run: every round of every system, and the comparisons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOSS_TOLERANCE = 0.01
 
 @dataclass
 class SystemResult:
-    """One system in one case; `seconds` of each round, `record` what it said about itself."""
+    """One system in one case: the `seconds` of each round, and the `record` of the system."""
 
     state: Literal["measured", "absent", "failed", "left out"]
     reason: str = ""
@@ -57,12 +57,14 @@ class CaseResult:
     figures: list[ComparisonResult]
 
     def rate(self, name: str) -> float:
-        """Work over the system's median seconds; where seconds are the unit, those of one unit."""
+        """Return work per second by the median round; for the unit "s", the seconds per unit of
+        work."""
         seconds, work = self.systems[name].median, self.case.work
         return seconds / work if self.case.unit == "s" else work / seconds
 
     def disagreement(self) -> dict[str, float]:
-        """The losses or checks, by system, where they differ by more than rounding explains."""
+        """Return the losses or checks by system if they differ by more than rounding; otherwise
+        empty."""
         values = {
             name: float(result.record[key])
             for name, result in self.systems.items()
@@ -78,7 +80,7 @@ class CaseResult:
 
 @dataclass
 class BenchResult:
-    """A whole run, with what is needed to judge and to repeat it."""
+    """A complete run, with the information that is needed to assess and repeat it."""
 
     bench: str
     title: str
@@ -96,7 +98,7 @@ class BenchResult:
     cases: list[CaseResult]
 
     def as_data(self) -> dict[str, Any]:
-        """Plain data for JSON, the medians and verdicts included."""
+        """Return plain data for JSON, including medians and verdicts."""
         data = asdict(self)
         for case, plain in zip(self.cases, data["cases"], strict=True):
             for figure, record in zip(case.figures, plain["figures"], strict=True):
@@ -107,8 +109,8 @@ class BenchResult:
         return data
 
     def raise_if_incomplete(self) -> None:
-        """Raises MagmathError where a system failed, or computed something else than the others;
-        KeyboardInterrupt where the run was ended by it."""
+        """Raise MagmathError if a system failed or results differ; KeyboardInterrupt if the run was
+        interrupted."""
         failed = [
             f"{name} failed in {case.case.name!r}: {result.reason}"
             for case in self.cases
@@ -129,7 +131,7 @@ class BenchResult:
 def compare_systems(
     case: Case, systems: dict[str, SystemResult], comparisons: list[Comparison]
 ) -> list[ComparisonResult]:
-    """The comparisons that can be made with the systems that were measured."""
+    """Return the comparisons between measured systems."""
     return [
         figure
         for comparison in comparisons

@@ -1,8 +1,8 @@
-"""Runs a benchmark: all systems of a case in turns, A B C A B C …, one round at a time.
+"""The benchmark runner: interleaves the rounds of all systems of a case, A B C A B C ….
 
-The protocol: each system has its own process, is compiled and warmed up before the first round,
-and runs alone while the others wait. A comparison is made within a round, so that a machine that
-slows down or speeds up during the run changes no ratio.
+Each system has its own process, is compiled and warmed up before the first round, and runs alone
+while the others wait. Comparisons are made within a round, so that changes of the machine's speed
+during the run do not affect ratios.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from magmath.bench.processes import PeerNotInstalled, SystemFailed, SystemProces
 from magmath.bench.result import BenchResult, CaseResult, SystemResult, compare_systems
 from magmath.errors import OptionError
 
-# Threads of the system that ran last may spin for a while before they sleep.
+# Threads of the previous system may spin before they sleep.
 PAUSE_SECONDS = 0.2
-# For systems to end by themselves after Ctrl-C: MPI leaves files behind where it is killed.
+# Time for systems to exit after Ctrl-C: MPI leaves files if it is killed.
 INTERRUPTED_SECONDS = 2.0
 
 
 def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResult:
-    """Measures every case of `bench`; progress goes to `console`.
+    """Measure every case of `bench`; print progress to `console`.
 
-    Systems that are not installed are named in the result. A system that fails in a case is marked
-    so and takes no further part in it; one that cannot start fails in every case. Ctrl-C ends the
-    run: the result has the cases that were whole, and says so.
+    The result lists systems that are not installed. A system that fails in a case is excluded from
+    the rest of it; one that cannot start fails in every case. Ctrl-C ends the run: the result has
+    the completed cases and is marked as interrupted.
     """
     chosen = choose_systems(bench.systems(options), options.peers)
     wanted = choose_cases(bench.cases(options), options.cases)
@@ -56,7 +56,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
                 cases.append(result)
         except KeyboardInterrupt:
             interrupted = True
-            stack.enter_context(_ignore_interrupts())  # or another would lose what was measured
+            stack.enter_context(_ignore_interrupts())  # a second Ctrl-C would lose the measurements
             console.print(f"interrupted: {len(cases)} cases are kept, the others end")
             for processes in running.values():
                 processes.stop(INTERRUPTED_SECONDS)
@@ -88,7 +88,7 @@ def _ignore_interrupts() -> Iterator[None]:
 
 
 def choose_systems(systems: list[System], peers: tuple[str, ...]) -> list[System]:
-    """magmath's own systems and the peers that were asked for; OptionError for an unknown peer."""
+    """Return magmath's systems and the requested peers. Raises OptionError for an unknown peer."""
     known = sorted({system.peer for system in systems if system.peer})
     if unknown := set(peers) - {*known, "all", "none"}:
         raise OptionError(
@@ -99,7 +99,8 @@ def choose_systems(systems: list[System], peers: tuple[str, ...]) -> list[System
 
 
 def choose_cases(cases: list[Case], texts: tuple[str, ...]) -> list[Case]:
-    """The cases whose names have one of the texts; all without texts. OptionError for none."""
+    """Return the cases whose names contain one of the texts, all without texts. Raises OptionError
+    if none does."""
     chosen = [case for case in cases if not texts or any(text in case.name for text in texts)]
     if not chosen:
         names = "\n  ".join(case.name for case in cases)
@@ -115,7 +116,7 @@ def _start(
     absent: dict[str, str],
     broken: dict[str, str],
 ) -> Iterator[tuple[System, SystemProcesses]]:
-    """The systems that start; why the others do not, because they are absent or broken."""
+    """Yield the started systems; record why others are absent or broken."""
     for system in systems:
         console.print(f"starting {system.name} …", markup=False)
         for python in options.pythons if system.peer else (sys.executable,):
@@ -139,7 +140,7 @@ def _start(
 
 
 def _add_reason(absent: dict[str, str], name: str, reason: str) -> None:
-    """Environments may lack different things: each reason is told once."""
+    """Record a reason once: several environments may lack different packages."""
     told = absent.get(name, "")
     if reason not in told:
         absent[name] = f"{told}; {reason}" if told else reason

@@ -1,4 +1,5 @@
-"""`bench scaling`: several workers of one thread each against one worker with all the threads."""
+"""`bench scaling`: several workers of one thread each, compared with one worker with all
+threads."""
 
 from __future__ import annotations
 

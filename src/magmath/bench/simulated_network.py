@@ -1,5 +1,5 @@
-"""A network between the workers of one host, for measurements: messages take the time that a link
-of a given speed would, and leave the processor free meanwhile, as a network card does.
+"""A simulated network between workers of one host: messages take the time of a link of a given
+bandwidth, without using the processor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LATENCY: Final = 2e-5  # seconds of a message
 
 @final
 class SimulatedNetwork(Communicator):
-    """`inner`, whose ranks share no memory, over a link of `bandwidth` bytes a second each way."""
+    """Delays messages of `inner` as a full-duplex link of `bandwidth` bytes per second."""
 
     def __init__(self, inner: Communicator, bandwidth: float) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class SimulatedNetwork(Communicator):
         self._inner._exchange(sends, receives)
         time.sleep(max(0.0, end - time.perf_counter()))
 
-    # Programs exchange messages and nothing else.
+    # Without shared memory, programs only exchange messages.
 
     def _allreduce(self, tensor: Tensor, op: str) -> None:
         self._inner._allreduce(tensor, op)
@@ -76,8 +76,8 @@ class SimulatedNetwork(Communicator):
 
 
 def main() -> int:
-    """Be a worker on such a network; its bandwidth is the first argument, or "host" for messages
-    without a simulated network."""
+    """Run a worker on a simulated network; the first argument is its bandwidth, or "host" for
+    messages without a simulated network."""
     from magmath.comm.mpi import world_communicator
     from magmath.runtime import process
 

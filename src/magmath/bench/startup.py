@@ -1,6 +1,6 @@
-"""`bench start`: how long a user waits for the import, the help, a first result, a pool.
+"""`bench start`: the time of the import, the help, a first result, and a pool.
 
-Every round starts Python anew. Where torch is needed, its own import is the measure.
+Every round starts a new Python. If torch is needed, its import is the reference.
 """
 
 from __future__ import annotations

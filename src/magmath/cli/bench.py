@@ -1,4 +1,4 @@
-"""`magmath bench`: measures magmath beside its peers on this machine and shows tables and plots."""
+"""`magmath bench`: measures magmath and its peers on this machine and shows tables and plots."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def cache(
 
 
 def describe_cache() -> dict[str, Any]:
-    """What the command shows, as plain data; sizes in bytes."""
+    """Return the output of the command as plain data; sizes in bytes."""
     configured = cache_dir.configured_folder()
     found = [] if configured.path is None else store.list_entries(configured.path)
     kinds = {kind: [e for e in found if e.path.parent.name == kind] for kind in store.KINDS}
@@ -77,7 +77,7 @@ def describe_cache() -> dict[str, Any]:
 
 
 def _problem(folder: Path | None) -> str:
-    """Why nothing can be kept in the folder; empty if it can, or if it will be made."""
+    """Return why the folder is unusable; empty if it is usable or will be created."""
     if folder is None or not os.path.lexists(folder):
         return ""
     if not folder.is_dir():
@@ -86,7 +86,7 @@ def _problem(folder: Path | None) -> str:
 
 
 def _clear() -> int:
-    """Delete all entries; how many there were."""
+    """Delete all entries; return their number."""
     configured = cache_dir.configured_folder()
     if configured.path is None:
         raise MagmathError(

@@ -1,6 +1,6 @@
-"""`magmath info`: the machine and the libraries as magmath sees them.
+"""`magmath info`: the machine and the libraries as magmath detects them.
 
-What to read first when something is slow or fails, and what belongs in a bug report.
+Its output belongs in a bug report, and is the first check for failures and slow programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from magmath.core.cpu import cpu_name
 from magmath.core.resources import memory_share
 
 LIBRARIES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "pyzmq", "msgspec")
-# Asked in a process of its own: loading an MPI library here could bind this one to it.
+# Runs in a separate process: loading an MPI library here could initialise it in this one.
 _MPI_QUERY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; \
 print(MPI.Get_library_version(), end='')"
 
@@ -75,7 +75,7 @@ def info(
 
 
 def collect() -> dict[str, Section]:
-    """Everything `info` shows, as plain data; sizes in bytes."""
+    """Return the output of `info` as plain data; sizes in bytes."""
     return {
         "versions": _versions(),
         "machine": host_info.describe() | _memory(),
@@ -88,8 +88,8 @@ def collect() -> dict[str, Section]:
 
 
 def tuner_timings() -> list[Section]:
-    """The tuner's decisions on this machine: of each operation, shape and number of threads the
-    seconds that every candidate took, the default one first, and the one that was chosen."""
+    """Return the tuner's decisions on this machine: for each operation, shape and number of
+    threads, the seconds of every candidate, the default one first, and the chosen one."""
     from magmath.kernels.dispatch.tuner import tuner_for
 
     return [
@@ -154,14 +154,14 @@ def _devices() -> Section:
 
 
 def _threads() -> Section:
-    import numpy  # noqa: F401  (its BLAS is looked at)
+    import numpy  # noqa: F401  (its BLAS is reported)
     import scipy.linalg.blas  # noqa: F401  (likewise)
     import torch
     from threadpoolctl import threadpool_info
 
     from magmath.kernels.threads import limit_to_processors, shorten_waits
 
-    limit_to_processors()  # as a pool in this process would
+    limit_to_processors()  # as in a pool in this process
     shorten_waits()
     names = {"numpy.libs": "NumPy", "scipy.libs": "SciPy", "torch": "torch"}
     found: Section = {
@@ -183,8 +183,8 @@ def _threads() -> Section:
 
 
 def _mpi() -> Section:
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    neighbour = Path(sys.executable).with_name("mpiexec")
+    launcher = str(neighbour) if neighbour.is_file() else shutil.which("mpiexec")
     try:
         answer = subprocess.run(
             [sys.executable, "-c", _MPI_QUERY], capture_output=True, text=True, timeout=60

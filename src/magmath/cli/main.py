@@ -1,4 +1,4 @@
-"""The entry of the command `magmath`: finds the sub-command, and turns failures into messages.
+"""The entry point of the command `magmath`: dispatches to sub-commands, and reports errors.
 
 Exit codes: 0 only on success, 1 for an error, 2 for a command line that cannot be understood, 130
 after Ctrl-C.
@@ -80,7 +80,7 @@ def launch(
 
 
 def report(error: Exception) -> None:
-    """One message for an error; its class is named where the error is not one of magmath's own."""
+    """Print an error; its class is included unless it is an error of magmath."""
     from magmath.errors import MagmathError
 
     message = str(error) if isinstance(error, MagmathError) else f"{type(error).__name__}: {error}"
@@ -91,14 +91,14 @@ def report(error: Exception) -> None:
 
 
 def terminate(number: int, frame: object) -> None:
-    """What SIGTERM does to the command."""
+    """Handle SIGTERM: exit with code 143."""
     Console(stderr=True).print("magmath: terminated")
     sys.exit(TERMINATED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line `arguments` (default: this process's) and returns the exit code."""
-    # An exception, so that workers are stopped and files removed on the way out.
+    """Run the command line `arguments` (default: of this process) and return the exit code."""
+    # Raises an exception, so that workers are stopped and files removed.
     signal.signal(signal.SIGTERM, terminate)
-    # Help and version are answered before `launch` is called; they yield None.
+    # Help and version return None without calling `launch`.
     return app.meta(sys.argv[1:] if arguments is None else list(arguments)) or 0

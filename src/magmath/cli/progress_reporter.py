@@ -1,6 +1,7 @@
-"""Progress of a training run in the terminal: a bar with speed and time left, a line per epoch.
+"""Progress of a training run in the terminal: a bar with speed and remaining time, a line per
+epoch.
 
-`NeuralNetwork.fit` calls the reporter; where the output is no terminal, only the lines are written.
+`NeuralNetwork.fit` calls the reporter; without a terminal, only the lines are written.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class ProgressReporter:
-    """Draws what `fit` tells: `begin` once, `step` now and then, `epoch` after each, `end`.
+    """Shows the progress of `fit`: `begin` once, `step` periodically, `epoch` after each epoch,
+    `end`.
 
-    `records` holds the epochs that were finished.
+    `records`: the completed epochs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -48,7 +50,7 @@ class ProgressReporter:
         )
 
     def begin(self, epochs: int, steps: int) -> None:
-        """`epochs` of `steps` steps each are about to run."""
+        """Start the display for `epochs` of `steps` steps each."""
         self._epochs, self._steps, self._finished = epochs, steps, 0
         self._task = self._bar.add_task(
             "fit", total=epochs * steps, epoch=f"1/{epochs}", loss="–", speed="–"
@@ -56,7 +58,7 @@ class ProgressReporter:
         self._bar.start()
 
     def step(self, done: int, loss: float, samples_per_second: float) -> None:
-        """`done` steps of the current epoch are behind us, the last with this loss."""
+        """Show the completed steps of the current epoch, and the last loss."""
         self._bar.update(
             self._task,
             completed=self._finished * self._steps + done,
@@ -66,14 +68,14 @@ class ProgressReporter:
         )
 
     def epoch(self, record: EpochRecord) -> None:
-        """An epoch is finished."""
+        """Print the line of a completed epoch."""
         self.records.append(record)
         self._finished = record.epoch
         self._bar.update(self._task, completed=self._finished * self._steps)
         self.console.print(self._line(record), highlight=False)
 
     def end(self) -> None:
-        """Training is over, or was broken off; harmless when called twice."""
+        """Stop the display at the end of training. Idempotent."""
         self._bar.stop()
 
     def _line(self, record: EpochRecord) -> str:

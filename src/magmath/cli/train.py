@@ -1,6 +1,6 @@
-"""`magmath train`: trains a network on a data set and leaves history, plot and weights in a folder.
+"""`magmath train`: trains a network on a data set and saves history, plot and weights in a folder.
 
-Uses nothing but the public names, as a user's script would.
+It uses only the public names, as a user's script would.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _widths(width: tuple[int, ...], layers: int) -> list[int]:
 
 
 def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, Any]:
-    """Trains, saves, and returns what `--json` prints."""
+    """Train, save, and return the data that `--json` prints."""
     import magmath as mm
 
     images = mm.data.load(options["data"], options["data_path"])
@@ -189,7 +189,7 @@ def _save(network: NeuralNetwork, history: History, folder: Path) -> list[Path]:
 def _save_interrupted(
     network: NeuralNetwork, reporter: ProgressReporter, folder: Path, console: Console
 ) -> None:
-    """After Ctrl-C: the weights as they are, and the epochs that were finished."""
+    """Save the current weights and the completed epochs after Ctrl-C."""
     from magmath.train import History
 
     epochs = len(reporter.records)
@@ -235,7 +235,7 @@ def _print_result(result: dict[str, Any], console: Console) -> None:
 
 
 def _next_commands(options: dict[str, Any]) -> list[tuple[str, str]]:
-    """Commands that lead on from this run, each with what it shows."""
+    """Return suggested next commands, each with its purpose."""
     layers, width = len(options["width"]), options["width"][0]
     other = 0 if options["workers"] else 2
     data = "mnist-5k" if options["data"] == "digits" else "digits"
@@ -244,6 +244,6 @@ def _next_commands(options: dict[str, Any]) -> list[tuple[str, str]]:
         (f"{again} --workers {other}", f"the same with {other} workers"),
         (f"{again} --layers {layers + 2} --width {2 * width}", "a deeper and wider network"),
         (f"magmath train mlp --data {data}", "other images"),
-        ("magmath bench layers", "how fast this machine trains, beside other frameworks"),
+        ("magmath bench layers", "how fast this machine trains, compared with other frameworks"),
         ("magmath info", "what magmath found on this machine"),
     ]

@@ -1,1 +1,1 @@
-"""Code for the processor: a compiler to LLVM, vector code, the cache of object code."""
+"""Code generation: a compiler to LLVM, vector code, the cache of object code."""

@@ -1,7 +1,7 @@
-"""On-disk cache of ahead-of-time compiled functions, written in the compiler's language.
+"""On-disk cache of ahead-of-time compiled functions in the compiler's language.
 
-The object code is in the cache under a hash of all that it depends on. The first process that needs
-a function compiles its source, in less than a second; others wait for that, and load it.
+The cache key of the object code is a hash of all its inputs. The first process that needs a
+function compiles its source, in less than a second; other processes wait and load the result.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from magmath.codegen.object_loader import LoadedObject
 
 LOOK_SECONDS = 1.0
-_LOAD_LOCK = RLock()  # threads share what the first of them loads, and code may need other code
+_LOAD_LOCK = RLock()  # threads share loaded code; reentrant, since code may load other code
 
 
 class AotModule:
-    """A source whose functions can be called from Python, and by their address.
+    """A source whose functions are callable from Python, and by address.
 
-    exports     the functions that can be called
-    constants   names of whole numbers in the source
-    outside     functions outside by name, as `codegen/compiler.py` takes them
-    inside      a module whose `INSIDE` holds functions that are written in LLVM's language, and its
-                `CONSTANTS` numbers for those who call them
-    arithmetic  how floating-point operations may be changed (`codegen/values.py`)
-    needs       called before the code is loaded: makes the symbols known that are called outside
+    exports     the exported functions
+    constants   named integers in the source
+    outside     external functions by name, as for `codegen/compiler.py`
+    inside      a module whose `INSIDE` has functions in LLVM IR, and whose `CONSTANTS` has named
+                numbers for their callers
+    arithmetic  the permitted floating-point optimisations (`codegen/values.py`)
+    prepare     called before the code is loaded; registers the external symbols
     """
 
     def __init__(
@@ -56,17 +56,19 @@ class AotModule:
         self._next_look = 0.0
 
     def function(self, name: str) -> Callable[..., Any]:
-        """An exported function as a builtin of Python (`codegen/cpython_builtin.py`), called without its
-        lock."""
+        """Return an exported function as a Python builtin (`codegen/cpython_builtin.py`) that
+        releases the GIL."""
         return self._code().function(name)
 
     def address(self, name: str) -> int:
-        """Where an exported function is."""
+        """Return the address of an exported function."""
         return self._code().place(name)
 
     def is_cached(self) -> bool:
-        """True if it was found on disk, so that loading it does not wait for the compiler. The disk
-        is asked at most once a second."""
+        """True if the object code was found on disk, so that loading does not compile.
+
+        The disk is read at most once a second.
+        """
         if not self._on_disk and monotonic() >= self._next_look:
             self._on_disk = OBJECTS.has(self._name)
             self._next_look = monotonic() + LOOK_SECONDS

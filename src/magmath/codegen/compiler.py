@@ -1,8 +1,8 @@
-"""A compiler from a small part of Python with NumPy's names to machine code, by LLVM.
+"""A compiler from a small subset of Python with NumPy's names to machine code, by LLVM.
 
-Generated programs are loops over arrays whose types and strides are all known, so nothing has to
-be inferred and the compiler is small and quick: fractions of a second for what general compilers
-take half a minute for. A source holds functions with annotated arguments,
+Generated programs are loops over arrays of known types and strides, so there is no type inference,
+and the compiler is small and fast: fractions of a second where general compilers take half a
+minute. A source has functions with annotated arguments,
 
     from magmath.kernels.library import wait
 
@@ -16,15 +16,15 @@ take half a minute for. A source holds functions with annotated arguments,
             scale(a, float32(2))
         return 0
 
-where `float32[24, 1]` is memory whose element (i, j) lies at i·24 + j. There are assignments,
+where `float32[24, 1]` is memory whose element (i, j) is at i·24 + j. The language has assignments,
 `for … in range(…)`, `while`, `if`, `return`; expressions as NumPy computes them on scalars, except
 that `and`, `or` and `x if c else y` evaluate all their operands, and that integers divided by 0
-give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` that of n bytes that last as
-long as the function; numbers of half types are float32 once they are read. `load_acquire(a, i)` and
-`store_release(a, i, x)` order words of memory that other threads see, `fence()` all that is before
-it and after it; `pause()` tells the processor that a loop waits; `call(f, x, …)` calls the function
-at an address with whole numbers. Names imported are functions outside, called by symbol. The last
-function is the one to call, unless others are exported.
+give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` is the address of n bytes on the
+stack; numbers of half types are float32 in registers. `load_acquire(a, i)` and `store_release(a, i,
+x)` are atomic accesses to shared words, `fence()` is a full memory fence; `pause()` is the
+processor's hint for spin loops; `call(f, x, …)` calls the function at an address with integers.
+Imported names are external functions, called by symbol. The last function is the entry point,
+unless functions are exported.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ from magmath.codegen.values import (
 from magmath.codegen.vectors import Vectors
 
 ExternalSignatures = Mapping[str, tuple[str, Sequence[str], str]]
-"""Functions outside by name: their symbol, and the types of their arguments and result."""
+"""External functions by name: symbol, types of the arguments, type of the result."""
 
 
 IrFunctions = Mapping[str, tuple[Vectors, Sequence[str]]]
-"""Functions without a result that are written in LLVM's language, by name: their code, and the
-types of their arguments."""
+"""Functions that are written in LLVM IR and return nothing, by name: their code, and the types of
+their arguments."""
 
 _C_LIBRARY: ExternalSignatures = {
     "sched_yield": ("sched_yield", (), "int32"),
@@ -77,7 +77,7 @@ _C_LIBRARY: ExternalSignatures = {
     "syscall": ("syscall", ("int64",) * 7, "int64"),
     "memcpy": ("memcpy", ("int64", "int64", "int64"), "int64"),
 }
-"""The C library's functions that do something."""
+"""Functions of the C library with side effects."""
 
 
 def compile_source(
@@ -89,11 +89,11 @@ def compile_source(
     inside: IrFunctions = MappingProxyType({}),
     arithmetic: str = "fast",
 ) -> bytes:
-    """The object code of a source, for this processor.
+    """Compile a source to object code for this processor.
 
-    `exports`: the functions to call; by default the last one. `constants`: names of numbers.
-    `arithmetic`: how floating-point operations may be changed (`codegen/values.py`). Raises
-    SyntaxError where the source is not in the language.
+    `exports`: the exported functions; by default the last one. `constants`: named numbers.
+    `arithmetic`: the permitted floating-point optimisations (`codegen/values.py`). Raises
+    SyntaxError if the source is not in the language.
     """
     module = _Module({**_C_LIBRARY, **outside}, inside, constants, ARITHMETIC[arithmetic])
     for node in parse_source(source).body:
@@ -107,13 +107,13 @@ def compile_source(
 
 
 def imported_names(source: str) -> list[str]:
-    """The names of the functions outside that a source may call."""
+    """Return the names of the external functions that a source imports."""
     lines = [node for node in parse_source(source).body if isinstance(node, ast.ImportFrom)]
     return [alias.name for line in lines for alias in line.names]
 
 
 def _compile_module(text: str) -> bytes:
-    """Optimise and emit a module in LLVM's language."""
+    """Optimise a module in LLVM IR and emit object code."""
     machine = target_machine()
     module = llvm.parse_assembly(text)
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
@@ -126,7 +126,7 @@ def _compile_module(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class _Callee:
-    """A function that can be called: its LLVM form, what it takes, and the type that it returns."""
+    """A callable function: its LLVM function, its parameters, and the type of its result."""
 
     function: Any
     arguments: list[Value | Memory]
@@ -134,7 +134,7 @@ class _Callee:
 
 
 class _Module:
-    """The functions known so far."""
+    """The module under construction, and the functions defined so far."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Module:
         self.last = ""
 
     def define(self, node: ast.FunctionDef, flags: Sequence[str] = ()) -> None:
-        """Compile one function, known to those that follow."""
+        """Compile one function; later functions can call it."""
         kinds = [_annotation(argument.annotation) for argument in node.args.args]
         result = node.returns.id if isinstance(node.returns, ast.Name) else ""
         passed = [memory_type(k) if isinstance(k, Memory) else llvm_type(k.dtype) for k in kinds]
@@ -162,7 +162,7 @@ class _Module:
         function.linkage = "internal"
         function.attributes.add("nounwind")
         if any(isinstance(n, (ast.For, ast.While)) for n in ast.walk(node)):
-            function.attributes.add("noinline")  # one big function takes LLVM far longer
+            function.attributes.add("noinline")  # LLVM compiles one big function much more slowly
         names = [argument.arg for argument in node.args.args]
         at = Builder(function.append_basic_block("entry"), flags or self.flags)
         _Function(self, at, dict(zip(names, kinds, strict=True)), result).write(node)
@@ -170,7 +170,7 @@ class _Module:
         self.last = node.name
 
     def emit_entry(self) -> None:
-        """Name the last function, and add one that calls it with a table of its arguments."""
+        """Name the last function, and add an entry point that takes a table of its arguments."""
         last = self.functions[self.last]
         last.function.linkage = "external"
         last.function.name = LAST_SYMBOL
@@ -186,7 +186,7 @@ class _Module:
         at.ret(returned if last.result == "int64" else WORD(0))
 
     def export(self, names: Sequence[str]) -> None:
-        """Let functions be called from outside, by their address and by Python."""
+        """Export functions, for calls by address and from Python."""
         for name in names:
             callee = self.functions[name]
             callee.function.linkage = "external"
@@ -195,12 +195,12 @@ class _Module:
             emit_builtin(self.ir, BUILTIN_PREFIX + name, callee.function, types, callee.result)
 
     def is_known(self, name: str) -> bool:
-        """Whether there is a function of this name."""
+        """True if a function of this name exists."""
         return name in self.functions or name in self.inside or name in self.outside
 
     def callee(self, name: str) -> _Callee:
-        """A function defined here before, one that writes itself, or one outside, which is declared
-        when first called."""
+        """Return a function: defined in this module, written in LLVM IR, or external (declared on
+        the first call)."""
         if name not in self.functions and name in self.inside:
             code, arguments = self.inside[name]
             function = code.function(self.ir, [llvm_type(a) for a in arguments])
@@ -215,7 +215,7 @@ class _Module:
         return self.functions[name]
 
     def helper(self, name: str, dtype: str) -> _Callee:
-        """A function that the compiler itself has the source of, for numbers of one type."""
+        """Return a library function of the compiler, compiled for numbers of one type."""
         own = f"{name}_{dtype}"
         if own not in self.functions:
             (node,) = parse_source(functions.SOURCES[name].format(name=own, T=dtype)).body
@@ -240,7 +240,7 @@ def _annotation(node: ast.expr | None) -> Value | Memory:
 
 
 class _Function:
-    """The code of one function. Variables live on the stack, from which LLVM takes them."""
+    """The code of one function. Variables are on the stack; LLVM promotes them to registers."""
 
     def __init__(
         self, module: _Module, at: Builder, kinds: dict[str, Value | Memory], result: str
@@ -289,7 +289,7 @@ class _Function:
             case ast.Return(value):
                 assert value is not None
                 self.at.ret(self._converted(self._expression(value), self.result))
-            case ast.Expr(ast.Constant(str())):  # says what the function does
+            case ast.Expr(ast.Constant(str())):  # a docstring
                 pass
             case ast.Expr(value):
                 self._expression(value)
@@ -415,7 +415,7 @@ class _Function:
         return functions.binary(self.at, operator, x, y)
 
     def _function(self, name: str, values: Sequence[Value | Literal]) -> Value:
-        """A function by NumPy's name, by its source where it has one, on a common type."""
+        """Call a function by its NumPy name on operands of a common type."""
         same, dtype = functions.to_common_type(self.at, *values)
         operands = [Value(x, dtype) for x in same]
         source = functions.source_key(name, dtype)

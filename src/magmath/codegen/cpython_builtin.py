@@ -1,9 +1,8 @@
-"""What makes compiled functions builtins of Python.
+"""Wrappers that make compiled functions CPython builtins.
 
-A general way to call foreign functions looks at the type of every argument, which takes longer than
-a small message between two processes. So what is exported gets a function beside it that takes
-Python's own objects (METH_FASTCALL in Python's C interface), turns them into numbers, and calls it
-without Python's lock.
+Foreign-function interfaces check the type of every argument, which takes longer than a small
+message between two processes. So each exported function gets a wrapper that takes Python objects
+(METH_FASTCALL in the C API), converts them to numbers, and calls the function without the GIL.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _NULL: Final = WORD(0)
 def emit_builtin(
     module: ir.Module, name: str, function: Any, arguments: Sequence[str], result: str
 ) -> None:
-    """Append to a module what Python calls in place of one of its functions: f(self, address of the
-    arguments, their number), which `codegen/object_loader.py` makes a builtin.
+    """Append to a module the wrapper of one of its functions: f(self, address of the arguments,
+    their number), from which `codegen/object_loader.py` creates a builtin.
 
-    `arguments`: the types of its numbers; "" for an address. `result`: that of its result; "" for
-    none, in place of which Python gets 0. Whole numbers wrap around; for what is no number, or for
-    another number of arguments, it raises TypeError.
+    `arguments`: the types of the numbers; "" for an address. `result`: the type of the result; ""
+    for none, in which case the builtin returns 0. Integers wrap around. The builtin raises
+    TypeError for arguments that are not numbers, and for a wrong number of arguments.
     """
     made = ir.Function(module, ir.FunctionType(WORD, [WORD, WORD.as_pointer(), WORD]), name)
     at = ir.IRBuilder(made.append_basic_block())

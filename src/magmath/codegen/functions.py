@@ -1,4 +1,4 @@
-"""Operators and functions of the compiler's language: on scalars, as NumPy computes them."""
+"""Operators and functions of the compiler's language, on scalars, with NumPy's results."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ def {name}(x: {T}) -> {T}:
     return copysign(small if size < 0.625 else 1 - 2 / (exp(2 * size) + 1), x)
 """,
 }
-"""Functions in the language itself, for each type T that they are called with.
+"""Functions in the compiler's language, compiled for each argument type T.
 
-Exponential and hyperbolic tangent are those of the Cephes library (Moshier 1989), within two units
-in the last place: of arithmetic alone, they are computed for a whole vector at once.
+Exponential and hyperbolic tangent are from the Cephes library (Moshier 1989), with errors below two
+units in the last place; they consist of arithmetic only, so LLVM vectorises them.
 """
 
 FUNCTION_OPERATORS: Mapping[type[ast.operator], str] = {
@@ -122,7 +122,7 @@ FUNCTION_OPERATORS: Mapping[type[ast.operator], str] = {
     ast.Mod: "mod",
     ast.Pow: "power",
 }
-"""The operators that are calls of functions."""
+"""The operators that are compiled to function calls."""
 
 _INTRINSICS = {"sqrt", "log", "log2", "log10", "sin", "cos", "copysign"}
 _ROUNDINGS = {"floor", "ceil", "trunc", "rint"}
@@ -135,14 +135,15 @@ _C_NAMES = {
 
 
 def source_key(name: str, dtype: str) -> str | None:
-    """The name under which a function's source is kept for a type; None where there is none."""
+    """Return the key in `SOURCES` of a function for a type; None if it has no source."""
     kinds = [dtype] if is_float(dtype) else [dtype, "whole"]
     names = [*(f"{name}_{kind}" for kind in kinds), name]
     return next((n for n in names if n in SOURCES), None)
 
 
 def to_common_type(at: Builder, *values: Value | Literal) -> tuple[list[Any], str]:
-    """The values in NumPy's common type, and that type; literals adapt to the others."""
+    """Convert values to NumPy's common type; return them and the type. Literals adapt to the
+    others."""
     typed = [v.dtype for v in values if isinstance(v, Value)] or [v.dtype for v in values]
     dtype = np.result_type(*typed).name
     if any(v.dtype == "float64" for v in values if isinstance(v, Literal)) and not is_float(dtype):
@@ -163,7 +164,7 @@ _COMPARISONS = {
 
 
 def unary(at: Builder, sign: ast.unaryop, x: Value | Literal) -> Value | Literal:
-    """-x, not x, ~x."""
+    """Emit -x, not x, or ~x."""
     if isinstance(x, Literal) and isinstance(sign, ast.USub):
         return Literal(-x.value)
     value = convert(at, x, "bool" if isinstance(sign, ast.Not) else x.dtype)
@@ -176,7 +177,7 @@ def unary(at: Builder, sign: ast.unaryop, x: Value | Literal) -> Value | Literal
 def binary(
     at: Builder, sign: ast.operator, x: Value | Literal, y: Value | Literal
 ) -> Value | Literal:
-    """The result of one of Python's operators."""
+    """Emit a binary operator."""
     if isinstance(x, Literal) and isinstance(y, Literal) and type(sign) in _CONSTANT_FOLDING:
         return Literal(_CONSTANT_FOLDING[type(sign)](x.value, y.value))
     (a, b), dtype = to_common_type(at, x, y)
@@ -197,7 +198,7 @@ def binary(
 
 
 def _shift(at: Builder, sign: ast.operator, x: Any, places: Any, dtype: str) -> Any:
-    """x shifted; by more places than it has, all of it is shifted out."""
+    """Emit a shift of x; shifts by more bits than x has shift out all bits."""
     width = x.type(x.type.width)
     inside = at.icmp_unsigned("<", places, width)
     if isinstance(sign, ast.RShift) and is_signed(dtype):
@@ -207,7 +208,7 @@ def _shift(at: Builder, sign: ast.operator, x: Any, places: Any, dtype: str) -> 
 
 
 def compare(at: Builder, sign: ast.cmpop, x: Value | Literal, y: Value | Literal) -> Value:
-    """A comparison: False with a NaN, but != is True."""
+    """Emit a comparison: False with a NaN, but != is True."""
     (a, b), dtype = to_common_type(at, x, y)
     text = _COMPARISONS[type(sign)]
     if is_float(dtype):
@@ -221,7 +222,7 @@ def compare(at: Builder, sign: ast.cmpop, x: Value | Literal, y: Value | Literal
 
 
 def call(at: Builder, name: str, values: Sequence[Value | Literal]) -> Value:
-    """A function by NumPy's name. Raises SyntaxError for one that is not known."""
+    """Emit a function by its NumPy name. Raises SyntaxError for an unknown function."""
     operands, dtype = to_common_type(at, *values)
     if name in _EMITTERS:
         return _EMITTERS[name](at, dtype, *operands)
@@ -258,7 +259,7 @@ def _extremum(name: str, sign: str) -> Callable[..., Value]:
 
 
 def _fmod(at: Builder, dtype: str, x: Any, y: Any) -> Value:
-    """The rest that has the sign of x; of integers divided by 0 it is 0."""
+    """Emit the remainder with the sign of x; 0 for integers divided by 0."""
     if is_float(dtype):
         return Value(at.floating("frem", x, y), dtype)
     rest = at.srem if is_signed(dtype) else at.urem
@@ -266,7 +267,7 @@ def _fmod(at: Builder, dtype: str, x: Any, y: Any) -> Value:
 
 
 def _quotient(at: Builder, dtype: str, x: Any, y: Any) -> Value:
-    """The quotient of integers, towards zero; 0 where y is 0."""
+    """Emit the quotient of integers, rounded towards zero; 0 if y is 0."""
     divide = at.sdiv if is_signed(dtype) else at.udiv
     result = divide(x, _divisor(at, dtype, y))
     if is_signed(dtype):
@@ -275,7 +276,7 @@ def _quotient(at: Builder, dtype: str, x: Any, y: Any) -> Value:
 
 
 def _divisor(at: Builder, dtype: str, y: Any) -> Any:
-    """y, but 1 where processors stop: at 0, and at -1 where the least number overflows."""
+    """Replace divisors that trap by 1: 0, and -1, for which the smallest number overflows."""
     wrong = at.icmp_signed("==", y, y.type(0))
     if is_signed(dtype):
         wrong = at.or_(wrong, at.icmp_signed("==", y, y.type(-1)))

@@ -1,4 +1,4 @@
-"""Python's parser for one thread at a time: that of Python 3.11 fails where two use it at once."""
+"""Python's parser under a lock: the parser of Python 3.11 is not thread-safe."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _PARSER_LOCK = Lock()
 
 
 def parse_source(source: str) -> ast.Module:
-    """The syntax tree of a source."""
+    """Return the syntax tree of a source."""
     with _PARSER_LOCK:
         return ast.parse(source)

@@ -1,7 +1,7 @@
-"""Copies of memory at the machine's speed, by compiled code and without Python in between.
+"""Memory copies at full bandwidth, for compiled code.
 
-A copy that does not fit into the caches writes past them: an ordinary store first reads the line
-that it is about to overwrite, which is a third of the traffic.
+A copy that exceeds the caches uses nontemporal stores: an ordinary store first reads the cache line
+that it overwrites, which is a third of the traffic.
 """
 
 from __future__ import annotations
@@ -15,30 +15,32 @@ _UNITS = {"K": 10, "M": 20, "G": 30}
 
 
 def last_level_cache_bytes(caches: Path) -> int:
-    """Bytes of the last cache, as far as one may rely on them: of a large one, which many cores
-    share, a virtual machine has a part. Linux describes each cache in a folder of `caches`."""
+    """Return the usable bytes of the last-level cache, from the folders in which Linux describes
+    caches.
+
+    The result is bounded, since many cores, or virtual machines, share a large cache."""
     texts = [file.read_text().strip() for file in caches.glob("index*/size")]
     sizes = [int(text.rstrip("KMG")) << _UNITS.get(text[-1:], 0) for text in texts]
     return min(max([_MIN_CACHE, *sizes]), _MAX_CACHE)
 
 
 CACHE_BYTES: Final = last_level_cache_bytes(_CACHE_FOLDER)
-"""Bytes that are taken to stay in the cache, be they read or written."""
+"""Bytes that are assumed to stay in the cache."""
 
 INSIDE: Final = "magmath.codegen.nontemporal_copy"
-"""Where the functions are that `COPY_SOURCE` calls."""
+"""The module of the IR functions that `COPY_SOURCE` calls."""
 
 COPY_SOURCE: Final = f'''
 def fits(nbytes: int64) -> bool:
-    """True if so many bytes that are read, and as many written, stay in the cache."""
+    """True if `nbytes` that are read, and as many that are written, fit into the cache."""
     return 2 * nbytes <= {CACHE_BYTES}
 
-def copy(target: int64, source: int64, nbytes: int64, beside: int64):
-    """Copy bytes between two places that do not overlap, given by their addresses; `beside` tells
-    how many bytes are copied at about the same time, by all ranks together."""
-    if fits(beside):
+def copy(target: int64, source: int64, nbytes: int64, concurrent: int64):
+    """Copy bytes between two addresses without overlap; `concurrent` is the number of bytes that
+    all ranks copy at about the same time."""
+    if fits(concurrent):
         memcpy(target, source, nbytes)
     else:
         stream(target, source, nbytes)
 '''
-"""In the compiler's language, for code that copies on its way."""
+"""Copy functions in the compiler's language."""

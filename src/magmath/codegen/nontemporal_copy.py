@@ -1,6 +1,6 @@
-"""The copy that writes past the caches, in LLVM's language: `codegen/memory_copy.py` says when.
+"""The copy with nontemporal stores, in LLVM IR; `codegen/memory_copy.py` decides when to use it.
 
-It goes through several pages side by side, since neighbouring lines of memory wait for each other.
+It interleaves several pages, since accesses to neighbouring cache lines wait for each other.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from llvmlite import ir
 from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
 
 _PAGE = 4096
-_PAGES = 4  # that are copied side by side
-_RUN_BYTES = 128  # bytes of a page at a time: two lines, which the processor fetches together
+_PAGES = 4  # that are copied interleaved
+_RUN_BYTES = 128  # bytes of a page at a time: two lines, which the processor prefetches as a pair
 _BYTE = ir.IntType(8).as_pointer()
 
 
 class _NontemporalCopy(Vectors):
-    """Copies bytes between two places that do not overlap, whole aligned pages but for ends."""
+    """Copies bytes between two addresses without overlap, in aligned pages except at the ends."""
 
     def __init__(self) -> None:
         super().__init__("float32", "stream")
@@ -36,7 +36,7 @@ class _NontemporalCopy(Vectors):
         self._move(at.add(target, done), at.add(source, done), at.sub(nbytes, done))
 
     def _pages(self, count: Any, source: Any, target: Any) -> None:
-        """Copy `count` times _PAGES pages to an aligned place."""
+        """Copy `count` groups of _PAGES pages to an aligned address."""
         past = self.builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         vectors = [
             (first + v) // self.itemsize
@@ -52,13 +52,13 @@ class _NontemporalCopy(Vectors):
                     store.set_metadata("nontemporal", past)
                 places[:] = [self.plus(place, _RUN_BYTES // self.itemsize) for place in places]
             groups[:] = [self.plus(group, _PAGES * _PAGE // self.itemsize) for group in groups]
-        if llvm.get_process_triple().startswith("x86_64"):  # such stores are in no order there
+        if llvm.get_process_triple().startswith("x86_64"):  # nontemporal stores are unordered there
             kind = ir.FunctionType(ir.VoidType(), [])
             fence = self.builder.module.declare_intrinsic("llvm.x86.sse.sfence", (), kind)
             self.builder.call(fence, [])
 
     def _move(self, target: Any, source: Any, nbytes: Any) -> None:
-        """The C library's memcpy."""
+        """Emit a memcpy."""
         at = self.builder
         kind = ir.FunctionType(ir.VoidType(), [_BYTE, _BYTE, WORD, ir.IntType(1)])
         name = "llvm.memcpy.p0.p0.i64"

@@ -1,4 +1,4 @@
-"""What compiled code depends on, and the cache in which it is kept."""
+"""The cache of object code, and the keys of its entries."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
 
 OBJECTS: Final = DiskCache("native")
-"""Object code by `cache_key` its source."""
+"""Object code by `cache_key`."""
 
 
 def cache_key(*told: object) -> str:
-    """The name in the cache for what the compiler makes of these things.
+    """Return the cache key of the code that is compiled from these inputs.
 
-    It depends on them, the processor, LLVM and the compiler's own text, so that nothing is taken
-    for what an older version has made.
+    The key depends on the inputs, the processor, LLVM and the source of the compiler, so that code
+    from an older version is never loaded.
     """
     return "m" + sha256(toolchain_fingerprint() + repr(told).encode()).hexdigest()[:24]
 
 
 @cache
 def toolchain_fingerprint() -> bytes:
-    """What any compiled code depends on: the processor, and the text of the compiler's modules."""
+    """Return the inputs of all compiled code: the processor, LLVM, the source of the compiler."""
     modules = sorted(Path(__file__).parent.glob("*.py"))
     said = f"{cpu_name()}, llvmlite {version('llvmlite')}\n"
     return said.encode() + b"".join(map(module_source, modules))
 
 
 def module_source(module: Path) -> bytes:
-    """The text of a module."""
+    """Return the source of a module."""
     return module.read_bytes()

@@ -1,4 +1,4 @@
-"""Object code, made callable: all that LLVM is needed for once code is on disk."""
+"""Loading of object code: the only use of LLVM for code that is on disk."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 LAST_SYMBOL, ENTRY_SYMBOL = "magmath_last", "magmath_enter"
-"""Symbols: of a source's last function, and of the one that calls it."""
+"""Symbols of the last function of a source, and of its entry point."""
 EXPORT_PREFIX, BUILTIN_PREFIX = "magmath_export_", "magmath_builtin_"
-"""What stands before each exported name: of the function, and of what Python calls in its place."""
+"""Prefixes of exported symbols: of a function, and of its wrapper for Python."""
 
 
 class LoadedObject:
-    """Object code, ready to be called without Python's lock."""
+    """Loaded object code; calls release the GIL."""
 
     def __init__(self, code: bytes) -> None:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
@@ -26,29 +26,29 @@ class LoadedObject:
 
     @cached_property
     def enter(self) -> Callable[[int], int]:
-        """Calls the last function of a source, if it returns an int64, given the address of one
-        64-bit word for each of its arguments."""
+        """The entry point: calls the last function of a source with a table of one 64-bit word per
+        argument, given by address; returns its int64 result, or 0."""
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
         return kind(self._engine.get_function_address(ENTRY_SYMBOL))
 
     @property
     def address(self) -> int:
-        """Where the source's last function is."""
+        """The address of the last function of the source."""
         return int(self._engine.get_function_address(LAST_SYMBOL))
 
     def place(self, name: str) -> int:
-        """Where an exported function is."""
+        """Return the address of an exported function."""
         return int(self._engine.get_function_address(EXPORT_PREFIX + name))
 
     def function(self, name: str) -> Callable[..., Any]:
-        """An exported function as a builtin of Python: see `codegen/cpython_builtin.py`."""
+        """Return an exported function as a Python builtin: see `codegen/cpython_builtin.py`."""
         if name not in self._functions:
             place = int(self._engine.get_function_address(BUILTIN_PREFIX + name))
             self._functions[name] = _make_builtin(name, place)
         return self._functions[name]
 
 
-_FASTCALL: Final = 0x80  # METH_FASTCALL in Python's C interface
+_FASTCALL: Final = 0x80  # METH_FASTCALL in the C API
 
 
 class _Method(ctypes.Structure):
@@ -62,11 +62,11 @@ class _Method(ctypes.Structure):
     )
 
 
-_methods: list[_Method] = []  # Python keeps only their addresses
+_methods: list[_Method] = []  # Python stores only their addresses
 
 
 def _make_builtin(name: str, place: int) -> Callable[..., Any]:
-    """What `codegen/cpython_builtin.py` wrote, loaded at an address, as an object of Python."""
+    """Return the builtin of a wrapper from `codegen/cpython_builtin.py` at an address."""
     method = _Method(name.encode(), place, _FASTCALL, None)
     _methods.append(method)
     new = ctypes.pythonapi.PyCFunction_NewEx
@@ -82,7 +82,7 @@ def _initialise_llvm() -> None:
 
 
 def target_machine() -> Any:
-    """The processor at hand. Each engine wants a description of its own."""
+    """Return a description of the host processor. Each execution engine takes ownership of one."""
     _initialise_llvm()
     features = llvm.get_host_cpu_features().flatten()
     return llvm.Target.from_default_triple().create_target_machine(

@@ -1,4 +1,4 @@
-"""What the compiler computes with: typed numbers, literals, memory, and conversions."""
+"""Values of the compiler: typed numbers, literals, memory, and conversions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ARITHMETIC = {
     "exact": ("contract",),
     "rounded": (),
 }
-"""What may be done to floating-point operations: `fast` ones are reordered, as sums over several
-workers are; `exact` ones keep their order; `rounded` ones are each rounded for itself, so that
+"""Floating-point modes: `fast` operations may be reordered, as sums over several workers are;
+`exact` operations keep their order; `rounded` operations are each rounded individually, so that
 every processor gives the same bits."""
 
 
@@ -35,13 +35,13 @@ class Value:
 
 @dataclass(frozen=True)
 class Literal:
-    """A literal: it takes the type of what it meets."""
+    """A literal: it adapts to the type of the other operand."""
 
     value: float
 
     @property
     def dtype(self) -> str:
-        """The type that it has by itself."""
+        """The type of the literal without other operands."""
         if isinstance(self.value, bool):
             return "bool"
         return "int64" if isinstance(self.value, int) else "float64"
@@ -49,7 +49,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class Memory:
-    """The address of an array's first element, and the elements between neighbours."""
+    """The address of an array's first element, and the strides in elements."""
 
     ir: Any
     dtype: str
@@ -60,7 +60,7 @@ class Memory:
 
 
 class Builder(ir.IRBuilder):  # type: ignore[misc]
-    """LLVM's builder, with the flags that floating-point arithmetic gets."""
+    """LLVM's builder, with the flags of floating-point arithmetic."""
 
     def __init__(self, block: Any, flags: Sequence[str]) -> None:
         super().__init__(block)
@@ -74,13 +74,13 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
             return self.alloca(kind)
 
     def intrinsic(self, name: str, *operands: Any) -> Any:
-        """A call of one of LLVM's functions that are named after their operands' type."""
+        """Emit a call of an LLVM intrinsic that is overloaded by the type of its operands."""
         kind = operands[0].type
         function = self.module.declare_intrinsic(f"llvm.{name}", [kind], self._kind(operands))
         return self.call(function, operands, fastmath=self.flags)
 
     def outside(self, name: str, *operands: Any) -> Any:
-        """A call of a function of the C library without side effects."""
+        """Emit a call of a C library function without side effects."""
         found = self.module.globals.get(name)
         if found is None:
             found = ir.Function(self.module, self._kind(operands), name)
@@ -89,26 +89,26 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
         return self.call(found, operands, fastmath=self.flags)
 
     def stack(self, nbytes: int) -> Any:
-        """The address of memory that lasts as long as the function, aligned to cache lines."""
+        """Allocate stack memory, aligned to cache lines; return its address."""
         with self.goto_entry_block():
             memory = self.alloca(_BYTE, WORD(nbytes))
         memory.align = 64
         return self.ptrtoint(memory, WORD)
 
     def pause(self) -> None:
-        """A hint to the processor that this is a loop which waits; nothing where it has none."""
+        """Emit the processor's spin-loop hint, if it has one."""
         if machine() in ("x86_64", "AMD64", "i686"):
             kind = ir.FunctionType(ir.VoidType(), [])
             name = "llvm.x86.sse2.pause"
             self.call(self.module.globals.get(name) or ir.Function(self.module, kind, name), [])
 
     def call_at(self, address: Any, words: Sequence[Any]) -> None:
-        """Call a function without a result at an address."""
+        """Emit a call of a function at an address; the function returns nothing."""
         kind = ir.FunctionType(ir.VoidType(), [WORD] * len(words))
         self.call(self.inttoptr(address, kind.as_pointer()), words)
 
     def loaded(self, x: Any, dtype: str) -> Any:
-        """What is held in a register of a number as it lies in memory."""
+        """Convert a number from its memory representation to its register representation."""
         if dtype == "bool":
             return self.trunc(x, llvm_type("bool"))
         if dtype == "float16":
@@ -118,7 +118,8 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
         return x
 
     def stored(self, x: Any, dtype: str) -> Any:
-        """A number in a register as it lies in memory, half types rounded to even."""
+        """Convert a number from a register to its memory representation, half types rounded to
+        even."""
         if dtype == "bool":
             return self.zext(x, _BYTE)
         if dtype == "float16":
@@ -138,19 +139,19 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
 
 
 def llvm_type(dtype: str) -> Any:
-    """The type of a number in a register."""
+    """Return the LLVM type of a number in a register."""
     if dtype == "bool":
         return ir.IntType(1)
     return _FLOATS.get(dtype) or ir.IntType(int(dtype.removeprefix("u").removeprefix("int")))
 
 
 def register_type(dtype: str) -> str:
-    """The type that numbers of a type in memory have in registers."""
+    """Return the type in registers of numbers with this type in memory."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def memory_type(memory: Value | Memory) -> Any:
-    """The type of an array's address."""
+    """Return the LLVM pointer type of an array."""
     kinds = {"bool": _BYTE, "float16": _HALF, "bfloat16": _HALF}
     kind = kinds.get(memory.dtype) or llvm_type(memory.dtype)
     return kind.as_pointer()
@@ -165,7 +166,7 @@ def is_signed(dtype: str) -> bool:
 
 
 def convert(at: Builder, value: Value | Literal, dtype: str) -> Value:
-    """The number in another type, as C converts."""
+    """Convert a number to another type, as C does."""
     if isinstance(value, Literal):
         return Value(llvm_type(dtype)(_literal(value.value, dtype)), dtype)
     if value.dtype == dtype:
@@ -199,7 +200,7 @@ def _cast(at: Builder, x: Any, old: str, new: str) -> Any:
 
 
 def _whole(at: Builder, x: Any, new: str) -> Any:
-    """The integer part, cut to the type's bits as processors do by way of 64 bits."""
+    """Emit the conversion of a float to an integer, truncated to the type's bits via 64 bits."""
     if new == "int32":
         return at.fptosi(x, llvm_type(new))
     wide = at.fptosi(x, WORD)

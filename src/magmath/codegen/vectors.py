@@ -1,7 +1,7 @@
-"""Vector code in LLVM's IR: the words in which the innermost loops of products are written.
+"""Vector code in LLVM IR, for the innermost loops of matrix products.
 
-One text for every processor: a vector is as wide as the host's registers, and LLVM makes AVX-512,
-AVX2 or NEON of it. Addresses are integers, distances are in elements.
+The code is independent of the processor: a vector is as wide as the host's registers, and LLVM
+emits AVX-512, AVX2 or NEON. Addresses are integers, offsets are in elements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ITEMSIZE = {"float32": 4, "float64": 8}
 
 
 def _registers() -> tuple[int, int]:
-    """The bytes of a vector register of this processor, and how many there are."""
+    """Return the bytes of a vector register of this processor, and the number of registers."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
         return 64, 32
@@ -34,7 +34,7 @@ VECTOR_BYTES, REGISTERS = _registers()
 
 
 class Vectors(ABC):
-    """A function on vectors of one type of number; `write` appends its code where `builder` is."""
+    """A function on vectors of one element type; `write` emits its code at `builder`."""
 
     builder: ir.IRBuilder
 
@@ -48,10 +48,10 @@ class Vectors(ABC):
 
     @abstractmethod
     def write(self, *arguments: Any) -> None:
-        """Append the function's code."""
+        """Emit the code of the function."""
 
     def function(self, module: ir.Module, arguments: Sequence[ir.Type]) -> Any:
-        """The function in a module, written where the module does not have it yet."""
+        """Return the function in a module; emit it first if it is missing."""
         kind = ir.FunctionType(ir.VoidType(), arguments)
         function = module.globals.get(self.name) or ir.Function(module, kind, self.name)
         if function.is_declaration:
@@ -65,47 +65,47 @@ class Vectors(ABC):
     # numbers and addresses ------------------------------------------------------------------
 
     def word(self, value: int) -> Any:
-        """An integer constant."""
+        """Return an integer constant."""
         return ir.Constant(WORD, value)
 
     def plus(self, address: Any, elements: Any) -> Any:
-        """An address some elements further: a Python number, or a value."""
+        """Emit an address plus a number of elements, given as a Python integer or a value."""
         if isinstance(elements, int):
             return self.builder.add(address, self.word(elements * self.itemsize))
         return self.builder.add(address, self.builder.mul(elements, self.word(self.itemsize)))
 
     def splat(self, value: Any) -> Any:
-        """A number in every lane."""
+        """Emit a vector with a number in every lane."""
         nothing = ir.Constant(ir.VectorType(value.type, self.width), ir.Undefined)
         first = self.builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
         return self.shuffle(first, nothing, [0] * self.width)
 
     def shuffle(self, x: Any, y: Any, lanes: Sequence[int]) -> Any:
-        """The lanes of x, then y, that are named by number."""
+        """Emit a shuffle of the lanes of x and y, by number."""
         mask = ir.Constant(ir.VectorType(_INDEX, len(lanes)), list(lanes))
         return self.builder.shuffle_vector(x, y, mask)
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
-        """x · y + z, rounded once."""
+        """Emit x · y + z, rounded once."""
         return self._call("fma", self.kind, [x, y, z])
 
     def opaque(self, value: Any) -> Any:
-        """The same integer, of which LLVM does not know how it was made.
+        """Emit a copy of an integer whose origin LLVM cannot see.
 
-        So it stays in a register; of addresses that are equal steps apart LLVM would keep one, and
-        add up the others each time, in the units that multiply.
+        So it stays in a register. For equidistant addresses, LLVM would keep one in a register and
+        recompute the others each time, in units that the multiplications need.
         """
         return self.builder.asm(ir.FunctionType(WORD, [WORD]), "", "=r,0", [value], False)
 
     # memory ---------------------------------------------------------------------------------
 
     def number_at(self, address: Any) -> Any:
-        """The number at an address, in every lane."""
+        """Emit a vector with the number at an address in every lane."""
         place = self.builder.inttoptr(address, self.element.as_pointer())
         return self.splat(self.builder.load(place))
 
     def load(self, address: Any, mask: Any = None) -> Any:
-        """The vector at an address; lanes outside a mask are 0, and their memory is not read."""
+        """Emit a load of a vector; lanes outside a mask are 0, and their memory is not read."""
         place = self.builder.inttoptr(address, self.kind.as_pointer())
         if mask is None:
             return self.builder.load(place, align=self.itemsize)
@@ -113,7 +113,7 @@ class Vectors(ABC):
         return self._call("masked.load", self.kind, [place, align, mask, self.zero], ".p0")
 
     def store(self, value: Any, address: Any, mask: Any = None) -> None:
-        """Write a vector to an address, only the lanes of a mask where there is one."""
+        """Emit a store of a vector, restricted to the lanes of a mask if one is given."""
         place = self.builder.inttoptr(address, self.kind.as_pointer())
         if mask is None:
             self.builder.store(value, place, align=self.itemsize)
@@ -122,7 +122,7 @@ class Vectors(ABC):
             self._call("masked.store", ir.VoidType(), [value, place, align, mask], ".p0")
 
     def prefetch(self, address: Any) -> None:
-        """Begin to bring the line of memory at an address into the nearest cache."""
+        """Emit a prefetch of the cache line at an address."""
         byte, flag = ir.IntType(8).as_pointer(), _INDEX
         kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         name, module = "llvm.prefetch.p0", self.builder.module
@@ -131,7 +131,7 @@ class Vectors(ABC):
         self.builder.call(function, [place, flag(0), flag(3), flag(1)])  # to read, to keep, data
 
     def first(self, count: Any) -> Any:
-        """The mask of the first `count` lanes."""
+        """Emit the mask of the first `count` lanes."""
         counts = self.splat(self.builder.trunc(count, _INDEX))
         return self.builder.icmp_signed(
             "<", ir.Constant(counts.type, list(range(self.width))), counts
@@ -147,7 +147,8 @@ class Vectors(ABC):
     # control --------------------------------------------------------------------------------
 
     def when(self, condition: Any, values: list[Any], change: Callable[[], list[Any]]) -> list[Any]:
-        """What `change` makes of the values where the condition holds, else the values."""
+        """Emit a conditional: the result of `change` if the condition holds, otherwise the
+        values."""
         b, before = self.builder, self.builder.block
         then, after = b.append_basic_block("then"), b.append_basic_block("after")
         b.cbranch(condition, then, after)
@@ -160,9 +161,10 @@ class Vectors(ABC):
 
     @contextmanager
     def loop(self, count: Any, state: list[Any]) -> Iterator[list[Any]]:
-        """Repeat `count` times. Yields the state, a list to be changed in place by the body.
+        """Emit a loop of `count` iterations. Yields the state, a list that the body changes in
+        place.
 
-        Afterwards the list holds the state after the last repetition.
+        Afterwards the list holds the state after the last iteration.
         """
         b, before = self.builder, self.builder.block
         body, after = b.append_basic_block("body"), b.append_basic_block("after")

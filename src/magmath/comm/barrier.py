@@ -1,8 +1,8 @@
 """The barrier of ranks that share memory, compiled to a few loads and stores.
 
-Each rank counts the barriers it enters in a cache line of its own and waits until no other rank's
-count is behind. `BARRIER_SOURCE` are functions of the compiler's language over the barrier memory, so that
-whatever is compiled joins the same barriers as Python.
+Each rank counts the barriers that it enters in its own cache line and waits until every other count
+has caught up. `BARRIER_SOURCE` has functions in the compiler's language over the barrier memory, so
+compiled programs and Python join the same barriers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BARRIER_SOURCE: Final = (
     futex_wait.WAIT_SOURCE
     + '''
 def arrive(flags: uint64[1], rank: int64) -> uint64:
-    """Count this rank's entry into the next barrier; the number of that barrier."""
+    """Count this rank's entry into the next barrier; return the number of that barrier."""
     place = LINE * (1 + rank) + ENTERED
     entered = flags[place] + 1
     store_and_wake(flags, place, entered)
@@ -32,43 +32,45 @@ def arrive(flags: uint64[1], rank: int64) -> uint64:
 def await_all(
     flags: uint64[1], rank: int64, size: int64, entered: uint64, patience: int64
 ) -> int64:
-    """Wait until every rank has entered; PENDING when patience is over."""
+    """Wait until every rank has entered; return PENDING after `patience` sleeps."""
     for other in range(size):
         if other != rank:
-            status = wait_until_reached(flags, flags, LINE * (1 + other) + ENTERED, entered, patience)
+            place = LINE * (1 + other) + ENTERED
+            status = wait_until_reached(flags, flags, place, entered, patience)
             if status != DONE:
                 return status
     return ABORTED if load_acquire(flags, ABORT) != 0 else DONE
 
 def wait(flags: uint64[1], rank: int64, size: int64) -> int64:
-    """Meet the other ranks: DONE once all have entered, ABORTED if one has aborted."""
+    """Synchronise all ranks: DONE after all have entered, ABORTED if one has aborted."""
     entered = arrive(flags, rank)
     return await_all(flags, rank, size, entered, FOREVER)
 
 def enter(flags: uint64[1], rank: int64, size: int64) -> int64:
-    """As `wait`, but PENDING after a while, upon which `SpinBarrier.finish` waits on."""
+    """As `wait`, but PENDING after a timeout; `SpinBarrier.finish` then resumes waiting."""
     entered = arrive(flags, rank)
     return await_all(flags, rank, size, entered, MAX_SLEEPS)
 '''
 )
 
-# As Python calls it: `own` has the address of the barrier memory, this rank, and their number.
+# The entry points for Python. `own`: address of the barrier memory, this rank, number of ranks.
 _PYTHON_SOURCE: Final = '''
 def enter_barrier(own: int64[1]) -> int64:
     flags: uint64[1] = own[0]
     return enter(flags, own[1], own[2])
 
 def resume_barrier(own: int64[1]) -> int64:
-    """Wait on in a barrier that has been entered."""
+    """Resume waiting in a barrier that has been entered."""
     flags: uint64[1] = own[0]
     entered = flags[LINE * (1 + own[1]) + ENTERED]
     return await_all(flags, own[1], own[2], entered, MAX_SLEEPS)
 
 def allreduce_max(own: int64[1], value: int64) -> int64:
-    """Show `value` to the others in the next barrier: the largest that any has shown, or a negative
-    number, -1 - status, where `meet` would not return DONE.
+    """Publish `value` in the next barrier; return the maximum over the ranks, or -1 - status if
+    `enter_barrier` does not return DONE.
 
-    Two words of a rank's line take turns: who is at the barrier after next has read this one.
+    Two words of a rank's line are used alternately: before a rank overwrites one, it passes a
+    barrier that all ranks entered after they had read it.
     """
     flags: uint64[1] = own[0]
     line = LINE * (1 + own[1])
@@ -78,7 +80,7 @@ def allreduce_max(own: int64[1], value: int64) -> int64:
 '''
 _MAXIMUM_SOURCE: Final = '''
 def largest(own: int64[1]) -> int64:
-    """The largest value that the ranks have shown in the last barrier."""
+    """Return the largest value that the ranks published in the last barrier."""
     flags: uint64[1] = own[0]
     word = VALUES + int64((flags[LINE * (1 + own[1]) + ENTERED] + 1) & 1)
     result = 0
@@ -95,9 +97,9 @@ CODE: Final = AotModule(
 
 
 class SpinBarrier:
-    """The barrier as Python calls it: it lets other threads run, and signals be handled.
+    """The barrier for Python callers: it releases the interpreter lock and lets signals be handled.
 
-    `flags`: barrier memory that all `size` ranks see, prepared by `prepare_flags`.
+    `flags`: barrier memory shared by all `size` ranks, initialised by `prepare_flags`.
     """
 
     def __init__(self, flags: Flags, rank: int, size: int) -> None:
@@ -112,21 +114,21 @@ class SpinBarrier:
         self._allreduce_max = CODE.function("allreduce_max")
 
     def wait(self) -> None:
-        """Return once every rank has called it. Raises WorkerLost once a rank has aborted."""
+        """Return after every rank has called it. Raises WorkerLost if a rank has aborted."""
         status = self._barrier(self._place)
         if status != DONE:
             self.finish(status)
 
     def finish(self, status: int) -> None:
-        """Wait on in a barrier that compiled code has left with this status. Raises as `wait`."""
+        """Resume a barrier that compiled code has left with this status. Raises as `wait`."""
         while status == PENDING:
-            # Back in Python for a moment, so that Ctrl-C and other signals are handled.
+            # Returns to Python between waits, so that Ctrl-C and other signals are handled.
             status = self._resume(self._place)
         if status == ABORTED:
             raise aborted_error()
 
     def allreduce_max(self, value: int) -> int:
-        """The largest of the values (at least 0) that the ranks call it with."""
+        """Return the largest of the non-negative values that the ranks pass."""
         found: int = self._allreduce_max(self._place, value)
         if found < 0:
             self.finish(-1 - found)

@@ -1,9 +1,9 @@
-"""The barrier memory: a few cache lines that all ranks of one host see.
+"""The layout of the barrier memory: a few cache lines shared by all ranks of one host.
 
-Line 0 belongs to all: the abort flag, and how long to spin before yielding the processor. Line
-1 + r is written by rank r alone: how many barriers it has entered, and the small values that it
-shows to the others. The compiled barrier (`magmath.comm.barrier`) and the communicators read and
-write it; this module fixes who finds what where, and needs no compiler.
+Line 0 is common: the abort flag, and the number of spins before a rank yields the processor. Only
+rank r writes line 1 + r: the number of barriers that it has entered, and small values that it
+publishes. The compiled barrier (`magmath.comm.barrier`) and the communicators read and write it.
+This module defines the offsets and does not import the compiler.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ Flags = NDArray[np.uint64]
 LINE = 8
 """Words of a cache line."""
 ABORT = 0
-"""Word that is not 0 once a rank has aborted."""
+"""Word that is nonzero after a rank has aborted."""
 SPIN_COUNT = 1
-"""Word that holds the number of looks at a flag before the processor is yielded."""
+"""Word with the number of polls before a waiting rank yields the processor."""
 
 ENTERED = 0
-"""First of two words of a rank's line: barriers entered, and whether somebody sleeps until the next
-one is."""
+"""First of two words of a rank's line: barriers entered, and whether ranks sleep until the next
+entry."""
 VALUES = 2
-"""First of two words of a rank's line: values for `allreduce_max`, used in turn."""
+"""First of two words of a rank's line: values for `allreduce_max`, used alternately."""
 ADDRESSES = 4
-"""First of two pairs of words of a rank's line: where a tensor lies, used in turn."""
+"""First of two pairs of words of a rank's line: the address of a tensor, used alternately."""
 
 _SPIN = 2000
 _SPIN_OVERSUBSCRIBED = 50
 
 
 def flags_length(size: int) -> int:
-    """Words of barrier memory for `size` ranks."""
+    """Return the number of words of barrier memory for `size` ranks."""
     return LINE * (1 + size)
 
 
 def prepare_flags(flags: Flags, size: int, cores: int) -> None:
-    """Write the initial state into barrier memory; for one rank, before any other uses it.
+    """Write the initial state into barrier memory. One rank calls it before the others use it.
 
-    `cores`: the processor cores that the ranks have together; where they are fewer than `size`,
-    a rank that waits soon yields to others.
+    `cores`: the number of processor cores for all ranks; with fewer cores than ranks, a waiting
+    rank yields sooner.
     """
     flags[:] = 0
     flags[SPIN_COUNT] = _SPIN if size <= cores else _SPIN_OVERSUBSCRIBED
 
 
 def allocate_flags(size: int) -> Flags:
-    """Barrier memory for `size` threads of this process, aligned to cache lines."""
+    """Allocate barrier memory for `size` threads of this process, aligned to cache lines."""
     words = flags_length(size)
     memory = np.zeros(words + LINE, np.uint64)
     skip = -memory.ctypes.data % (LINE * 8) // 8
@@ -67,7 +67,7 @@ def raise_if_aborted(flags: Flags) -> None:
 
 
 def aborted_error() -> WorkerLost:
-    """The error of a rank that waits for ranks which will not come."""
+    """Return the error of a rank that waits after another rank has aborted."""
     return WorkerLost(
         "communication was aborted because another worker failed; the pool is closed, "
         "start a new one with mm.init"

@@ -1,11 +1,11 @@
-"""The collectives of ranks that share memory, compiled: what a rank does between two barriers.
+"""Compiled collectives of ranks that share memory: the work of a rank between two barriers.
 
-Where every rank's tensor lies in a window, the others read it (and write results into it) where it
-lies: the ranks show where that is, meet, work, and meet again. Else contributions go through
-staging slots, a piece at a time: in one phase a rank puts its next piece into its slot and takes,
-or combines, what the others have put there in the phase before. Two slots take turns, so that one
-barrier for each piece is enough. A rank that waits for long comes back to Python for a moment, and
-goes on where it was.
+If every rank's tensor is in a window, the ranks publish the addresses, synchronise, read (and
+write) each other's tensors in place, and synchronise again. Otherwise contributions pass through
+staging slots in pieces: in each phase, a rank copies its next piece into its slot and copies, or
+reduces, the pieces of the other ranks from the previous phase. Two slots are used alternately, so
+one barrier per piece suffices. A rank that waits long returns to Python, and resumes at the same
+phase.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from magmath.comm import barrier
 from magmath.comm.barrier_memory import ADDRESSES
 
 ALLREDUCE, REDUCE_SCATTER, ALLGATHER, ALL_TO_ALL, ALLREDUCE_SMALL = range(5)
-"""The collectives. The last one has every rank combine everything, which saves a barrier."""
+"""Codes of the collectives. In ALLREDUCE_SMALL every rank reduces everything, which saves a
+barrier."""
 
 FINISHED: Final = -1
 STOPPED: Final = -2
 WINDOW_FREED: Final = -3
-"""What `advance_function` returns in place of the phase in which it waits: all done; a rank has aborted; a
-rank shows a tensor in a window that this one has given back."""
+"""What `advance_function` returns instead of a phase: finished; a rank has aborted; a rank
+published a tensor in a window that this rank has freed."""
 
 FLAGS, RANK, SIZE, SLOTS = range(4)
-"""Where the words of a rank's `fixed` array begin: the address of the barrier memory; its number
-and that of all ranks; the addresses of the staging slots, for contributions and for results, each
-in two turns, each of all ranks. Behind them is room for an address for each rank, and another."""
+"""Offsets in a rank's `fixed` array: the address of the barrier memory; the rank; the number of
+ranks; the addresses of the staging slots, for contributions and for results, two of each per rank.
+Two scratch addresses per rank follow."""
 
 _CONSTANTS: Final = barrier.CONSTANTS | {
     "ALLREDUCE": ALLREDUCE, "REDUCE_SCATTER": REDUCE_SCATTER, "ALLGATHER": ALLGATHER,
@@ -39,13 +40,13 @@ _CONSTANTS: Final = barrier.CONSTANTS | {
     "FINISHED": FINISHED, "STOPPED": STOPPED, "WINDOW_FREED": WINDOW_FREED,
     "FLAGS": FLAGS, "RANK": RANK, "SIZE": SIZE, "SLOTS": SLOTS, "IN": 0, "OUT": 2,
     "ADDRESSES": ADDRESSES,
-    "ALIGNED": 64,  # numbers: no two ranks write to one cache line
-    "CACHED": 1 << 15,  # bytes that are combined and then copied while they are at hand
+    "ALIGNED": 64,  # elements: no two ranks write to one cache line
+    "CACHED": 1 << 15,  # bytes that are reduced and then copied while they are in the cache
 }  # fmt: skip
 
 
 def fixed_words(size: int) -> int:
-    """Words of the `fixed` array for so many ranks."""
+    """Return the words of the `fixed` array for `size` ranks."""
     return SLOTS + 6 * size
 
 
@@ -113,10 +114,10 @@ _ADDRESS_SOURCE: Final = '''
 def show_place(
     flags: uint64[1], rank: int64, shown: int64, windows: int64[1], known: int64, source: int64
 ):
-    """Tell the others the window and the position of this rank's tensor; 0 where it is in none.
+    """Publish the window and the offset of this rank's tensor; window 0 if it is in none.
 
-    Two pairs of words take turns: whoever shows again after next has passed a barrier that all
-    entered after they had read these.
+    Two pairs of words are used alternately: before a rank reuses a pair, it has passed a barrier
+    that all ranks entered after they had read the pair.
     """
     word = LINE * (1 + rank) + ADDRESSES + 2 * shown
     flags[word] = 0
@@ -130,7 +131,8 @@ def show_place(
 def find(
     fixed: int64[1], flags: uint64[1], shown: int64, windows: int64[1], known: int64, source: int64
 ) -> int64:
-    """1 if all tensors are in windows, 0 if not; their addresses. -1 if such a window is gone."""
+    """Look up the addresses of all tensors: 1 if all are in windows, 0 if not, -1 if a window was
+    freed."""
     size = fixed[SIZE]
     for rank in range(size):
         if flags[LINE * (1 + rank) + ADDRESSES + 2 * shown] == 0:
@@ -155,22 +157,22 @@ def slot_of(fixed: int64[1], which: int64, turn: int64, rank: int64) -> int64:
     return fixed[SLOTS + (which + (turn & 1)) * fixed[SIZE] + rank]
 
 def after(rank: int64, k: int64, size: int64) -> int64:
-    """The k-th rank after one, round and round; k is at most the number of ranks."""
+    """Return the k-th rank after `rank`, cyclically; k is at most the number of ranks."""
     other = rank + k
     return other - size if other >= size else other
 
 def begin_of(fixed: int64[1], count: int64, rank: int64) -> int64:
-    """Where the segment of so many numbers begins that a rank combines for all."""
+    """Return the first element of the segment that a rank reduces for all."""
     share = quotient(count + fixed[SIZE] - 1, fixed[SIZE])
     share = (share + ALIGNED - 1) & -ALIGNED
     return min(rank * share, count)
 
 def touched(fixed: int64[1], count: int64, itemsize: int64) -> int64:
-    """The bytes that all ranks together read where each takes a block from each."""
+    """Return the bytes that all ranks read in total if each reads a block from each."""
     return fixed[SIZE] * fixed[SIZE] * count * itemsize
 
 def put(target: int64, source: int64, nbytes: int64, all: int64):
-    """Copy a piece of the `all` bytes that the ranks get together."""
+    """Copy a piece of the `all` bytes that the ranks receive in total."""
     if target != source:
         copy(target, source, nbytes, all)
 
@@ -229,7 +231,7 @@ def contribute(
     fixed: int64[1], kind: int64, turn: int64, source: int64, target: int64, count: int64,
     itemsize: int64, begin: int64, step: int64
 ):
-    """Put what others need of a piece into this rank's slot; copy what oneself needs of it."""
+    """Copy the part of a piece that other ranks need into this rank's slot; copy the own part."""
     rank = fixed[RANK]
     size = fixed[SIZE]
     length = min(step, count - begin)
@@ -259,7 +261,7 @@ def combine_slots(
     fixed: int64[1], turn: int64, part: int64, own: int64, target: int64, length: int64,
     kernel: int64, op: int64
 ):
-    """Combine what lies `part` bytes behind the beginning of the others' slots with one's own."""
+    """Reduce the data at `part` bytes in the other ranks' slots and this rank's own data."""
     rank = fixed[RANK]
     size = fixed[SIZE]
     first = SLOTS + 5 * size
@@ -272,7 +274,7 @@ def combine_segment(
     fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, kernel: int64,
     op: int64
 ):
-    """Combine one's segment of a piece in place, and put it where the others find it."""
+    """Reduce this rank's segment of a piece in place, and copy it to the result slot."""
     rank = fixed[RANK]
     begin = begin_of(fixed, length, rank)
     end = begin_of(fixed, length, rank + 1)
@@ -284,7 +286,7 @@ def take(
     fixed: int64[1], kind: int64, turn: int64, target: int64, count: int64, itemsize: int64,
     begin: int64, length: int64, step: int64
 ):
-    """Copy what the others have put into their slots for this rank."""
+    """Copy the pieces for this rank from the slots of the other ranks."""
     rank = fixed[RANK]
     size = fixed[SIZE]
     part = rank * step * itemsize if kind == ALL_TO_ALL else 0
@@ -297,7 +299,7 @@ def take(
 def take_results(
     fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, count: int64
 ):
-    """Copy the segments that the others have combined."""
+    """Copy the segments that the other ranks have reduced."""
     rank = fixed[RANK]
     size = fixed[SIZE]
     for k in range(1, size):

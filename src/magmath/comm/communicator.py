@@ -1,9 +1,8 @@
-"""The interface through which workers exchange data, whatever carries it.
+"""The interface of communication between workers, independent of the transport.
 
-`Communicator` checks arguments and brings device tensors into host memory, once for every
-implementation; an implementation moves contiguous host tensors. Every method but `abort` is
-collective or has its counterpart on another rank, and every rank must make the same sequence of
-collective calls.
+`Communicator` checks arguments and copies device tensors to host memory for every implementation;
+an implementation moves contiguous host tensors. Every method except `abort` is collective or has a
+matching call on another rank, and every rank must make the same sequence of collective calls.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from magmath.comm.device_staging import copy_back, host_buffer, host_copy
 from magmath.comm.reduction_checks import check_reduction
 from magmath.errors import DeviceError, DTypeError, ShapeError
 
-_Collective: TypeAlias = Callable[..., None]  # of (out, tensor), and a reduction where it has one
+_Collective: TypeAlias = Callable[..., None]  # of (out, tensor), and a reduction if it has one
 
 
 class Communicator(ABC):
@@ -31,7 +30,7 @@ class Communicator(ABC):
     on_host         the number of ranks on the host of this one, itself included
     cores           the processors on which these can run at once, taken together
 
-    A call that waits for other ranks raises WorkerLost once any rank has called `abort`.
+    A call that waits for other ranks raises WorkerLost after any rank has called `abort`.
     """
 
     rank: int
@@ -52,7 +51,7 @@ class Communicator(ABC):
     def flags(self) -> Flags:
         """The barrier memory, uint64, for compiled code that calls `magmath.comm.barrier.wait`.
 
-        Raises DeviceError where the ranks do not share memory.
+        Raises DeviceError if the ranks do not share memory.
         """
 
     @abstractmethod
@@ -61,40 +60,40 @@ class Communicator(ABC):
 
     @abstractmethod
     def window(self, nbytes: int) -> list[Tensor]:
-        """Memory that all ranks see: one uint8 tensor of `nbytes` per rank, entry r being rank r's.
+        """Allocate shared memory: one uint8 tensor of `nbytes` per rank, entry r for rank r.
 
-        Collective, with equal `nbytes` on every rank. The memory is given back when the last tensor
-        that views it is gone. Raises DeviceError where the ranks do not share memory.
+        Collective, with equal `nbytes` on every rank. The memory is released with the last tensor
+        that views it. Raises DeviceError if the ranks do not share memory.
         """
 
     @abstractmethod
     def allreduce_max(self, value: int) -> int:
-        """The largest of the small integers, at least 0, that the ranks call it with."""
+        """Return the largest of the small non-negative integers that the ranks pass."""
 
     @abstractmethod
     def duplicate(self) -> Communicator | None:
-        """The same ranks once more, for another thread of each; None where the engine lets only one
-        thread of a process call it.
+        """Return a second communicator of the same ranks, for another thread; None if the library
+        supports only one thread per process.
 
-        Collective. The calls of the two do not meet each other; an abort of either wakes both. It
-        has no windows. Close it before this one.
+        Collective. Calls on the two communicators are independent; an abort of either wakes both.
+        The duplicate has no windows. Close it before this one.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Wake every rank: what they wait for, or call next, raises WorkerLost. Never waits."""
+        """Wake every rank: its current wait, or its next call, raises WorkerLost. Never blocks."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the communicator holds. Collective, unless a rank has aborted."""
+        """Release the resources of the communicator. Collective, unless a rank has aborted."""
 
     def exchange(
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
     ) -> None:
-        """Send and receive contiguous tensors, (rank, tensor) each, itself allowed as a peer.
+        """Send and receive contiguous tensors, given as (rank, tensor); this rank may be a peer.
 
-        Every send has its receive, of equal bytes, in the same order for each pair of ranks. Never
-        deadlocks: all sends and receives of a call are under way together.
+        Every send needs a receive of equal bytes, in the same order for each pair of ranks. Never
+        deadlocks: all sends and receives of a call progress concurrently.
         """
         outgoing = [
             (self._peer(rank), host_copy(_require_contiguous("exchange", t))) for rank, t in sends
@@ -108,10 +107,10 @@ class Communicator(ABC):
             copy_back(tensor, buffer)
 
     def allreduce(self, tensor: Tensor, op: str = "sum") -> None:
-        """Replace `tensor`, contiguous, by its reduction over the ranks, the same bits on each.
+        """Replace a contiguous `tensor` by its reduction over the ranks, bitwise equal on each.
 
         `op`: sum, prod, max, min (of numbers; NaN wins), any, all (of bools). Half types are
-        combined in float32 and rounded once.
+        reduced in float32 and rounded once.
         """
         check_reduction("allreduce", tensor.dtype, op)
         buffer = host_copy(_require_contiguous("allreduce", tensor))
@@ -164,8 +163,8 @@ class Communicator(ABC):
             f"memory; move data with exchange and the collectives"
         )
 
-    # What an implementation provides: contiguous host tensors, already checked, not empty in the
-    # collectives, and more than one rank there.
+    # The methods of an implementation. They get checked, contiguous host tensors; collectives get
+    # non-empty tensors and more than one rank.
 
     @abstractmethod
     def _exchange(
@@ -195,7 +194,7 @@ def _require_contiguous(operation: str, tensor: Tensor) -> Tensor:
 
 
 def _check_blocks(operation: str, whole: Tensor, block: Tensor, count: int) -> int:
-    """The number of elements of a block. Raises where the two do not fit."""
+    """Return the number of elements of a block. Raises if the two tensors do not match."""
     if not (whole.is_contiguous() and block.is_contiguous()):
         _require_contiguous(operation, whole)
         _require_contiguous(operation, block)

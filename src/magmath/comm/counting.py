@@ -1,7 +1,7 @@
-"""A communicator that counts what passes through it, for tests and reports.
+"""A communicator wrapper that counts calls, messages and bytes, for tests and reports.
 
-Bytes and messages are those that this rank has to send to others: for a collective, those of the
-algorithm that moves the least, whatever the wrapped communicator does.
+Bytes and messages are the minimum that this rank must send to others; for a collective, that of the
+optimal algorithm, independent of the wrapped communicator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CountingCommunicator(Communicator):
         self.reset()
 
     def reset(self) -> None:
-        """Start to count from nothing."""
+        """Set all counters to zero."""
         self.calls: Counter[str] = Counter()
         self.messages = 0
         self.bytes = 0

@@ -1,7 +1,7 @@
-"""Device tensors on their way through communication that reads host memory.
+"""Staging of device tensors in host memory for communication.
 
-They are copied through pinned host memory, which is right on every machine. This is the one place
-that knows of it: communicators are handed host tensors only.
+Device tensors are copied through pinned host memory, which works on every machine. Communicators
+only see host tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def host_copy(tensor: Tensor) -> Tensor:
-    """`tensor` itself where it lies in host memory, else a pinned copy of it."""
+    """Return `tensor` itself if it is in host memory, otherwise a pinned copy."""
     if tensor.is_cpu:
         return tensor
     buffer = host_buffer(tensor)
@@ -20,13 +20,14 @@ def host_copy(tensor: Tensor) -> Tensor:
 
 
 def host_buffer(tensor: Tensor) -> Tensor:
-    """`tensor` itself where it lies in host memory, else pinned memory of its shape and dtype."""
+    """Return `tensor` itself if it is in host memory, otherwise pinned memory of its shape and
+    dtype."""
     if tensor.is_cpu:
         return tensor
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
 
 
 def copy_back(tensor: Tensor, buffer: Tensor) -> None:
-    """Copy what arrived in `buffer`, made by the functions above, into `tensor`."""
+    """Copy `buffer`, created by the functions above, into `tensor`."""
     if buffer is not tensor:
         tensor.copy_(buffer)

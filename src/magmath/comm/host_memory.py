@@ -1,9 +1,8 @@
-"""Memory that all processes of a host see.
+"""Memory shared by all processes of a host.
 
-It is an anonymous file in memory (Linux `memfd`): it has no name, so nothing stays behind however
-a process dies; it is not bounded by the size of /dev/shm, which containers keep small; pages that
-nobody touches cost nothing; and it is unmapped when the last array that views it is gone, so no
-array ever views memory that is not there.
+It is an anonymous memory file (Linux `memfd`): it has no name, so nothing remains when a process is
+killed; it is not limited by the size of /dev/shm, which is small in containers; untouched pages
+cost nothing; and it stays mapped while an array views it.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Zeroed memory made by this process, for other processes of its user to attach.
+    """Zeroed memory created by this process, which other processes of the user can attach.
 
-    `place` is what they need for it, process and file number, and is good until `seal`.
+    `place`: process and file number, by which they attach it; valid until `seal`.
     """
 
     array: Bytes
@@ -33,7 +32,7 @@ class HostMemory:
 
     @staticmethod
     def create(nbytes: int) -> HostMemory | None:
-        """New memory; None where the system has none, or no such memory."""
+        """Allocate memory; None if the system has none, or does not support it."""
         try:
             file = os.memfd_create("magmath", os.MFD_CLOEXEC)
         except (AttributeError, OSError):  # no Linux; no file numbers left
@@ -46,15 +45,15 @@ class HostMemory:
             return None
 
     def seal(self) -> None:
-        """Let nobody else attach; the memory stays where it is mapped."""
+        """Prevent further attachments; existing mappings stay valid."""
         os.close(self.place[1])
 
 
 class WindowTable:
-    """Where windows lie in this process, for compiled code that looks for an address in them.
+    """The address ranges of windows in this process, for lookups by compiled code.
 
-    `words[:, n]`: address and length of window number n, from 1; length 0 once it is given back.
-    `place`: where the words lie, and how many columns they have.
+    `words[:, n]`: address and length of window number n, from 1; length 0 after it is freed.
+    `place`: the address of the words, and their number of columns.
     """
 
     def __init__(self) -> None:
@@ -63,7 +62,7 @@ class WindowTable:
         self._count = 0
 
     def add(self, owner: object, address: int, nbytes: int) -> None:
-        """Note the next window, there as long as `owner`."""
+        """Add the next window, valid while `owner` is alive."""
         self._count += 1
         if self._count == self.words.shape[1]:
             self._set_table(np.concatenate([self.words, np.zeros_like(self.words)], axis=1))
@@ -71,7 +70,7 @@ class WindowTable:
         weakref.finalize(owner, self._remove, self._count).atexit = False
 
     def _set_table(self, words: NDArray[np.int64]) -> None:
-        self._tables.append(words)  # former ones too: another thread may be reading there
+        self._tables.append(words)  # keeps old tables too: another thread may be reading them
         self.words = words
         self.place = words.ctypes.data, words.shape[1]
 
@@ -80,17 +79,16 @@ class WindowTable:
 
 
 def is_file_size_limited() -> bool:
-    """True if a limit on the size of files (ulimit -f) leaves shared memory less than the machine
-    has."""
+    """True if a limit on the size of files (ulimit -f) restricts shared memory."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return limit != resource.RLIM_INFINITY and limit < memory
 
 
 def attach(place: tuple[int, int], nbytes: int) -> Bytes | None:
-    """Map the memory that another process of this host has made.
+    """Map the memory that another process of this host has created.
 
-    None where it cannot be seen: made on another host, or in another container.
+    Returns None if it is not accessible: created on another host, or in another container.
     """
     process, number = place
     try:

@@ -1,8 +1,8 @@
-"""Ranks that are threads of one process: simulated pools, and pools launched as threads.
+"""Ranks as threads of one process: simulated pools, and pools launched as threads.
 
-A `LocalGroup` holds what the ranks have in common: barrier memory, mailboxes and windows, which
-here are ordinary buffers. Told that its ranks share no memory, it moves everything by messages, so
-that the path between hosts can be tested on one.
+A `LocalGroup` holds the common state of the ranks: barrier memory, mailboxes and windows, which
+here are ordinary buffers. With `shares_memory=False` it sends all data as messages, so that one
+process can test the code path between hosts.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _POLL_SECONDS = 0.1  # seconds between two looks at the abort flag, which compil
 
 
 class LocalGroup:
-    """`size` ranks in one process; each thread takes its `communicator(rank)`.
+    """`size` ranks in one process; each thread uses its `communicator(rank)`.
 
-    With `shares_memory=False`, windows are refused and all data moves by messages. `first`: the
-    group that this one is beside.
+    With `shares_memory=False`, windows are refused and all data is sent as messages. `first`: the
+    group of which this one is a duplicate.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LocalGroup:
         self.flags: Flags = allocate_flags(size)
         self.table = WindowTable()
         self._lock = threading.Lock()
-        # One for each rank: who sends something, or has taken it, wakes the rank that it concerns.
+        # One for each rank: a sender wakes the receiver, and a receiver wakes the sender.
         self._changes = [threading.Condition() for _ in range(size)]
         self._mail: defaultdict[tuple[int, int], deque[_Message]] = defaultdict(deque)
         self._windows: dict[int, _Window] = {}
@@ -58,11 +58,11 @@ class LocalGroup:
         self._ranks = [_LocalCommunicator(self, rank) for rank in range(size)]
 
     def communicator(self, rank: int) -> Communicator:
-        """The communicator of one rank, always the same object."""
+        """Return the communicator of one rank, always the same object."""
         return self._ranks[rank]
 
     def abort(self) -> None:
-        """Wake every rank with WorkerLost, in this group and those beside it."""
+        """Wake every rank with WorkerLost, in this group and its duplicates."""
         for group in list(self._duplicates):
             group.flags[ABORT] = 1
             for change in group._changes:
@@ -70,7 +70,7 @@ class LocalGroup:
                     change.notify_all()
 
     def duplicate(self, number: int) -> LocalGroup:
-        """The `number`-th group of the same ranks beside this one, from 1."""
+        """Return the `number`-th duplicate of this group, from 1."""
         with self._lock:
             while len(self._duplicates) <= number:
                 sibling = LocalGroup(self.size, self.shares_memory, self)
@@ -79,7 +79,7 @@ class LocalGroup:
             return self._duplicates[number]
 
     def window(self, call: int, nbytes: int) -> list[Tensor]:
-        """The buffers of the ranks' `call`-th window; the first to ask allocates them."""
+        """Return the buffers of the `call`-th window; the first caller allocates them."""
         with self._lock:
             window = self._windows.get(call)
             if window is None:
@@ -99,7 +99,7 @@ class LocalGroup:
             return list(window.tensors)
 
     def post(self, sender: int, receiver: int, tensor: Tensor) -> _Message:
-        """Put a tensor into a mailbox. It must not change until it has been fetched."""
+        """Put a tensor into a mailbox. The caller must not change it until it has been fetched."""
         parcel = _Message(tensor)
         change = self._changes[receiver]
         with change:
@@ -108,7 +108,7 @@ class LocalGroup:
         return parcel
 
     def fetch(self, sender: int, receiver: int, out: Tensor) -> None:
-        """Copy the oldest tensor of a mailbox into `out`, as soon as there is one."""
+        """Wait for a tensor in a mailbox and copy the oldest one into `out`."""
         change = self._changes[receiver]
         with change:
             mailbox = self._mail[sender, receiver]
@@ -129,7 +129,7 @@ class LocalGroup:
             change.notify_all()
 
     def wait_until_fetched(self, sender: int, parcel: _Message) -> None:
-        """Return once a `parcel` of this rank has been fetched."""
+        """Return when a message of this rank has been fetched."""
         change = self._changes[sender]
         with change:
             while not parcel.fetched:
@@ -161,7 +161,7 @@ class _LocalCommunicator(Communicator):
         self._barrier: SpinBarrier | None = None
         self._shared: SharedCollectives | None = None
         if group.size > 1:
-            # The compiler loads only where there is someone to wait for.
+            # Loads the compiler, so a single rank does not import it.
             from magmath.comm.barrier import SpinBarrier
             from magmath.comm.shared_collectives import SharedCollectives
 
@@ -230,7 +230,7 @@ class _LocalCommunicator(Communicator):
 
 
 def _allocate_aligned(nbytes: int) -> Bytes:
-    """Memory that begins with a cache line."""
+    """Return memory that is aligned to a cache line."""
     memory = np.empty(nbytes + _CACHE_LINE, np.uint8)
     begin = -memory.ctypes.data % _CACHE_LINE
     return memory[begin : begin + nbytes]

@@ -1,7 +1,7 @@
-"""Collectives made of messages alone, over `exchange`.
+"""Collectives over point-to-point messages (`exchange`).
 
-They serve ranks that do not share memory and have no engine of their own for a collective. Each
-moves the least bytes possible, in one round or two, every rank with every other.
+They are used by ranks without shared memory if the library has no suitable collective. Each sends
+the minimal number of bytes, in one or two rounds of all-to-all messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MessageCollectives:
         self._exchange = exchange
 
     def allreduce(self, tensor: Tensor, op: str) -> None:
-        """Replace `tensor` by its reduction over the ranks: each reduces a segment for all."""
+        """Replace `tensor` by its reduction over the ranks: each rank reduces one segment."""
         segments = tensor.view(-1).tensor_split(self._size)
         own = segments[self._rank]
         self._reduce(own, segments, op)
@@ -65,5 +65,5 @@ class MessageCollectives:
         reduce_tensors(out, parts, op)
 
     def _others(self) -> list[int]:
-        # Beginning after oneself, so that not all ranks send to the same one first.
+        # Starts after this rank, so that not all ranks send to the same rank first.
         return [(self._rank + step) % self._size for step in range(1, self._size)]

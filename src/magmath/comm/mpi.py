@@ -1,8 +1,9 @@
-"""Workers as MPI processes: the only module that imports mpi4py.
+"""The communicator of MPI processes: the only module that imports mpi4py.
 
-Where all ranks are on one host and see each other's memory, barriers and collectives go through
-shared windows, and MPI carries only `exchange`. Else MPI carries everything. Nothing is pickled.
-Calls that wait poll MPI instead of blocking in it, so that a rank which aborts wakes the others.
+If all ranks are on one host and can map each other's memory, barriers and collectives use shared
+windows, and MPI only implements `exchange`. Otherwise MPI implements everything. Nothing is
+pickled. Waiting calls poll MPI instead of blocking in it, so that an aborting rank can wake the
+others.
 """
 
 from __future__ import annotations
@@ -70,24 +71,24 @@ _OPERATIONS = {
 _PAGE = 4096
 _EMPTY = bytearray()
 _NO_HANDLE = (0, 0)
-_BUSY_POLLS = 200  # looks at MPI before the processor is yielded at each
-_YIELDING_POLLS = 2000  # looks at MPI before it is left alone for a moment at each
+_BUSY_POLLS = 200  # polls of MPI before each poll yields the processor
+_YIELDING_POLLS = 2000  # polls of MPI before each poll is followed by a sleep
 _SLEEP_SECONDS = 5e-5  # seconds
-_POLLS_PER_ALARM = 16  # looks at MPI for one look at the alarm of other hosts
+_POLLS_PER_ALARM = 16  # polls of MPI per poll of the alarm of other hosts
 
 _abandoned: list[object] = []
-"""Requests of aborted communicators and their tensors: MPI may still read and write there, so none
-of it may be given back before the process ends."""
+"""Requests of aborted communicators and their tensors: MPI may still access them, so they must stay
+allocated until the process ends."""
 
 
 def world_communicator(shares_memory: bool = True) -> MPICommunicator:
-    """The communicator of all processes that mpiexec (or srun) started. Collective; call it once.
+    """Return the communicator of all processes that mpiexec (or srun) started. Collective; call it
+    once.
 
-    With `shares_memory=False` MPI carries everything, also within a host.
-    MPI is left when the process exits: in good order if the communicator was closed; else it is
-    aborted, so that the other ranks do not wait.
+    With `shares_memory=False` MPI implements everything, also within a host. At exit, MPI is
+    finalised if the communicator was closed; otherwise it is aborted, so that no rank waits.
     """
-    MPI.Init_thread(MPI.THREAD_MULTIPLE)  # what lies beside the first serves another thread
+    MPI.Init_thread(MPI.THREAD_MULTIPLE)  # duplicates are used by another thread
     _unlink_mpich_files(MPI.COMM_WORLD)
     communicator = MPICommunicator(MPI.COMM_WORLD, shares_memory)
     atexit.register(_finalize, communicator)
@@ -96,7 +97,8 @@ def world_communicator(shares_memory: bool = True) -> MPICommunicator:
 
 @final
 class MPICommunicator(Communicator):
-    """The processes of an MPI communicator, seen from one of them. Making it is collective."""
+    """The processes of an MPI communicator, seen from one of them. The constructor is
+    collective."""
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class MPICommunicator(Communicator):
 
     @property
     def aborted(self) -> bool:
-        """Whether a rank is known to have aborted."""
+        """True if a rank is known to have aborted."""
         return bool(self._flags[ABORT])
 
     @property
@@ -179,12 +181,12 @@ class MPICommunicator(Communicator):
         try:
             self.barrier()
         except WorkerLost:
-            return  # What MPI holds can be freed by all ranks together only.
+            return  # Freeing MPI communicators is collective, which is impossible after an abort.
         self._alarm.Free()
         self._comm.Free()
 
     def _map(self, nbytes: int) -> Bytes:
-        """New memory that all ranks see; rank 0 makes it, the others attach."""
+        """Allocate memory shared by all ranks; rank 0 creates it, the others attach."""
         memory = HostMemory.create(nbytes) if self.rank == 0 else None
         place = self._publish(memory.place if memory else _NO_HANDLE)[0]
         array = memory.array if memory else attach(place, nbytes)
@@ -199,10 +201,10 @@ class MPICommunicator(Communicator):
         return array
 
     def _publish(self, place: tuple[int, int]) -> list[tuple[int, int]]:
-        """Show two numbers to all ranks; those of all. Passes one barrier.
+        """Publish two numbers to all ranks; return the numbers of all. Enters one barrier.
 
-        Two pairs of words take turns: whoever shows again after next has passed a barrier that all
-        entered after they had read these.
+        Two pairs of words are used alternately: before a rank reuses a pair, it has passed a
+        barrier that all ranks entered after they had read the pair.
         """
         word = ADDRESSES + 2 * self._shared.next_slot_pair()
         lines = self._flags.reshape(-1, LINE)[1:, word : word + 2]
@@ -211,7 +213,7 @@ class MPICommunicator(Communicator):
         return [(int(first), int(second)) for first, second in lines]
 
     def _complete(self, requests: list[MPI.Request], *buffers: object) -> None:
-        """Wait for requests on `buffers`. Raises WorkerLost once a rank has aborted."""
+        """Wait for requests on `buffers`. Raises WorkerLost if a rank has aborted."""
         looks = 0
         while not MPI.Request.Testall(requests):
             looks += 1
@@ -270,7 +272,7 @@ class MPICommunicator(Communicator):
             self._run(self._comm.Ialltoall, tensor, out)
 
     def _run(self, collective: Any, source: Any, target: Tensor, *operation: MPI.Op) -> None:
-        """Run one of MPI's own collectives from `source`, a tensor or in place, to `target`."""
+        """Run an MPI collective from `source` (a tensor, or MPI.IN_PLACE) to `target`."""
         raise_if_aborted(self._flags)
         buffer = _typed_buffer(source) if isinstance(source, Tensor) else source
         request = collective(buffer, _typed_buffer(target), *operation)
@@ -278,7 +280,7 @@ class MPICommunicator(Communicator):
 
 
 def _ranks_and_cores(comm: MPI.Intracomm) -> tuple[int, int]:
-    """The number of ranks on the host of this one, and of the processors that these may use."""
+    """Return the number of ranks on this host, and of the processors that they may use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     count, cores = host.size, _count_cores(host)
     host.Free()
@@ -286,7 +288,8 @@ def _ranks_and_cores(comm: MPI.Intracomm) -> tuple[int, int]:
 
 
 def _map_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
-    """Barrier memory that all ranks of one host see; None on every rank where one cannot map it."""
+    """Map barrier memory shared by all ranks of one host; None on every rank if one cannot map
+    it."""
     nbytes = flags_length(comm.size) * np.dtype(np.uint64).itemsize
     memory = HostMemory.create(nbytes) if comm.rank == 0 else None
     if memory:
@@ -302,8 +305,8 @@ def _map_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
 
 
 def _count_cores(comm: MPI.Comm) -> int:
-    """The processor cores on which the ranks, all on one host, may run at once: each may have its
-    own, and a quota of their control group is for all."""
+    """Return the number of cores for the ranks of one host: the union of their affinity masks,
+    limited by the quota of their control group."""
     cores = np.zeros(os.sysconf("SC_NPROCESSORS_CONF"), np.uint8)
     cores[list(os.sched_getaffinity(0))] = 1
     comm.Allreduce(MPI.IN_PLACE, cores, MPI.MAX)
@@ -311,9 +314,9 @@ def _count_cores(comm: MPI.Comm) -> int:
 
 
 def _unlink_mpich_files(comm: MPI.Intracomm) -> None:
-    """Remove the names of MPICH's start-up files in /dev/shm, once all ranks have opened them.
+    """Unlink MPICH's start-up files in /dev/shm after all ranks have opened them.
 
-    MPICH removes them when MPI is left in good order; a killed process would leave them behind.
+    MPICH removes them in MPI_Finalize; a killed process would leave them.
     """
     comm.Barrier()
     maps = Path("/proc/self/maps")
@@ -330,16 +333,16 @@ def _finalize(communicator: MPICommunicator) -> None:
 
 
 def _ignores_nan(dtype: torch.dtype, op: str) -> bool:
-    """MPI's maximum and minimum of floating point numbers lose NaN, depending on the order."""
+    """True for reductions in which MPI may lose NaN: maximum and minimum of floating point."""
     return dtype.is_floating_point and op in ("max", "min")
 
 
-# MPI's name for a tensor's memory. Without a count: mpi4py derives it, for each rank's block where
-# the call has blocks; a given count would be taken as that of one block.
+# Buffer specifications for mpi4py. Without a count, since mpi4py derives it, for each rank's block
+# if the call has blocks; an explicit count would be the count of one block.
 
 
 def _typed_buffer(tensor: Tensor) -> tuple[MPI.buffer, MPI.Datatype]:
-    # Half types are not in the table: they are only moved.
+    # The table lacks half types: MPI moves them as bytes and does not reduce them.
     return _buffer(tensor), _DATATYPES.get(tensor.dtype, MPI.BYTE)
 
 

@@ -1,9 +1,9 @@
-"""A ring of panels: what one rank after another has made, and all read.
+"""Broadcast of a sequence of panels, each produced by one rank and read by all, through ring
+buffers.
 
-Where ranks share memory, a panel is read where its maker wrote it, and nobody meets anybody: each
-rank counts the panels that are written and read, and waits only for the count that it needs. So a
-rank may run ahead by the depth of the ring, and what is made ahead is there when it is wanted.
-Without shared memory a panel is sent to every other rank.
+With shared memory, ranks read a panel in the memory of its producer, without barriers: each rank
+counts the panels that it has written and read, and waits only for the counts that it needs. A rank
+can run ahead by the depth of the ring. Without shared memory, a panel is sent to every other rank.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from magmath.core.block_cyclic import CACHE_LINE, RING_DEPTH, round_to_cache_lin
 Words = NDArray[np.uint64]
 
 WRITTEN, READ = 0, CACHE_LINE // 8
-"""Words of a rank's counters: panels up to this number have been written, or read, by it."""
+"""Words of a rank's counters: the number of panels that it has written, and that it has read."""
 
 
 class PanelBroadcast:
     """Panels of up to `panel` bytes, numbered from 0, in `memory`: uint8, one tensor for each rank,
     None for the ranks whose memory this one does not see.
 
-    Every rank calls `start`, and then, for each number in ascending order, one of them `make` and
-    `publish`, all `read` and `release`. A rank may make a panel before it has released the one
-    before, none earlier.
+    Every rank calls `start`. Then, for each number in ascending order, one rank calls `make` and
+    `publish`, and all ranks call `read` and `release`. A rank may make a panel before it has
+    released the previous one, but not earlier.
     """
 
     def __init__(self, comm: Communicator, memory: Sequence[Tensor | None], panel: int) -> None:
@@ -49,20 +49,21 @@ class PanelBroadcast:
             self._flags = comm.flags.ctypes.data
 
     def start(self) -> None:
-        """Begin with number 0. Collective; what was read before must not be needed any more."""
+        """Restart at number 0. Collective; panels read before become invalid."""
         if self._shared:
             self._counters[self._comm.rank][:] = 0
             self._comm.barrier()
 
     def make(self, number: int, nbytes: int) -> Tensor:
-        """Memory for panel `number`; returns when nobody reads what was there."""
+        """Return the buffer of panel `number` after all ranks have released its previous
+        content."""
         if self._shared and number >= RING_DEPTH:
             for rank in range(self._comm.size):
                 self._reach(rank, READ, number - RING_DEPTH + 1)
         return self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
 
     def publish(self, number: int, nbytes: int, status: int = 0) -> None:
-        """Let the others read panel `number`, and a small integer."""
+        """Make panel `number` and a status visible to the other ranks."""
         self._status[number % RING_DEPTH] = status
         if self._shared:
             place = self._slot(self._comm.rank, number)
@@ -75,7 +76,7 @@ class PanelBroadcast:
             self._comm.exchange([(r, t) for r in others for t in (header, place)], [])
 
     def read(self, number: int, owner: int, nbytes: int) -> tuple[Tensor, int]:
-        """Panel `number`, of rank `owner`, and its status; waits for it. Not to be written to."""
+        """Wait for panel `number` of rank `owner`; return it, read-only, and its status."""
         if self._shared:
             self._reach(owner, WRITTEN, number + 1)
             place = self._slot(owner, number)
@@ -88,7 +89,7 @@ class PanelBroadcast:
         return place, int(header)
 
     def release(self, number: int) -> None:
-        """This rank needs panel `number` no more."""
+        """Declare that this rank has finished reading panel `number`."""
         if self._shared:
             self._set(READ, number + 1)
 

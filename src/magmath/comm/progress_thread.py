@@ -1,8 +1,8 @@
-"""A thread that moves data while the worker's own thread computes.
+"""A thread that communicates while the worker's main thread computes.
 
-It carries out tasks one after the other, in the order in which they were given. Every rank gives
-its progress thread the same tasks in the same order, and the progress threads have a communicator of their own:
-they meet one another, and never the ranks' other calls.
+It executes tasks in the order of submission. Every rank submits the same tasks in the same order,
+and the progress threads use their own communicator, so their calls match one another and never the
+calls of the main threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _JOIN_SECONDS: Final = 5.0
 
 
 class Task:
-    """Something that a progress thread does. `wait` returns when it is done."""
+    """A unit of work for a progress thread. `wait` returns when it is done."""
 
     __slots__ = ("_action", "_done", "_error")
 
@@ -31,17 +31,17 @@ class Task:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """True after the task has ended, successfully or not."""
         return self._done.is_set()
 
     def wait(self) -> None:
-        """Return once it is done. Raises what went wrong in it."""
+        """Return when the task has ended. Raises the exception of the task."""
         self._done.wait()
         if self._error is not None:
             raise self._error
 
     def execute(self) -> bool:
-        """Do it, on the progress thread's thread; whether that went well."""
+        """Run the task on the progress thread; return whether it succeeded."""
         try:
             self._action()
         except Exception as error:
@@ -52,16 +52,17 @@ class Task:
 
 
 class ProgressThread:
-    """The progress thread of one rank. `comm`: the communicator of all ranks' progress threads, which it closes.
+    """The progress thread of one rank. `comm`: the communicator of all progress threads, which it
+    closes.
 
-    Where a task fails, the others' counterparts could wait for ever, so all ranks are woken with
-    WorkerLost, as by `Communicator.abort`.
+    If a task fails, the matching tasks of other ranks could wait forever, so the thread aborts its
+    communicator, which raises WorkerLost on all ranks.
     """
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
         self.submitted = 0
-        """Errands so far."""
+        """Number of submitted tasks."""
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._serve, name=f"magmath-progress-{comm.rank}", daemon=True
@@ -69,14 +70,14 @@ class ProgressThread:
         self._thread.start()
 
     def submit(self, action: Callable[[], object]) -> Task:
-        """Give it something to do."""
+        """Queue an action; return its task."""
         task = Task(action)
         self.submitted += 1
         self._tasks.put(task)
         return task
 
     def close(self) -> None:
-        """Return when all tasks are done, or fail because a rank has aborted. Collective."""
+        """Wait until all tasks have ended, then close the communicator. Collective."""
         self._tasks.put(None)
         self._thread.join(_JOIN_SECONDS)
         with suppress(WorkerLost):
@@ -89,4 +90,4 @@ class ProgressThread:
 
 
 def _no_action() -> None:
-    """What is left of a task that is done."""
+    """Replaces the action of a completed task."""

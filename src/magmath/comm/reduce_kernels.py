@@ -1,8 +1,8 @@
-"""How contributions of ranks are combined: for each type of number one compiled function.
+"""Compiled reduction kernels: one for each element type.
 
-Contributions are combined in ascending order of ranks, a block at a time that stays in the
-processor's first cache, so the bits of a result depend on nothing but the contributions. Half types
-are widened to float32 and rounded once. NaN wins.
+Contributions are reduced in ascending order of ranks, in blocks that fit into the L1 cache, so the
+bits of a result depend on the contributions only. Half types are widened to float32 and rounded
+once. Maximum and minimum propagate NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from magmath.codegen.aot_cache import AotModule
 
 OP_CODES: Final = {"sum": 0, "prod": 1, "max": 2, "min": 3, "any": 2, "all": 3}
-"""The numbers by which compiled code knows the reductions; of bools `any` is the largest."""
+"""Codes of the reductions in compiled code; for bools, `any` is the maximum."""
 _BLOCK_NUMBERS: Final = 512  # numbers
 
 _SOURCE = """
@@ -67,11 +67,11 @@ _WIDENED = {"float16": "float32", "bfloat16": "float32"}
 
 @cache
 def reduce_kernel_address(dtype: torch.dtype) -> int:
-    """The address of the function that combines numbers of a type.
+    """Return the address of the reduction kernel for an element type.
 
-    f(out, sources, size, offset, count, op) fills `count` numbers at the address `out` with the
-    combination of those that lie `offset` bytes behind each of the `size` addresses at `sources`.
-    `out` may be one of these places.
+    f(out, sources, size, offset, count, op) writes `count` numbers to the address `out`: the
+    reduction of the numbers at `offset` bytes after each of the `size` addresses in `sources`.
+    `out` may be one of these addresses.
     """
     return _code(dtype).address("combine")
 
@@ -98,7 +98,7 @@ def _code(dtype: torch.dtype) -> AotModule:
 
 
 def reduce_tensors(out: Tensor, parts: Sequence[Tensor], op: str) -> None:
-    """Fill a contiguous host tensor with the combination of others of its type and size."""
+    """Fill a contiguous host tensor with the reduction of tensors of its type and size."""
     places = np.array([part.data_ptr() for part in parts])
     _function(out.dtype)(
         out.data_ptr(), places.ctypes.data, len(parts), 0, out.numel(), OP_CODES[op]

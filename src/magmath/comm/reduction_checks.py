@@ -1,4 +1,4 @@
-"""Which reductions there are, and of which numbers."""
+"""The reductions, and the types that each supports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from magmath.errors import DTypeError
 _NUMERIC = ("sum", "prod", "max", "min")
 _LOGICAL = ("any", "all")
 HALF = (torch.float16, torch.bfloat16)
-"""Types that are combined in float32."""
+"""Types that are reduced in float32."""
 
 
 @cache
 def check_reduction(operation: str, dtype: torch.dtype, op: str) -> None:
-    """Raise DTypeError where `op` is no reduction, or not one of this dtype."""
+    """Raise DTypeError if `op` is unknown or not defined for this dtype."""
     if op not in _NUMERIC and op not in _LOGICAL:
         names = ", ".join([*_NUMERIC, *_LOGICAL])
         raise DTypeError(f"{operation} knows the reductions {names}, not {op!r}")

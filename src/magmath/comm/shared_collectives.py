@@ -1,8 +1,8 @@
-"""Collectives of ranks that see each other's memory: one compiled call each, whatever the size.
+"""Collectives of ranks that share memory: one compiled call each, for any size.
 
-This module decides how: small tensors are staged at once, which costs less than asking where the
-others' are; larger ones are read where they lie, if every rank's lies in a window. What happens
-between two barriers is in `magmath.comm.collective_kernels`.
+This module chooses the algorithm: small tensors are staged directly, which costs less than
+publishing their addresses; larger ones are read in place if every rank's tensor is in a window. The
+compiled code is in `magmath.comm.collective_kernels`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from magmath.comm.reduce_kernels import OP_CODES, reduce_kernel_address
 from magmath.errors import MagmathError
 
 _SMALL_BYTES = 1 << 16
-"""Bytes up to which every rank combines everything, and nobody is asked where tensors are."""
+"""Maximum bytes for which every rank reduces everything, without publishing addresses."""
 _SLOT_BYTES = 1 << 18
-"""Bytes of a staging slot: those of two neighbours fit into a core's cache."""
+"""Bytes of a staging slot: two slots fit into the cache of a core."""
 
 
 class SharedCollectives:
     """The collectives, for one rank.
 
-    `barrier` and `window` are the communicator's, `windows` those that it has made. All tensors are
-    contiguous, not empty, and in host memory.
+    `barrier` and `window` belong to the communicator, `windows` is its table of windows. All
+    tensors are contiguous, not empty, and in host memory.
     """
 
     def __init__(
@@ -101,12 +101,13 @@ class SharedCollectives:
         self._run(collective_kernels.ALL_TO_ALL, small, source, target, nbytes, 1, step)
 
     def next_slot_pair(self) -> int:
-        """Which pair of words to show something in, in turns (`magmath.comm.barrier_memory.ADDRESSES`)."""
+        """Return which pair of words to publish in, alternately
+        (`comm.barrier_memory.ADDRESSES`)."""
         show, self._slot_pair = self._slot_pair, self._slot_pair ^ 1
         return show
 
     def close(self) -> None:
-        """Give back the staging window."""
+        """Release the staging window."""
         self._place = 0
         self._slots = []
 
@@ -126,7 +127,7 @@ class SharedCollectives:
         windows = self._windows.place
         shown = -1 if small else self.next_slot_pair()
         pieces = 1 if count <= step else -(-count // step)
-        self._piece = piece + pieces & 1  # another slot than the one used last
+        self._piece = piece + pieces & 1  # not the slot that was used last
         phase = 0
         while True:
             phase = self._advance(
@@ -143,7 +144,7 @@ class SharedCollectives:
             self._barrier.finish(ABORTED if phase == collective_kernels.STOPPED else PENDING)
 
     def _prepare(self) -> int:
-        """Where that lies which compiled code must know in every call. Makes the staging slots."""
+        """Allocate the staging slots; return the address of the `fixed` array for compiled code."""
         size, fixed = self._size, np.zeros(collective_kernels.fixed_words(self._size), np.int64)
         fixed[: collective_kernels.SLOTS] = (
             self._barrier.flags.ctypes.data,

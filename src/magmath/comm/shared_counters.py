@@ -1,6 +1,6 @@
-"""Counters that one rank raises and others wait for, compiled like the barrier.
+"""Counters in shared memory that one rank increases and others wait for, compiled like the barrier.
 
-Whoever has seen a count sees what its rank wrote before it.
+Reading a count acquires all earlier writes of the rank that stored it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def wait_for_counter(flags: uint64[1], counters: uint64[1], word: int64, count: 
 
 
 def set_counter(counters: int, word: int, count: int) -> None:
-    """Set a counter of this rank, in words at an address; the word behind it tells of sleepers."""
+    """Set a counter of this rank; the word after the counter is set if ranks sleep on it."""
     _function("set_counter")(counters, word, count)
 
 
 def wait_for_counter(flags: int, counters: int, word: int, count: int) -> None:
-    """Return once a rank's counter has reached `count`. Raises WorkerLost once a rank has aborted.
+    """Return when a rank's counter has reached `count`. Raises WorkerLost if a rank has aborted.
 
     `flags`: the address of the barrier memory of the ranks (`magmath.comm.barrier_memory`).
     """
     function = _function("wait_for_counter")
     status = PENDING
-    while status == PENDING:  # back in Python now and then, so that signals are handled
+    while status == PENDING:  # returns to Python between waits, so that signals are handled
         status = function(flags, counters, word, count)
     if status == ABORTED:
         raise aborted_error()

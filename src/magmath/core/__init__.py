@@ -1,1 +1,1 @@
-"""Plain data that everything else stands on: data types, shapes, devices, index arithmetic."""
+"""Definitions without dependencies: data types, shapes, index sets, caches, machine resources."""

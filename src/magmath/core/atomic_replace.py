@@ -1,6 +1,6 @@
-"""Atomic replacement of files: a reader finds the former file or the whole new one.
+"""Atomic replacement of files: a reader sees either the old file or the complete new one.
 
-The new file is written in a private folder of the same parent, flushed to the disk, and renamed.
+The new file is written in a private folder next to the target, synchronised to disk, and renamed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 from magmath.core.private_folder import private_folder
 
 DRAFT_PATTERN = ".*.saving-*"
-"""A pattern of the names of folders in which new files are written."""
+"""Glob pattern of the folders in which new files are written."""
 
 
 @contextmanager
 def atomic_replace(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a path to write to; the file or folder that is there at the end replaces `path`.
+    """Yield a path to write to; on exit, the file or folder at that path replaces `path`.
 
-    After an exception `path` is unchanged and nothing is left behind. Raises OSError where the
-    parent folder is missing or cannot be written to.
+    After an exception `path` is unchanged and the draft is removed. Raises OSError if the parent
+    folder is missing or not writable.
     """
     target = Path(path)
     with private_folder(target.parent, f".{target.name}.saving-") as folder:
@@ -35,7 +35,7 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def _swap_folder(draft: Path, target: Path, former: Path) -> None:
-    """Move one folder in place of another, which cannot be done in one step."""
+    """Replace one folder by another; the file system has no atomic operation for this."""
     target.rename(former)
     try:
         draft.rename(target)
@@ -45,7 +45,7 @@ def _swap_folder(draft: Path, target: Path, former: Path) -> None:
 
 
 def _fsync(written: Path) -> None:
-    """Have the system bring a file, or all files of a folder, to the disk."""
+    """Synchronise a file, or all files of a folder, to disk."""
     folders = os.walk(written)  # empty for a file
     files = [Path(folder, name) for folder, _, names in folders for name in names]
     for file in files if written.is_dir() else [written]:

@@ -1,7 +1,7 @@
-"""Panels: how a dimension is dealt to workers some rows at a time, and where panels lie in memory.
+"""Block-cyclic distribution of rows over workers, and the memory of panels.
 
-Factorisations go through a matrix panel by panel. Dealt in turn, every worker has as much to do to
-the end, when only the last rows are left (the block-cyclic distribution of ScaLAPACK, along one
+Factorisations process a matrix panel by panel. The panels are assigned to the workers in turn, so
+the work stays balanced until the last rows (ScaLAPACK's block-cyclic distribution, along one
 dimension).
 """
 
@@ -13,33 +13,34 @@ from dataclasses import dataclass
 CACHE_LINE = 64
 """Bytes of a cache line."""
 RING_DEPTH = 3
-"""Panels of one worker that others may be reading: it goes on while they are behind."""
+"""Slots of a worker's ring: it writes up to this many panels ahead of the slowest reader."""
 PANELS_PER_WORKER = 6
-"""Panels of a worker: more would share the work more evenly, and do it in smaller products."""
+"""Minimum number of panels per worker: more balance the work better, in smaller products."""
 MAX_PANEL_ROWS = 128
-"""Rows of a panel: wide enough for products at full speed."""
+"""Maximum rows of a panel: enough for matrix products at full speed."""
 PERMUTED_COLUMNS = 64
-"""Columns of a solution that are brought into their order at a time."""
+"""Columns of a solution that are permuted at a time."""
 
 
 TALL_RATIO = 8
-"""Rows of a tall matrix for each of its columns."""
+"""Minimum ratio of rows to columns of a tall-skinny matrix."""
 
 
 def is_tall(m: int, n: int) -> bool:
-    """True for matrices that are worth being treated as tall."""
+    """True for matrices for which the tall-skinny algorithm is faster."""
     return m >= TALL_RATIO * n and n >= 2 and m >= 1024
 
 
 def panel_rows(extent: int, workers: int) -> int:
-    """How many rows a panel should have: each worker gets `PANELS_PER_WORKER` or more, of at most `MAX_PANEL_ROWS`."""
+    """Return the rows of a panel: each worker gets `PANELS_PER_WORKER` or more panels of at most
+    `MAX_PANEL_ROWS` rows."""
     rows = -(-extent // (PANELS_PER_WORKER * workers))
     return min(MAX_PANEL_ROWS, max(1, -(-rows // 8) * 8 if rows > 8 else rows))
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCyclicRows:
-    """`extent` rows dealt to `size` workers, `rows` at a time, seen from worker `rank`."""
+    """`extent` rows assigned cyclically to `size` workers in panels of `rows`, seen from `rank`."""
 
     extent: int
     rows: int
@@ -52,7 +53,7 @@ class BlockCyclicRows:
         return -(-self.extent // self.rows)
 
     def owner(self, panel: int) -> int:
-        """Who holds a panel."""
+        """Return the rank that stores a panel."""
         return panel % self.size
 
     def is_own(self, panel: int) -> bool:
@@ -68,23 +69,23 @@ class BlockCyclicRows:
         return panel * self.rows, min((panel + 1) * self.rows, self.extent)
 
     def local_rows(self, panel: int) -> slice:
-        """Where a panel of this worker lies among the rows that it holds."""
+        """Return the local rows of a panel of this worker."""
         start, stop = self.bounds(panel)
         first = panel // self.size * self.rows
         return slice(first, first + stop - start)
 
     def after(self, panel: int) -> slice:
-        """Where, among the rows that this worker holds, those of the panels after this one lie."""
-        ahead = (panel + self.size - self.rank) // self.size  # of its panels, up to this one
+        """Return the local rows of this worker's panels after `panel`."""
+        ahead = (panel + self.size - self.rank) // self.size  # number of own panels up to this one
         return slice(ahead * self.rows, None)
 
 
 def round_to_cache_lines(nbytes: int) -> int:
-    """Whole cache lines."""
+    """Round up to whole cache lines."""
     return -(-nbytes // CACHE_LINE) * CACHE_LINE
 
 
 def panel_ring_bytes(panel: int) -> int:
-    """The bytes in which one worker makes panels of up to `panel` bytes for the others: two
-    counters, and `RING_DEPTH` panels, each with its status."""
+    """Return the bytes of one worker's ring buffer for panels of up to `panel` bytes: two counters,
+    and `RING_DEPTH` slots with a status word each."""
     return 2 * CACHE_LINE + RING_DEPTH * (CACHE_LINE + round_to_cache_lines(panel))

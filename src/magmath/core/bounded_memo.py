@@ -1,5 +1,5 @@
-"""What has been found out and is remembered, where `lru_cache` does not serve: because the key is
-not what a function is called with, or looking it up has to be one access to a dict."""
+"""A bounded memo in a plain dict, for cases in which `lru_cache` is unsuitable: the key is not the
+arguments of a function, or the lookup must be a single dict access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 def store_bounded(known: dict[K, V], key: K, value: V, most: int) -> V:
-    """Note a value, and forget all others where there would be more than `most`."""
+    """Store a value and return it; clear the memo first if it has `most` entries."""
     if len(known) >= most:
         known.clear()
     known[key] = value

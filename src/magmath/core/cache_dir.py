@@ -1,8 +1,8 @@
 """The folder of the cache: `$MAGMATH_CACHE`, `$XDG_CACHE_HOME/magmath`, or `~/.cache/magmath`.
 
-Where that folder cannot be made or written to, a private temporary folder takes its place, after
-one warning. This process's environment names it, so the processes that it starts share it, and it
-is removed when the process that made it exits. What the configured folder holds is still read.
+If that folder cannot be created or written, a private temporary folder replaces it, after one
+warning. The environment of this process names the temporary folder, so child processes share it.
+The process that created it removes it at exit. Entries in the configured folder are still read.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from magmath.core.private_folder import private_folder, remove_abandoned
 
 CACHE_VARIABLE: Final = "MAGMATH_CACHE"
 FALLBACK_VARIABLE: Final = "MAGMATH_CACHE_FALLBACK"
-"""Names the temporary folder, and the configured one in whose place it is, as JSON."""
+"""Environment variable that names the temporary folder and the folder that it replaces, as JSON."""
 PREFIX: Final = "magmath-cache-"
 _PROBE_BYTES: Final = 1 << 16
 _TRANSIENT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
-"""Errors of this process, which say nothing about the folder."""
+"""Errors that are caused by the state of this process, not by the folder."""
 
 _lock = RLock()
 _unwritable: set[str] = set()
-"""Folders that could not be written to, and for which there is no temporary folder either."""
+"""Configured folders that are not writable and have no temporary replacement."""
 
 
 @dataclass(frozen=True)
 class ConfiguredFolder:
-    """The folder that the environment asks for: a path, or else why there is none."""
+    """The folder that the environment names: a path, or the reason why there is none."""
 
     path: Path | None
     problem: str = ""
@@ -50,7 +50,7 @@ class ConfiguredFolder:
 
 
 def configured_folder() -> ConfiguredFolder:
-    """The folder that the environment asks for; nothing is made or tried."""
+    """Return the folder that the environment names, without creating or testing it."""
     if given := os.environ.get(CACHE_VARIABLE):
         return _absolute(given)
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -63,7 +63,7 @@ def configured_folder() -> ConfiguredFolder:
 
 
 def readable_folders() -> list[Path]:
-    """The folders to read entries from; the first one is written to, unless it is `unwritable`."""
+    """Return the folders to read entries from; entries are written to the first one if possible."""
     wanted = configured_folder()
     own = [] if wanted.path is None else [wanted.path]
     fallback = _fallback_of(wanted)
@@ -79,14 +79,14 @@ def readable_folders() -> list[Path]:
 
 
 def writable_folder() -> Path | None:
-    """The folder to write entries to; None where there is none."""
+    """Return the folder to write entries to; None if no folder is writable."""
     found = readable_folders()
     return None if not found or configured_folder().name in _unwritable else found[0]
 
 
 def mark_unwritable(folder: Path, error: OSError) -> None:
-    """Write to `folder` no more: writing failed. The configured folder is replaced, with a warning;
-    in place of the temporary one there is none."""
+    """Stop writing to `folder` after an error. A temporary folder replaces the configured one, with
+    a warning; nothing replaces the temporary one."""
     wanted = configured_folder()
     if error.errno in _TRANSIENT or wanted.name in _unwritable:
         return
@@ -97,10 +97,10 @@ def mark_unwritable(folder: Path, error: OSError) -> None:
 
 
 def child_environment() -> dict[str, str]:
-    """The variables by which processes to be started find the folder of this one.
+    """Return the environment variables by which child processes find the cache of this process.
 
-    Tries first whether it can be written to, so that they share the temporary folder that may take
-    its place, and do not each make one.
+    Tests first whether the folder is writable, so that the children share one temporary folder
+    instead of creating one each.
     """
     folder = writable_folder()
     if folder is not None:
@@ -112,19 +112,21 @@ def child_environment() -> dict[str, str]:
             mark_unwritable(folder, error)
     found = {name: os.environ[name] for name in (FALLBACK_VARIABLE,) if name in os.environ}
     if os.environ.get(CACHE_VARIABLE) and configured_folder().path is not None:
-        found[CACHE_VARIABLE] = configured_folder().name  # absolute, wherever they are started
+        found[CACHE_VARIABLE] = (
+            configured_folder().name
+        )  # absolute: children may start in another directory
     return found
 
 
 def remove_abandoned_fallbacks() -> None:
-    """Remove the temporary folders whose processes were killed."""
+    """Remove the temporary folders of killed processes."""
     if FALLBACK_VARIABLE in os.environ:
         with suppress(OSError):
             remove_abandoned(tempfile.gettempdir(), f"{PREFIX}*")
 
 
 def _create_folder(folder: Path) -> str:
-    """Make a folder if it is missing; why it cannot be used, an empty string if it can."""
+    """Create a folder if it is missing; return why it is unusable, or an empty string."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
@@ -140,7 +142,7 @@ def _reason(folder: Path, error: OSError) -> str:
 
 
 def _fallback_of(wanted: ConfiguredFolder) -> Path | None:
-    """The temporary folder in place of the configured one, made by this process or its parents."""
+    """Return the temporary folder that replaces the configured one; None if there is none."""
     try:
         path, instead_of = json.loads(os.environ.get(FALLBACK_VARIABLE, ""))
         status = os.stat(path)
@@ -151,7 +153,7 @@ def _fallback_of(wanted: ConfiguredFolder) -> Path | None:
 
 
 def _create_fallback(wanted: ConfiguredFolder, problem: str) -> Path | None:
-    """Make the temporary folder, and warn. None where the system has no place for one."""
+    """Create the temporary folder and warn. Returns None if the system has no space for it."""
     with _lock:
         existing = _fallback_of(wanted)
         if existing is not None or wanted.name in _unwritable:
@@ -166,8 +168,8 @@ def _create_fallback(wanted: ConfiguredFolder, problem: str) -> Path | None:
             _unwritable.add(wanted.name)
     where = "nothing is kept" if made is None else f"{made} is used, and removed at the exit"
     warnings.warn(
-        f"the cache of compiled code and measurements: {problem}; {where}; set {CACHE_VARIABLE} to a "
-        f"folder that can be written to",
+        f"the cache of compiled code and measurements: {problem}; {where}; set "
+        f"{CACHE_VARIABLE} to a folder that can be written to",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -175,13 +177,13 @@ def _create_fallback(wanted: ConfiguredFolder, problem: str) -> Path | None:
 
 
 def _remove(stack: ExitStack, wanted: ConfiguredFolder) -> None:
-    """Remove the temporary folder at the exit of the process that made it."""
-    _unwritable.add(wanted.name)  # what still runs makes no other one
+    """Remove the temporary folder when the process that created it exits."""
+    _unwritable.add(wanted.name)  # code that runs later must not create another one
     stack.close()
 
 
 def _absolute(given: str) -> ConfiguredFolder:
-    """$MAGMATH_CACHE as an absolute path."""
+    """Return the folder that $MAGMATH_CACHE names, as an absolute path."""
     path = given
     if given.startswith("~"):
         home = _home() if given == "~" or given.startswith("~/") else os.path.expanduser(given)
@@ -199,7 +201,7 @@ def _absolute(given: str) -> ConfiguredFolder:
 
 @cache
 def _first_absolute(path: str) -> str:
-    """The absolute path, independent of later changes of the working directory."""
+    """Return the absolute path at the first call; later changes of directory have no effect."""
     return os.path.abspath(path)
 
 

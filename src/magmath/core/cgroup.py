@@ -1,9 +1,9 @@
-"""The limits that Linux control groups set for this process: memory, processor time, OOM kills.
+"""Limits that Linux control groups set for this process: memory, processor time, OOM kills.
 
 Both versions of control groups are read, through `/proc/self/cgroup` and `/proc/self/mountinfo`.
 Groups are nested and every level may set a limit, so each function walks from the group of this
-process up to the root of the mount and returns the tightest one. All functions take the directory
-that stands for `/`, so that tests can give them one of their own.
+process up to the root of the mount and returns the tightest limit. All functions take the directory
+that represents `/`, so that tests can pass a temporary one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path("/")
 _UNLIMITED: Final = 1 << 60
-"""Version 1 writes the largest multiple of a page that fits 63 bits where there is no limit."""
+"""Without a limit, version 1 reports the largest multiple of a page that fits into 63 bits."""
 
 
 class Level(NamedTuple):
@@ -26,8 +26,8 @@ class Level(NamedTuple):
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    """The bytes of memory that this process and all others of its control groups may use together;
-    None without a limit."""
+    """Return the bytes of memory that all processes of the control groups may use in total; None
+    without a limit."""
     limits = []
     for version, directory in _levels(root, "memory"):
         names = ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",)
@@ -36,8 +36,8 @@ def memory_limit(root: Path = ROOT) -> int | None:
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """The processors' worth of time that the control groups of this process may use: 1.5 is one and
-    a half seconds of processor time per second; None without a quota."""
+    """Return the CPU quota of the control groups in processors; None without a quota. 1.5 allows
+    1.5 seconds of processor time per second."""
     quotas = []
     for version, directory in _levels(root, "cpu"):
         if version == 2:
@@ -51,9 +51,9 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
 
 def oom_kills(root: Path = ROOT) -> int | None:
-    """How many processes of the control group of this process, or of one above it, the kernel has
-    killed because the group had no memory left. Counted once per level that reports the kill; None
-    where no level has such a counter."""
+    """Return how many processes the kernel has killed in these control groups for lack of memory.
+
+    A kill counts once per level that reports it. None if no level has such a counter."""
     counts = []
     for version, directory in _levels(root, "memory"):
         text = _text(directory / ("memory.events" if version == 2 else "memory.oom_control"))
@@ -64,8 +64,8 @@ def oom_kills(root: Path = ROOT) -> int | None:
 
 
 def _levels(root: Path, controller: str) -> Iterator[Level]:
-    """The control groups of this process that may limit what `controller` names, innermost first;
-    of version 2 and, where the system still has it, of version 1."""
+    """Yield the control groups of this process for a controller, innermost first, of both
+    versions."""
     groups = _groups(root)
     for version, controllers, mounted, place in _mounts(root):
         names = [""] if version == 2 else [controller] if controller in controllers else []
@@ -80,8 +80,7 @@ def _levels(root: Path, controller: str) -> Iterator[Level]:
 
 
 def _groups(root: Path) -> dict[str, str]:
-    """The path of this process's group for each controller of version 1, and for "" that of
-    version 2."""
+    """Return the group path by version 1 controller; the key "" holds the version 2 path."""
     found: dict[str, str] = {}
     for line in (_text(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -91,8 +90,8 @@ def _groups(root: Path) -> dict[str, str]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[int, list[str], str, str]]:
-    """The mounted hierarchies: their version, their controllers, the group that the mount shows as
-    its root, and the mount point."""
+    """Yield the mounted hierarchies: version, controllers, the group at the root of the mount, and
+    the mount point."""
     for line in (_text(root / "proc/self/mountinfo") or "").splitlines():
         fields, _, rest = line.partition(" - ")
         kind, *_, options = rest.split(" ") if rest else [""]

@@ -1,4 +1,4 @@
-"""What the processor is, as measurements and messages name it."""
+"""The name of the processor, for measurements and messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CPU_FILE = "/proc/cpuinfo"
 
 
 def cpu_name(path: str = _CPU_FILE) -> str:
-    """The processor's name, with family and model where the system gives them."""
+    """Return the name of the processor, with family and model if the system reports them."""
     fields = _fields(path)
     name = fields.get("model name") or platform.processor() or platform.machine()
     family = f" (family {fields.get('cpu family')}, model {fields.get('model')})"
@@ -16,7 +16,7 @@ def cpu_name(path: str = _CPU_FILE) -> str:
 
 
 def _fields(path: str) -> dict[str, str]:
-    """The lines of the system's description of the first processor."""
+    """Return the fields of the first processor in /proc/cpuinfo."""
     fields: dict[str, str] = {}
     try:
         with open(path) as file:

@@ -1,11 +1,12 @@
-"""The cache: compiled code and measurements, on disk by kind and name (`core/cache_dir.py`: where).
+"""On-disk cache of compiled code and measurements, by kind and name (location:
+`core/cache_dir.py`).
 
-An entry is written atomically and carries a checksum of its name and content. A file that is empty,
-cut off, changed, or another user's is no entry: it is deleted, and made again. Nothing here raises
-OSError: an entry that cannot be read is missing, and one that cannot be written is not kept.
+Entries are written atomically and carry a checksum of their name and content. A file that is empty,
+truncated, modified or owned by another user is not an entry: it is deleted and created again. No
+function here raises OSError, except `clear`: an unreadable entry counts as missing, and an entry
+that cannot be written is skipped.
 
-The size of all entries is bounded. A write that exceeds the bound deletes those that were not read
-for the longest time.
+The total size is bounded. A write that exceeds the bound evicts the least recently read entries.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from magmath.core.private_folder import remove_abandoned
 
 LIMIT_VARIABLE: Final = "MAGMATH_CACHE_LIMIT"
 DEFAULT_LIMIT_MB: Final = 512
-"""Megabytes that all entries may take, unless the environment says otherwise."""
+"""Default bound on the size of all entries, in megabytes."""
 KINDS: Final = ("machine", "native", "tuner")
-"""Kinds of entries: each has a folder of its own."""
+"""Kinds of entries; each kind has its own folder."""
 
 _MAGIC: Final = b"magmath cache entry 1\n"
 _DIGEST_BYTES: Final = 32
-_ACCESS_TIME_SECONDS: Final = 3600.0  # an entry's time of use is that exact
-_EVICT_TO_SHARE: Final = 0.9  # of the bound, after entries were deleted
-_LOCK_TIMEOUT: Final = 300.0  # seconds to wait for another process that makes the same entry
+_ACCESS_TIME_SECONDS: Final = 3600.0  # resolution of the recorded time of the last read
+_EVICT_TO_SHARE: Final = 0.9  # of the bound, after an eviction
+_LOCK_TIMEOUT: Final = 300.0  # seconds to wait for another process that creates the same entry
 _LOCK_POLL_SECONDS: Final = 0.02
 _STALE_LOCK_SECONDS: Final = 24 * 3600.0
 
 
 class CacheEntry(NamedTuple):
-    """A file in the cache: when it was last used, its bytes on disk, its path."""
+    """A file in the cache: time of its last use, bytes on disk, path."""
 
     last_used: float
     nbytes: int
@@ -57,11 +58,11 @@ class DiskCache:
     kind: str
 
     def has(self, name: str) -> bool:
-        """True if there is an entry; whether it is sound shows when it is read."""
+        """True if a file with this name exists; `read` checks whether it is valid."""
         return any((folder / self.kind / name).exists() for folder in cache_dir.readable_folders())
 
     def read(self, name: str) -> bytes | None:
-        """The content of an entry; None where there is none or it is damaged."""
+        """Return the content of an entry; None if it is missing or damaged."""
         for folder in cache_dir.readable_folders():
             content = _read(folder / self.kind / name)
             if content is not None:
@@ -69,7 +70,7 @@ class DiskCache:
         return None
 
     def contents(self) -> Iterator[bytes]:
-        """The contents of all sound entries."""
+        """Yield the contents of all valid entries."""
         seen: set[str] = set()
         for folder in cache_dir.readable_folders():
             for entry in _list_kinds(folder, (self.kind,)):
@@ -79,7 +80,7 @@ class DiskCache:
                     yield content
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep an entry, in place of an earlier one of this name, if that is possible."""
+        """Store an entry, replacing an earlier one of this name; failures are ignored."""
         if len(content) > limit_bytes():
             return
         folder = cache_dir.writable_folder()
@@ -89,16 +90,16 @@ class DiskCache:
             except OSError as error:
                 cache_dir.mark_unwritable(folder, error)
                 former, folder = folder, cache_dir.writable_folder()
-                if folder == former:  # the error was not the folder's
+                if folder == former:  # the error has another cause than the folder
                     return
             else:
                 _evict(folder)
                 return
 
     def get(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """The content of an entry, which `make` makes where it is missing.
+        """Return the content of an entry, created by `make` if it is missing.
 
-        Of several processes that want it, one makes it and the others wait.
+        If several processes need the entry, one creates it and the others wait.
         """
         content = self.read(name)
         if content is None:
@@ -111,8 +112,8 @@ class DiskCache:
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Within, other processes wait that do the same under this name. A process that has waited
-        for long, or cannot have a lock, goes on."""
+        """Hold the lock of an entry. Continues without it after `_LOCK_TIMEOUT`, or if the file
+        system has no locks."""
         folder = cache_dir.writable_folder()
         path = None if folder is None else folder / self.kind / f".{name}.lock"
         lock = None if path is None else _acquire_lock(path)
@@ -126,12 +127,12 @@ class DiskCache:
 
 
 def list_entries(folder: Path) -> list[CacheEntry]:
-    """All entries in a cache's folder."""
+    """Return all entries in a cache folder."""
     return _list_kinds(folder, KINDS)
 
 
 def clear(folder: Path) -> None:
-    """Delete all entries in a cache's folder. Raises OSError where one cannot be deleted."""
+    """Delete all entries in a cache folder. Raises OSError if one cannot be deleted."""
     for kind in KINDS:
         if (folder / kind).is_dir():
             for path in (folder / kind).iterdir():
@@ -141,7 +142,7 @@ def clear(folder: Path) -> None:
 
 
 def limit_bytes() -> int:
-    """Bytes that all entries may take."""
+    """Return the bound on the size of all entries, in bytes."""
     return _parse_limit(os.environ.get(LIMIT_VARIABLE, "")) * 10**6
 
 
@@ -162,7 +163,8 @@ def _parse_limit(text: str) -> int:
 
 
 def _read(path: Path) -> bytes | None:
-    """The content of a file that is a sound entry; None, and the file is deleted, if it is not."""
+    """Return the content of an entry; delete the file and return None if it is not a valid
+    entry."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -182,7 +184,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _checked_content(file: int, name: str) -> bytes | None:
-    """The content of an open file; None if it is not the entry of this name, or another user's."""
+    """Return the content of an open file; None if its checksum or its owner is wrong."""
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), 0):
         return None
@@ -217,7 +219,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """The files in a folder of entries, locks and foreign files too."""
+    """Return all files in the folder of a kind, including locks and foreign files."""
     with suppress(OSError), os.scandir(folder) as found:
         return [Path(file) for file in found if not file.is_dir(follow_symlinks=False)]
     return []
@@ -227,7 +229,7 @@ def _list_kinds(folder: Path, kinds: tuple[str, ...]) -> list[CacheEntry]:
     found = []
     for path in (path for kind in kinds for path in _list_files(folder / kind)):
         if not path.name.startswith("."):
-            with suppress(OSError):  # deleted meanwhile
+            with suppress(OSError):  # deleted by another process
                 status = path.lstat()
                 nbytes = max(status.st_size, status.st_blocks * 512)
                 found.append(CacheEntry(status.st_mtime, nbytes, path))
@@ -235,7 +237,7 @@ def _list_kinds(folder: Path, kinds: tuple[str, ...]) -> list[CacheEntry]:
 
 
 def _evict(folder: Path) -> None:
-    """Delete what was not read for the longest time, where there is more than the bound."""
+    """If the bound is exceeded, delete the least recently read entries."""
     found = _list_kinds(folder, KINDS)
     nbytes = sum(entry.nbytes for entry in found)
     if nbytes <= limit_bytes():
@@ -251,7 +253,7 @@ def _evict(folder: Path) -> None:
 
 
 def _remove_stale_locks(folder: Path) -> None:
-    """Delete the lock files of processes that were killed."""
+    """Delete the lock files that killed processes left."""
     for path in _list_files(folder):
         with suppress(OSError):
             old = time.time() - path.lstat().st_mtime > _STALE_LOCK_SECONDS
@@ -260,7 +262,7 @@ def _remove_stale_locks(folder: Path) -> None:
 
 
 def _acquire_lock(path: Path) -> int | None:
-    """A locked file, open; None where there are no locks, or the lock was held for too long."""
+    """Return an open, locked file; None if locks are unsupported or the wait timed out."""
     deadline = time.monotonic() + _LOCK_TIMEOUT
     while time.monotonic() < deadline:
         try:
@@ -275,7 +277,7 @@ def _acquire_lock(path: Path) -> int | None:
         except BlockingIOError:
             time.sleep(_LOCK_POLL_SECONDS)
         except FileNotFoundError:
-            pass  # the former holder has deleted it: the next one is another file
+            pass  # the previous holder deleted the file: retry with a new one
         except OSError:
             os.close(file)
             return None

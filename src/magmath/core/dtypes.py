@@ -1,7 +1,7 @@
-"""Data types: the table of element types, the ways to name one, and what each type holds.
+"""Data types: the table of element types, lookup by name, and the range of each type.
 
-A `DType` is plain data, named as NumPy and torch name it, so that it can be part of a graph, a
-program or a message without any library. `core/promotion.py` has the types of results.
+A `DType` is plain data with the name that NumPy and torch use, so graphs, programs and messages
+contain it without importing either library. `core/promotion.py` determines the types of results.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from magmath.errors import DTypeError, RangeError
 class DType:
     """An element type: name, kind ("bool", "int", "uint", "float", "complex"), bytes.
 
-    There is one object of each, so `is` compares two of them. `==` also takes all that `as_dtype`
-    does: `x.dtype == np.float64`, `x.dtype == "float64"` and `x.dtype == float` are true of a
-    float64 array; it is False, and no error, for anything else. `np.dtype(x.dtype)` converts.
+    Each type is a singleton, so `is` compares two of them. `==` also accepts everything that
+    `as_dtype` accepts: `x.dtype == np.float64`, `x.dtype == "float64"` and `x.dtype == float` are
+    true for a float64 array; any other value compares unequal. `np.dtype(x.dtype)` converts.
 
-    A DType hashes as NumPy's dtype object of its name, so that either finds the other in a
-    dictionary or a set. Names, classes and torch's types have hashes of their own although they
-    compare equal, as with NumPy's dtypes; convert such keys with `np.dtype` or look up `.name`.
+    A DType has the hash of the NumPy dtype of its name, so both are the same key of a dictionary.
+    Names, classes and torch types compare equal but have other hashes, as with NumPy dtypes;
+    convert such keys with `np.dtype` or use `.name`.
     """
 
     name: str
@@ -49,7 +49,7 @@ class DType:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's type of this name, which makes `np.dtype(x.dtype)` work.
+        """The NumPy dtype of this name; `np.dtype(x.dtype)` reads this property.
 
         Raises DTypeError for bfloat16, which NumPy lacks.
         """
@@ -111,16 +111,16 @@ DTYPES: dict[str, DType] = {
 
 PYTHON_NUMBERS = (bool, int, float, complex)
 DTYPE_OF_PYTHON: dict[type, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
-"""The types that hold every number of Python's classes (integers: up to 64 bits)."""
+"""The type that holds all numbers of each Python class (integers: up to 64 bits)."""
 
 _COMPLEX_PART = {complex64: float32, complex128: float64}
 
 
 def as_dtype(value: object) -> DType:
-    """The DType that `value` names: a DType, a name of NumPy's or torch's, or one of their types.
+    """Return the DType of a DType, a NumPy or torch name, or a NumPy or torch dtype.
 
     Python's `bool`, `int`, `float` and `complex` are bool, int64, float64 and complex128. Raises
-    DTypeError for anything else.
+    DTypeError for any other value.
     """
     if isinstance(value, DType):
         return value
@@ -131,7 +131,7 @@ def as_dtype(value: object) -> DType:
 
 
 def _lookup(value: object) -> DType | None:
-    """The DType that a name, a class or a type of another library stands for; None if none."""
+    """Return the DType of a name, a class or a type of another library; None if there is none."""
     if isinstance(value, str):
         return DTYPES.get(value.removeprefix("torch.")) or _from_numpy(value)
     if isinstance(value, type):
@@ -144,15 +144,16 @@ def _lookup(value: object) -> DType | None:
 
 
 def _is_byte_swapped(value: object) -> bool:
-    """True for NumPy's types in the byte order that is not this machine's: another type to NumPy,
-    but not another element type."""
+    """True for a NumPy dtype in the foreign byte order. NumPy counts it as a different dtype,
+    although the element type is the same."""
     if isinstance(value, str) and value[:1] in "<>":
         value = np.dtype(value)
     return isinstance(value, np.dtype) and not value.isnative
 
 
 def _from_numpy(value: Any) -> DType | None:
-    """The DType of what NumPy takes for a dtype, in any byte order."""
+    """Return the DType of any value that `np.dtype` accepts, in any byte order; None if
+    unsupported."""
     try:
         return DTYPES.get(np.dtype(value).name)
     except (TypeError, ValueError):
@@ -161,20 +162,20 @@ def _from_numpy(value: Any) -> DType | None:
 
 @cache
 def integer_bounds(dtype: DType) -> tuple[int, int]:
-    """The least and the last number of an integer type."""
+    """Return the smallest and the largest number of an integer type."""
     bits = 8 * dtype.itemsize
     return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 _DIGITS = {float16: (11, 15), bfloat16: (8, 127), float32: (24, 127), float64: (53, 1023)}
-_FLOATS = {  # the largest number, and the least that is rounded to infinity
+_FLOATS = {  # the largest number, and the smallest that rounds to infinity
     dtype: ((2 - 2.0 ** (1 - digits)) * 2.0**power, (2 ** (digits + 1) - 1) << (power - digits))
     for dtype, (digits, power) in _DIGITS.items()
 }
 
 
 def side_of_range(number: int, dtype: DType) -> int:
-    """1 for a number above those that an integer type holds, -1 below, else 0."""
+    """Return 1 for a number above the range of an integer type, -1 below it, 0 inside."""
     if not dtype.is_integer:
         return 0
     least, last = integer_bounds(dtype)
@@ -182,9 +183,9 @@ def side_of_range(number: int, dtype: DType) -> int:
 
 
 def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
-    """A Python number as arrays of `dtype` hold it; infinite where floating point ends.
+    """Convert a Python number to the range of `dtype`; floating-point overflow gives infinity.
 
-    Raises RangeError for a number that an integer type does not hold, as NumPy does.
+    Raises RangeError for a number outside the range of an integer type, as NumPy does.
     """
     if dtype.kind == "float":
         most, infinite = _FLOATS[dtype]
@@ -208,24 +209,24 @@ def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
 
 
 def accumulator_dtype(dtype: DType) -> DType:
-    """The type in which sums and products of `dtype` accumulate and are returned."""
+    """Return the type of sums and products of `dtype`."""
     if dtype.kind in ("bool", "int"):
         return int64
     return uint64 if dtype.kind == "uint" else dtype
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """The type in which what is stored as `dtype` is added up: float32 for half types."""
+    """Return the type in which arithmetic on `dtype` is computed: float32 for half types."""
     return float32 if dtype is float16 or dtype is bfloat16 else dtype
 
 
 def real_dtype(dtype: DType) -> DType:
-    """The real type of the parts of `dtype`."""
+    """Return the real type of the parts of `dtype`."""
     return _COMPLEX_PART.get(dtype, dtype)
 
 
 def complex_dtype(dtype: DType) -> DType:
-    """The complex type whose parts hold the numbers of a floating point type."""
+    """Return the complex type whose parts hold the numbers of a floating-point type."""
     if dtype.kind == "complex":
         return dtype
     return complex128 if dtype is float64 else complex64

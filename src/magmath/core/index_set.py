@@ -1,8 +1,8 @@
-"""Sets of indices along one dimension of an array, and the arithmetic of cutting and locating them.
+"""Sets of indices along one dimension of an array, with intersection, selection and location.
 
 An `IndexSet` is a sorted union of disjoint half-open segments. Contiguous ranges and regular
-(cyclic) patterns are kept as four integers, everything else as two NumPy arrays, so layouts, plans
-and random fills can reason about a dimension of any length without listing its indices.
+(cyclic) patterns are stored as four integers, all other sets as two NumPy arrays, so layouts, plans
+and random fills process a dimension of any length without listing its indices.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Segments: TypeAlias = "NDArray[np.int64]"
 class IndexSet:
     """An immutable, hashable set of non-negative indices.
 
-    The representation is canonical: adjacent segments are merged and empty ones dropped, so two
-    sets are equal exactly when they hold the same indices. `start` and `stop` bound the set.
+    The representation is canonical: adjacent segments are merged and empty segments dropped, so two
+    sets are equal exactly if they contain the same indices. `start` and `stop` bound the set.
     """
 
     __slots__ = ("_hash", "_segments", "block", "period", "size", "start", "stop")
@@ -34,7 +34,7 @@ class IndexSet:
     period: int
     """Distance between the starts of the segments of a regular set; 0 for any other set."""
     size: int
-    """How many indices the set holds."""
+    """The number of indices."""
     _segments: tuple[Segments, Segments] | None
     _hash: int
 
@@ -47,7 +47,7 @@ class IndexSet:
         size: int,
         segments: tuple[Segments, Segments] | None = None,
     ) -> None:
-        """Internal: use `range`, `regular` or `segments_of`, which keep the form canonical."""
+        """Internal: use `range`, `regular` or `from_segments`, which keep the form canonical."""
         self.start = start
         self.stop = stop
         self.block = block
@@ -129,7 +129,8 @@ class IndexSet:
         return np.repeat(starts - before, lengths) + np.arange(self.size, dtype=np.int64)
 
     def selector(self) -> slice | NDArray[np.int64]:
-        """What selects these indices from a dimension: a slice (also strided) where one does."""
+        """Return a NumPy selector of these indices: a slice (possibly strided) or an index
+        array."""
         if self.is_range:
             return slice(self.start, self.stop)
         if self.block == 1 and self.period:
@@ -148,7 +149,8 @@ class IndexSet:
         return self if self == other else _intersect_segments(self.segments(), other.segments())
 
     def select(self, first: int, last: int) -> IndexSet:
-        """The members at the positions first … last - 1, as `locate` counts them."""
+        """Return the members at the positions first … last - 1 of the sorted set; empty for
+        none."""
         if self.is_range:
             return IndexSet.range(self.start + first, self.start + last)
         starts, stops = self.segments()
@@ -160,9 +162,9 @@ class IndexSet:
         )
 
     def locate(self, subset: IndexSet) -> IndexSet:
-        """The positions of `subset` inside this set: local indices where its members are stored.
+        """Return the positions of `subset` in this set: the local indices of its members.
 
-        Raises LayoutError where `subset` holds an index that this set does not.
+        Raises LayoutError if this set lacks a member of `subset`.
         """
         if subset.size == 0:
             return _EMPTY
@@ -184,30 +186,15 @@ class IndexSet:
         return IndexSet.from_segments(inner + shift, outer + shift)
 
     def find(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The positions inside this set of indices that it holds, given in any order."""
+        """Return the positions in this set of member indices, given in any order."""
         starts, stops = self.segments()
         lengths = stops - starts
         shift = np.cumsum(lengths) - lengths - starts
         return np.asarray(indices + shift[np.searchsorted(starts, indices, side="right") - 1])
 
-    def part(self, first: int, last: int) -> IndexSet:
-        """The indices at positions first … last - 1, counted within this set."""
-        if last <= first:
-            return _EMPTY
-        return self.intersect(IndexSet.range(self._at(first), self._at(last - 1) + 1))
-
-    def _at(self, position: int) -> int:
-        """The index at a position."""
-        if self.is_range or self.period:
-            step, offset = divmod(position, self.block)
-            return self.start + step * self.period + offset
-        starts, stops = self.segments()
-        ends = np.cumsum(stops - starts)
-        segment = int(np.searchsorted(ends, position, side="right"))
-        return int(stops[segment]) - (int(ends[segment]) - position)
-
     def _locate_regular(self, subset: IndexSet) -> IndexSet:
-        """`locate` in a regular set, of a range or of segments with the same period."""
+        """Implement `locate` for a regular set and a subset that is a range or has the same
+        period."""
         step, offset = divmod(subset.start - self.start, self.period)
         outside = subset.start < self.start or subset.stop > self.stop
         if outside or offset + subset.block > self.block:
@@ -217,7 +204,7 @@ class IndexSet:
         return IndexSet.regular(first, last + 1, subset.block, self.block)
 
     def _clipped(self, start: int, stop: int) -> IndexSet:
-        """What this set, which is no range, has in start … stop - 1, which is inside its bounds."""
+        """Intersect this set, not a range, with start … stop - 1, which lies within its bounds."""
         if start == self.start and stop == self.stop:
             return self
         if not self.period:
@@ -235,7 +222,7 @@ class IndexSet:
         return IndexSet.from_segments(np.maximum(starts, start), np.minimum(stops, stop))
 
     def shifted(self, offset: int) -> IndexSet:
-        """Every index plus `offset`."""
+        """Return the set with `offset` added to every index."""
         if offset == 0:
             return self
         segments = None
@@ -282,23 +269,23 @@ class IndexSet:
 
 
 Tile: TypeAlias = tuple[IndexSet, ...]
-"""The part of an array that one worker holds: one set of indices for each dimension."""
+"""The part of an array that one worker stores: one index set for each dimension."""
 
 _EMPTY = IndexSet(0, 0, 0, 0, 0)
 
 
 def shift_tile(tile: Tile, start: tuple[int, ...]) -> Tile:
-    """The tile of a slice that begins at `start`, as indices of the whole."""
+    """Convert a tile of a slice that begins at `start` to indices of the whole array."""
     return tuple([indices.shifted(by) for indices, by in zip(tile, start, strict=True)])
 
 
 def tile_shape(tile: Tile) -> tuple[int, ...]:
-    """The lengths of a tile's dimensions."""
+    """Return the extents of a tile."""
     return tuple([indices.size for indices in tile])
 
 
 def _canonical(starts: Segments, stops: Segments) -> IndexSet:
-    """The set of these non-empty, non-adjacent, ascending segments, in four integers if regular."""
+    """Build the set of non-empty, non-adjacent, ascending segments, as four integers if regular."""
     lengths = stops - starts
     start, stop, size = int(starts[0]), int(stops[-1]), int(lengths.sum())
     if len(starts) == 1:
@@ -317,7 +304,7 @@ def _canonical(starts: Segments, stops: Segments) -> IndexSet:
 
 
 def _intersect_segments(a: tuple[Segments, Segments], b: tuple[Segments, Segments]) -> IndexSet:
-    """Each segment of `a` with every segment of `b` that it touches, all at once."""
+    """Intersect each segment of `a` with every overlapping segment of `b`, vectorised."""
     first = np.searchsorted(b[1], a[0], side="right")
     counts = np.searchsorted(b[0], a[1], side="left") - first
     of_a = np.repeat(np.arange(len(counts)), counts)

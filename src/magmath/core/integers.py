@@ -1,4 +1,4 @@
-"""Checks of the whole numbers that users give: sizes, counts, seeds."""
+"""Validation of integers that users give: sizes, counts, seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magmath.errors import MagmathError
 
 
 def require_integer(name: str, value: object, least: int) -> int:
-    """`value` as an int; MagmathError unless it is a whole number of at least `least`."""
+    """Return `value` as an int. Raises MagmathError unless it is an integer of at least `least`."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:

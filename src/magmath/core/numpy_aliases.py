@@ -1,4 +1,4 @@
-"""What NumPy calls otherwise: the names of the array API standard for those who know NumPy's."""
+"""NumPy names and their equivalents in the array API standard, for error messages."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ FFT = {name: f"fft.{name[:-1]}n(x, axes=(-2, -1))" for name in ("fft2", "ifft2",
 
 
 def alias_hint(name: str) -> str:
-    """The end of a message about a name that is missing: what it is called here, if anything."""
+    """Return the end of a message about a missing name: its equivalent here, or an empty string."""
     here = STANDARD.get(name) or LINALG.get(name) or FFT.get(name)
     return f"; the array API standard, whose names these are, has mm.{here}" if here else ""

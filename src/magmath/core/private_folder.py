@@ -1,8 +1,8 @@
 """Temporary folders that only this process writes to, removed even after it was killed.
 
-A folder is locked as long as its process lives. The next process that makes a folder with the same
-prefix removes those that are no longer locked. On file systems without such locks (NFS has none for
-folders) nothing is removed but by the process that made it.
+A process keeps its folder locked while it runs. The next process that creates a folder with the
+same prefix removes the folders that are no longer locked. On file systems without such locks (NFS
+has none for folders), only the creating process removes a folder.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 
 @contextmanager
 def private_folder(parent: str | os.PathLike[str], prefix: str) -> Iterator[Path]:
-    """A new folder in `parent` that only this user can enter, removed at the end of the block.
+    """Create a folder in `parent` that only this user can enter; remove it at the end of the block.
 
-    A process forked within the block does not remove it. Raises OSError where `parent` cannot be
-    written to.
+    A process forked within the block does not remove it. Raises OSError if `parent` is not
+    writable.
     """
     remove_abandoned(parent, f"{glob.escape(prefix)}*")
     owner = os.getpid()
@@ -36,7 +36,8 @@ def private_folder(parent: str | os.PathLike[str], prefix: str) -> Iterator[Path
 
 
 def remove_abandoned(parent: str | os.PathLike[str], pattern: str) -> None:
-    """Remove those private folders in `parent`, with names by a pattern, whose processes ended."""
+    """Remove the private folders in `parent` that match `pattern` and whose processes have
+    ended."""
     for left in Path(parent).glob(pattern):
         with suppress(OSError):
             lock = _open_folder(left)
@@ -48,7 +49,7 @@ def remove_abandoned(parent: str | os.PathLike[str], pattern: str) -> None:
 
 
 def _create_locked(parent: str | os.PathLike[str], prefix: str) -> tuple[Path, int]:
-    """A new folder, and the open file that holds its lock."""
+    """Create a folder; return it and the open file that holds its lock."""
     while True:
         made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with suppress(FileNotFoundError):  # another process removed it before it was locked

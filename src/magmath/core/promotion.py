@@ -1,4 +1,4 @@
-"""Which element type a result has: the rules, each in one function.
+"""Type promotion: each rule in one function.
 
 * `promote`: arrays of two types give the smallest type that holds both: the table of the array API
   standard, and for integers with floating point that of NumPy.
@@ -37,7 +37,7 @@ _ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}  # of kinds 
 
 @dataclass
 class Default:
-    """The floating point type of numbers that are given without one."""
+    """The floating-point type of numbers without an explicit type."""
 
     floating: DType = float32
 
@@ -46,13 +46,13 @@ DEFAULT = Default()
 
 
 def set_default_dtype(dtype: object, /) -> None:
-    """Choose the type that Python floats become, mm.float32 or mm.float64: numbers and lists of
-    them in `asarray`, `zeros`, `ones`, `linspace`, `mm.random`, parameters of networks built from
-    now on, and results of small integers that become floating point.
+    """Set the type of Python floats, mm.float32 or mm.float64: numbers and lists of them in
+    `asarray`, `zeros`, `ones`, `linspace`, `mm.random`, parameters of networks built later, and
+    results of small integers that become floating point.
 
     Python complex numbers become complex64 or complex128 accordingly; Python integers stay int64.
-    Arrays that exist keep their type. A compiled function is traced anew. Raises DTypeError for
-    any other type.
+    Existing arrays keep their type. Compiled functions are traced again. Raises DTypeError for any
+    other type.
     """
     try:
         element = as_dtype(dtype)
@@ -67,19 +67,20 @@ def set_default_dtype(dtype: object, /) -> None:
 
 
 def get_default_dtype() -> DType:
-    """The type that Python floats become: float32 unless `set_default_dtype` chose another."""
+    """Return the type of Python floats: float32 unless `set_default_dtype` changed it."""
     return DEFAULT.floating
 
 
 def default_complex_dtype() -> DType:
-    """The type that Python complex numbers become."""
+    """Return the type of Python complex numbers."""
     return complex_dtype(DEFAULT.floating)
 
 
 def floating_dtype(dtype: DType) -> DType:
-    """The floating point type that numbers of `dtype` become where floating point is needed:
-    float64 for integers of 32 and 64 bits, the default for smaller ones and bool, and `dtype`
-    itself if it is floating point already."""
+    """Return the floating-point type of an operation on `dtype` that needs floating point.
+
+    It is float64 for integers of 32 and 64 bits, the default type for smaller integers and bool,
+    and `dtype` itself if it is floating point."""
     if dtype.kind in ("float", "complex"):
         return dtype
     return float64 if dtype.itemsize >= 4 else DEFAULT.floating
@@ -87,7 +88,7 @@ def floating_dtype(dtype: DType) -> DType:
 
 @cache
 def promote(*dtypes: DType) -> DType:
-    """The type that holds a result of arrays of these types.
+    """Return the type of a result of arrays of these types.
 
     Within bool, integers, floating point and complex this is the table of the array API standard
     2025.12. Across them, which the standard leaves open, it is NumPy's: bool gives way to numbers;
@@ -101,7 +102,8 @@ def promote(*dtypes: DType) -> DType:
 
 
 def _promote_pair(a: DType, b: DType) -> DType:
-    """The common type of two, the second of which is not of a lower kind."""
+    """Return the common type of two types; the kind of the second is not lower than of the
+    first."""
     if a is b or a is bool_:
         return b
     if not a.is_integer:
@@ -133,8 +135,8 @@ def _promote_inexact(a: DType, b: DType) -> DType:
 
 
 def scalar_dtype(number: type, other: DType) -> DType:
-    """The type of a Python number of class `number` combined with an array of type `other`: that of
-    the array if its kind holds such numbers."""
+    """Return the type of a Python number of class `number` combined with an array of type `other`:
+    the type of the array if its kind holds such numbers."""
     if issubclass(number, int):
         return int64 if other is bool_ and not issubclass(number, bool) else other
     floating = floating_dtype(other)
@@ -142,19 +144,19 @@ def scalar_dtype(number: type, other: DType) -> DType:
 
 
 def number_dtype(number: type) -> DType:
-    """The type of an array made of Python numbers of this class alone."""
+    """Return the type of an array of Python numbers of this class."""
     return (bool_, int64, DEFAULT.floating, default_complex_dtype())[_rank(number)]
 
 
 def _rank(number: type) -> int:
-    """The place in `PYTHON_NUMBERS` of the class that `number` is, or is derived from."""
+    """Return the position in `PYTHON_NUMBERS` of the base class of `number`."""
     return next(i for i, base in enumerate(PYTHON_NUMBERS) if issubclass(number, base))
 
 
 def common_dtype(*kinds: DType | type) -> DType:
-    """The type of a result of arrays of these types and of Python numbers of these classes.
+    """Return the type of a result of arrays of these types and Python numbers of these classes.
 
-    Numbers take the arrays' type where its kind holds them; numbers alone give their default type.
+    Numbers take the type of the arrays if its kind holds them; numbers alone give the default type.
     Raises DTypeError as `promote`.
     """
     return _common_dtype(DEFAULT.floating, *kinds)
@@ -162,7 +164,7 @@ def common_dtype(*kinds: DType | type) -> DType:
 
 @cache
 def _common_dtype(default: DType, *kinds: DType | type) -> DType:
-    """The same; `default` is part of the key, since numbers and small integers depend on it."""
+    """Implement `common_dtype`; `default` is part of the cache key, since results depend on it."""
     dtypes = [kind for kind in kinds if isinstance(kind, DType)]
     numbers = [kind for kind in kinds if not isinstance(kind, DType)]
     if not numbers:

@@ -1,4 +1,4 @@
-"""Requests between workers: how many are under way at a time, and the bytes that they need."""
+"""Batch sizes of requests between workers, and the buffers that a round of requests needs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from collections.abc import Sequence
 from magmath.core.block_cyclic import round_to_cache_lines
 
 MAX_ROUND_BYTES = 16 << 20
-"""Bytes of requests and answers that come to a worker at a time, at most."""
+"""Maximum bytes of requests and replies that a worker receives in one round."""
 MIN_ROUND_BYTES = 64 << 10
-"""Bytes that are not worth being sent in parts."""
+"""Minimum bytes of a round: less is not split."""
 
 
 def requests_per_round(share: int, nbytes: int, workers: int) -> int:
-    """How many of its `share` requests, of `nbytes` each with its answer, a worker sends at a time.
+    """Return how many of its `share` requests a worker sends per round; request and reply are
+    `nbytes`.
 
-    One worker may own what all of them want: it then gets `workers` times as many, which are not
-    more than its own share, unless that is little, nor more than `MAX_ROUND_BYTES` bytes.
+    One worker may own all requested elements and then receives `workers` times as many requests.
+    The result keeps that below the worker's own share, or `MIN_ROUND_BYTES` if that is larger, and
+    below `MAX_ROUND_BYTES`.
     """
     fair = max(-(-share // workers), MIN_ROUND_BYTES // nbytes)
     return max(1, min(fair, share, MAX_ROUND_BYTES // (workers * nbytes)))
 
 
 def receive_buffer_bytes(size: int, received: Sequence[int], returned: int, workers: int) -> int:
-    """The bytes in which a worker keeps what comes to it while each sends `size` requests: what it
-    receives, in arrays of so many bytes for each request, and what is returned for its own."""
+    """Return the size, in bytes, of the receive buffers for one round of `size` requests per
+    worker.
+
+    `received`: bytes per request of each array that a worker receives; `returned`: bytes of the
+    reply to one of its own requests."""
     return sum(round_to_cache_lines(workers * size * n) for n in received) + round_to_cache_lines(
         size * returned
     )

@@ -1,8 +1,8 @@
-"""The processors and the memory that this process may use: the one place that decides it.
+"""The processors and the memory that this process may use.
 
-A machine has more than a process may take of it: an affinity mask, the quotas and limits of control
-groups, and `ulimit -v` reduce it, and the workers of a host share what is left. Everything that
-starts threads or allocates arrays asks here.
+Affinity masks, quotas and limits of control groups, and `ulimit -v` restrict a process to a part of
+the machine, and the workers of a host share that part. All code that starts threads or allocates
+arrays uses these functions.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from magmath.core import cgroup
 from magmath.core.cgroup import ROOT
 
 RESERVED_SHARE: Final = 8
-"""One part in so many of the memory is not for arrays: the kernel, its caches, workspaces."""
+"""1 / RESERVED_SHARE of the memory is reserved for the kernel, its caches, and workspaces."""
 RESERVED_PROCESS_BYTES: Final = 256 << 20
-"""Bytes that Python and the libraries take in the controller and in each worker."""
+"""Memory of Python and the libraries in the controller and in each worker."""
 MIN_ARRAY_SHARE: Final = 4
-"""Arrays may take at least one part in so many of the memory, however small it is."""
+"""Arrays may use at least 1 / MIN_ARRAY_SHARE of the memory."""
 
 
 def processor_count(root: Path = ROOT) -> int:
-    """The number of threads that this process can run at once without being stopped.
+    """Return the number of threads that this process can run at once without being throttled.
 
     This is the size of the affinity mask, or the CPU quota of the control groups, rounded down and
-    at least 1, if that is less. It is rounded down because threads that meet after each operation
-    all wait for the one whose quota is used up.
+    at least 1, if that is less. It is rounded down because threads that synchronise after each
+    operation all wait for the thread that is throttled.
     """
     return limit_to_quota(len(os.sched_getaffinity(0)), root)
 
 
 def limit_to_quota(count: int, root: Path = ROOT) -> int:
-    """So many processors, or as many as the CPU quota allows to use at once if these are fewer."""
+    """Return `count`, or the CPU quota in whole processors if that is smaller."""
     quota = cgroup.cpu_quota(root)
     return count if quota is None else max(1, min(count, int(quota)))
 
 
 def usable_memory(root: Path = ROOT) -> int:
-    """The bytes of memory that this process and the workers of its host may use together.
+    """Return the bytes of memory that this process and the workers of its host may use in total.
 
-    The least of the machine's memory, the limits of the control groups, and what the limit on the
-    address space of a process (RLIMIT_AS) leaves: workers map one another's arrays.
+    This is the minimum of the machine's memory, the limits of the control groups, and the rest of
+    the address space (RLIMIT_AS), since workers map one another's arrays.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     group = cgroup.memory_limit(root)
@@ -56,14 +56,15 @@ def usable_memory(root: Path = ROOT) -> int:
 
 
 def memory_share(workers: int, root: Path = ROOT) -> int:
-    """The bytes that the arrays of one of so many workers on this host may take, by default."""
+    """Return the default limit, in bytes, of the arrays of one of `workers` workers on this
+    host."""
     available, count = usable_memory(root), max(1, workers)
     rest = available - available // RESERVED_SHARE - RESERVED_PROCESS_BYTES * (count + 1)
     return max(rest, available // MIN_ARRAY_SHARE) // count
 
 
 def _mapped(root: Path) -> int:
-    """The bytes of address space that this process has mapped."""
+    """Return the bytes of address space that this process has mapped."""
     try:
         pages = (root / "proc/self/statm").read_text().split()[0]
     except OSError:

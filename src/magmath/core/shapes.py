@@ -12,12 +12,13 @@ Shape = tuple[int, ...]
 
 
 def size_of(shape: Iterable[int]) -> int:
-    """The number of elements of an array of this shape."""
+    """Return the number of elements of an array of this shape."""
     return math.prod(shape)
 
 
 def broadcast(operation: str, *shapes: Shape) -> Shape:
-    """The common shape of operands; ShapeError naming the dimension that disagrees."""
+    """Return the common shape of operands. Raises ShapeError that names the conflicting
+    dimension."""
     common = {shape for shape in shapes if shape}
     if len(common) < 2:
         return common.pop() if common else ()
@@ -36,7 +37,7 @@ def broadcast(operation: str, *shapes: Shape) -> Shape:
 
 
 def can_broadcast_to(shape: Shape, target: Shape) -> bool:
-    """True if an array of one shape broadcasts to exactly the other."""
+    """True if an array of `shape` broadcasts to `target`."""
     if len(shape) > len(target):
         return False
     own = target[len(target) - len(shape) :]
@@ -44,8 +45,8 @@ def can_broadcast_to(shape: Shape, target: Shape) -> bool:
 
 
 def normalize_axis(operation: str, axis: int, ndim: int) -> int:
-    """`axis` counted from the front; AxisError if the array has no such axis, TypeError for what
-    is no integer."""
+    """Return `axis` counted from the front. Raises AxisError if the array has no such axis, and
+    TypeError if it is not an integer."""
     if not hasattr(axis, "__index__"):
         raise TypeError(f"{operation}: axes are integers, was given {axis!r}")
     if not -ndim <= axis < ndim:
@@ -56,7 +57,8 @@ def normalize_axis(operation: str, axis: int, ndim: int) -> int:
 
 
 def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
-    """`axes` as sorted positions from the front, every axis for None; ShapeError for repeats."""
+    """Return sorted axes counted from the front, all axes for None. Raises ShapeError for
+    repeats."""
     if axes is None:
         return tuple(range(ndim))
     given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
@@ -67,7 +69,7 @@ def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) 
 
 
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
-    """The shape after a reduction over `axes`."""
+    """Return the shape after a reduction over `axes`."""
     if keepdims:
         return tuple(1 if d in axes else extent for d, extent in enumerate(shape))
     return tuple(extent for d, extent in enumerate(shape) if d not in axes)

@@ -1,21 +1,24 @@
-"""Sizes of what is needed to reduce a matrix that workers share to a condensed form, and back."""
+"""Workspace sizes of the distributed SVD and eigenvalue decomposition."""
 
 from __future__ import annotations
 
 from magmath.core.block_cyclic import round_to_cache_lines
 
 REDUCTION_PANEL = 32
-"""Reflections that are applied together in a reduction."""
+"""Householder reflections per panel of the reduction to condensed form."""
 REFLECTOR_BLOCK = 64
-"""Reflections that are applied together to vectors."""
+"""Householder reflections per block when vectors are transformed back."""
 VECTOR_CHUNK = 256
-"""Vectors of the condensed problem that are made at once."""
+"""Vectors of the condensed problem that are computed at once."""
 
 
 def svd_workspace_bytes(held: int, rows: int, count: int, width: int, itemsize: int) -> int:
-    """The workspace of a worker that holds `held` of `count` columns and gets `width` vectors: a
-    copy of these columns, and either the panels of a reduction, or vectors of the condensed problem
-    twice, or a block of reflections twice and what they make of the vectors."""
+    """Return the workspace bytes of a worker that stores `held` of `count` columns and computes
+    `width` vectors.
+
+    The workspace holds a copy of the columns and the largest of three buffers: the panels of the
+    reduction; two chunks of vectors of the condensed problem; two blocks of reflectors and their
+    product with the vectors."""
     reduction = 2 * REDUCTION_PANEL * rows, 2 * REDUCTION_PANEL * held
     made = count * min(VECTOR_CHUNK, width)
     reflected = REFLECTOR_BLOCK * rows, REFLECTOR_BLOCK * rows, REFLECTOR_BLOCK * width

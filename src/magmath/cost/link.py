@@ -1,7 +1,7 @@
-"""What a redistribution costs on given links, in seconds: what planners compare.
+"""The cost model of redistributions, in seconds, by which planners compare plans.
 
-The model is the usual one of latency and bandwidth. Workers that share memory read one another's
-tiles in place, so there it is a barrier and the bytes that the busiest of them reads.
+Messages cost latency plus bytes over bandwidth. Workers that share memory read one another's tiles
+in place, which costs a barrier and the bytes that the busiest worker reads.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from magmath.layout.redistribution import Redistribution, Stage
 
 @dataclass(frozen=True)
 class Link:
-    """What joins the workers.
+    """The connection between workers.
 
-    `latency`: seconds for each message. `bandwidth`: bytes per second into, and out of, one worker.
-    `shared_memory`: every worker can read the others' memory. `barrier`: seconds for all to meet.
+    `latency`: seconds per message. `bandwidth`: bytes per second into, and out of, one worker.
+    `shared_memory`: every worker can read the memory of all others. `barrier`: seconds per barrier.
     """
 
     latency: float
@@ -26,9 +26,9 @@ class Link:
 
 
 def redistribution_seconds(redistribution: Redistribution, itemsize: int, link: Link) -> float:
-    """Seconds that a redistribution takes, for elements of `itemsize` bytes.
+    """Return the seconds that a redistribution takes, for elements of `itemsize` bytes.
 
-    What each worker does with its own memory alone costs nothing here.
+    Copies within a worker count as free.
     """
     return sum([_stage_seconds(stage, itemsize, link) for stage in redistribution.stages])
 

@@ -1,8 +1,8 @@
-"""Data sets for examples and benchmarks, and readers for the files they come in.
+"""Data sets for examples and benchmarks, and readers of their file formats.
 
-`load` yields plain NumPy arrays in the controller's process, which `fit` ships to the workers;
-`read_csv` puts a table there itself. Nothing is downloaded: a data set that is not on the machine
-is an error that says where it was looked for and how to get it.
+`load` returns NumPy arrays in the controller's process, which `fit` sends to the workers;
+`read_csv` loads a table on the workers directly. Nothing is downloaded: a missing data set raises
+an error with the searched locations and the way to get it.
 """
 
 from __future__ import annotations

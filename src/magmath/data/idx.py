@@ -1,8 +1,8 @@
 """Reader of IDX files, the format of MNIST and its successors (http://yann.lecun.com/exdb/mnist).
 
 An IDX file is two zero bytes, a type code, the number of dimensions, each dimension as a big-endian
-32-bit integer, then the values in C order, big-endian. Files may come from anywhere, so nothing in
-a header is believed before it has been compared with the bytes that are really there.
+32-bit integer, then the values in C order, big-endian. Files are untrusted, so the header is
+checked against the actual size of the data.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from magmath.errors import DataError, MissingDataError
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAX_DIMENSIONS = 8
 _GZIP_MAGIC = b"\x1f\x8b"
-# Deflate cannot shrink by more than this, so a header that promises more than it is lying.
+# The maximal compression ratio of deflate: a header that implies a higher ratio is wrong.
 _DEFLATE_MAX_RATIO = 1032
 
 
 def read_idx(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
-    """The array in the IDX file `path`, plain or gzip-compressed (recognised by content).
+    """Return the array in an IDX file, plain or gzip-compressed (detected by content).
 
-    The result is a fresh C-contiguous array in native byte order. Raises `MissingDataError` where
-    there is no such file, and `DataError` where it is no IDX file, truncated, or too long.
+    The result is a new C-contiguous array in native byte order. Raises `MissingDataError` if the
+    file is missing, and `DataError` if it is not an IDX file, truncated, or too long.
     """
     path = Path(path)
     if not path.is_file():
@@ -58,7 +58,7 @@ def read_idx(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
 
 @contextmanager
 def _open_stream(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """The file's (decompressed) stream and the most bytes it can yield; bad gzip as DataError."""
+    """Open the (decompressed) stream with its maximal length; a damaged gzip raises DataError."""
     size = path.stat().st_size
     with path.open("rb") as raw:
         compressed = raw.read(2) == _GZIP_MAGIC

@@ -1,5 +1,5 @@
-"""Who holds what, in few enough rectangles to be drawn: the pieces of each dimension, and for each
-combination of pieces the workers that hold it. Where there are too many the middle is left out."""
+"""Regions of a layout for drawing: the intervals of each dimension, and the workers that store each
+combination of intervals. If there are too many, the middle ones are omitted."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from magmath.layout.layout import Layout
 from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split
 
 MAX_RECTANGLES = 576
-"""The most rectangles in a picture, boxes layouts apart."""
+"""Maximum number of rectangles in a picture, except for boxes layouts."""
 MAX_SECTIONS = 12
-"""The most sections along the leading dimensions."""
+"""Maximum number of sections along the leading dimensions."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A stretch of one dimension: who owns it along its mesh axis, None where the dimension is not
-    split; or what is left out (`hidden`)."""
+    """An interval of one dimension and its owner along the mesh axis (None if unsplit); `hidden`:
+    an omitted interval."""
 
     start: int
     stop: int
@@ -33,7 +33,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Region:
-    """A rectangle, and the workers that hold it; none of what is left out."""
+    """A rectangle, and the workers that store it; no workers for omitted parts."""
 
     box: Box
     holders: tuple[int, ...]
@@ -41,8 +41,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of an array: where it lies along the leading dimensions, the pieces of the last two
-    dimensions (one of length 1 where there are fewer), and what is in it."""
+    """A section of an array: its position along the leading dimensions, the intervals of the last
+    two dimensions (one of length 1 for a missing dimension), and its regions."""
 
     lead: Box
     hidden: bool
@@ -52,7 +52,7 @@ class Section:
 
 
 def array_sections(layout: Layout) -> list[Section]:
-    """The sections of an array of any number of dimensions, in order of the leading ones."""
+    """Return the sections of an array of any number of dimensions, in row-major order."""
     leading = max(0, layout.ndim - 2)
     deep = sum(split is not None for split in layout.splits[:leading]) or 1
     most = max(3, int(MAX_SECTIONS ** (1 / deep)))
@@ -82,7 +82,8 @@ def _intervals(layout: Layout, dim: int, most: int) -> tuple[Interval, ...]:
 
 
 def _abbreviated(split: Split, most: int) -> tuple[Interval, ...]:
-    """The pieces of a split; the first and last of them, where there are more than `most`."""
+    """Return the intervals of a split; only the first and last ones if there are more than
+    `most`."""
     count = _count(split)
     if count <= most:
         return tuple(_numbered(split, range(count)))
@@ -94,14 +95,12 @@ def _abbreviated(split: Split, most: int) -> tuple[Interval, ...]:
 
 def _count(split: Split) -> int:
     pieces = split.pieces
-    assert not isinstance(pieces, HaloRanges), (
-        "windows are copies of a moment, no array lies in them"
-    )
+    assert not isinstance(pieces, HaloRanges), "halo ranges are layouts of temporaries only"
     return len(pieces.owners) if isinstance(pieces, Blocks) else -(-pieces.extent // pieces.block)
 
 
 def _numbered(split: Split, numbers: Sequence[int]) -> Iterator[Interval]:
-    """The pieces with these numbers, without empty ones."""
+    """Yield the non-empty pieces with these numbers."""
     pieces = split.pieces
     for i in numbers:
         if isinstance(pieces, Cyclic):
@@ -136,7 +135,7 @@ def _section(
 
 
 def _boxes(layout: Layout, lead: Box) -> tuple[Region, ...]:
-    """The boxes, as far as they reach into a section."""
+    """Return the boxes, clipped to a section."""
     assert layout.boxes is not None
     found = []
     for box, worker in layout.boxes:
@@ -150,7 +149,7 @@ def _boxes(layout: Layout, lead: Box) -> tuple[Region, ...]:
 
 
 def _holding_workers(layout: Layout, chosen: tuple[Interval, ...]) -> tuple[int, ...]:
-    """The workers at the owners' coordinates: one where every mesh axis splits something."""
+    """Return the workers at the owners' coordinates: one if every mesh axis splits a dimension."""
     if any(piece.hidden for piece in chosen):
         return ()
     grid = np.array(layout.mesh.workers).reshape(layout.mesh.shape)

@@ -1,8 +1,8 @@
-"""Pictures of layouts: an array's shape and who holds what, as SVG without script.
+"""Pictures of layouts as SVG without script: the shape, and the workers that store each region.
 
 The last two dimensions are drawn as a rectangle, the others as a row or grid of such sections. A
-colour is a worker; stripes are several that hold the same; a dashed frame is a pending reduction.
-Text takes the colour of the page, so it can be read on light and on dark ones.
+colour is a worker; stripes are replicas on several workers; a dashed frame is a pending reduction.
+Text has the colour of the page text, so it is readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from magmath.layout.layout import Layout
 from magmath.layout.split import Cyclic
 
 WIDTH = 640
-"""Pixels that a picture may be wide."""
+"""Maximum width of a picture in pixels."""
 LEGEND = 24
-"""The most workers that are listed."""
+"""Maximum number of workers in the legend."""
 _COLOURS = (
     "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#edc948", "#9c755f",
 )  # fmt: skip
@@ -32,10 +32,10 @@ _MARGIN, _LINE, _GAP, _DEPTH = 6, 17, 20, 6
 def draw_layout(
     layout: Layout, itemsize: int | None = None, kind: str = "Layout", dtype: str = ""
 ) -> str:
-    """The SVG of an array in this layout.
+    """Return the SVG of an array in this layout.
 
-    `itemsize`: bytes of an element; without it, elements are counted. `kind` and `dtype` are words
-    of the heading.
+    `itemsize`: bytes of an element; without it, sizes are given in elements. `kind` and `dtype` are
+    part of the heading.
     """
     drawing = _Drawing(layout, itemsize)
     drawing.heading(kind, dtype)
@@ -45,7 +45,7 @@ def draw_layout(
 
 
 def format_amount(elements: int, itemsize: int | None) -> str:
-    """A number of elements as people read it: "1.5 MB", or "12 elements" of an unknown type."""
+    """Format a number of elements: "1.5 MB", or "12 elements" without an itemsize."""
     if itemsize is None:
         return f"{elements:,} element{'s' * (elements != 1)}"
     size, unit = float(elements * itemsize), 0
@@ -55,7 +55,7 @@ def format_amount(elements: int, itemsize: int | None) -> str:
 
 
 def describe_placements(layout: Layout) -> list[str]:
-    """What a layout says, in words."""
+    """Describe the placements of a layout in words."""
     if layout.boxes is not None:
         return [f"{len(layout.boxes)} rectangles, each on one worker"]
     if layout.shared:
@@ -87,7 +87,7 @@ def _sentence(layout: Layout, axis: int) -> str:
 
 
 def worker_colour(worker: int) -> str:
-    """The colour of a worker: a table, then hues as far apart as can be."""
+    """Return the colour of a worker: from a table, then hues at maximal distance."""
     if worker < len(_COLOURS):
         return _COLOURS[worker]
     hue = worker * 0.618033988749895 % 1  # the golden ratio: never near the ones before
@@ -96,13 +96,13 @@ def worker_colour(worker: int) -> str:
 
 
 def _text_colour(background: str) -> str:
-    """Black or white, whichever is read more easily on a colour."""
+    """Return black or white, the more readable one on a background colour."""
     red, green, blue = (int(background[i : i + 2], 16) for i in (1, 3, 5))
     return "#000" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#fff"
 
 
 class _Scale:
-    """From indices to pixels along one dimension: in proportion, but nothing too thin to see."""
+    """Maps indices to pixels along one dimension, proportionally, with a minimum width."""
 
     def __init__(self, pieces: Sequence[Interval], pixels: float) -> None:
         hidden = sum(piece.hidden for piece in pieces) * _GAP
@@ -122,7 +122,7 @@ class _Scale:
 
 
 class _Drawing:
-    """The parts of a picture as they are added, and how far down it has come."""
+    """The elements of a picture, and the current vertical position."""
 
     def __init__(self, layout: Layout, itemsize: int | None) -> None:
         self.layout = layout
@@ -133,7 +133,7 @@ class _Drawing:
         self.width = 0.0
         self.y = float(_MARGIN)
 
-    # What a picture consists of.
+    # Parts of a picture.
 
     def heading(self, kind: str, dtype: str) -> None:
         layout = self.layout
@@ -170,7 +170,7 @@ class _Drawing:
         self.y += 12
 
     def legend(self) -> None:
-        """Each worker's colour and share; the first ones of many."""
+        """Add the colour and share of each worker, up to `LEGEND` workers."""
         workers = sorted(self.layout.mesh.workers)
         shown = workers if len(workers) <= LEGEND else workers[: LEGEND - 1]
         texts = [f"worker {worker}: {self._share(worker)}" for worker in shown]
@@ -236,7 +236,7 @@ class _Drawing:
             )
 
     def _label(self, region: Region, left: float, top: float, wide: float, high: float) -> None:
-        """The workers of a region if there is room, on stripes with a dark ground of their own."""
+        """Add the worker numbers of a region if they fit; on stripes with a dark background."""
         x, y = left + wide / 2, top + high / 2
         if not region.holders:
             sign = "⋯" if wide >= high else "⋮"
@@ -255,7 +255,7 @@ class _Drawing:
         self.parts.append(f'<text x="{x:.4g}" y="{y + 4:.4g}" fill="{ink}">{escape(label)}</text>')
 
     def _names(self, holders: tuple[int, ...]) -> str:
-        """Workers in as few signs as say it."""
+        """Return a short label of workers."""
         pending = self.layout.reduction
         symbol = f"{_SYMBOLS[pending]} " if pending else ""
         if len(holders) == 1:
@@ -267,7 +267,7 @@ class _Drawing:
         return symbol + " ".join(map(str, holders))
 
     def _title(self, region: Region) -> str:
-        """What a region says when it is pointed at."""
+        """Return the tooltip of a region."""
         box = f"[{', '.join(f'{start}:{stop}' for start, stop in region.box)}]"
         size = format_amount(math.prod([b - a for a, b in region.box]), self.itemsize)
         names = ", ".join(map(str, region.holders[:16])) + ", …" * (len(region.holders) > 16)
@@ -321,7 +321,7 @@ class _Drawing:
     # Signs.
 
     def line(self, text: str, bold: bool = False) -> None:
-        """A line of text below what is there."""
+        """Add a line of text below the current position."""
         self.y += _LINE - 3
         self._text(_MARGIN, self.y, text, size=13 if bold else 11, weight="600" if bold else "400")
         self.y += 3
@@ -354,7 +354,7 @@ class _Drawing:
 
 
 def _extents(layout: Layout, side: float) -> tuple[float, float]:
-    """Pixels down and across: in proportion to the last two extents, within reason."""
+    """Return height and width in pixels, proportional to the last two extents within limits."""
     if layout.ndim < 2:
         return 40.0, min(2.0 * side, WIDTH - 80) if layout.ndim else 40.0
     high, wide = (max(1, extent) for extent in layout.shape[-2:])
@@ -377,13 +377,14 @@ def _rectangle(
 
 
 def _columns(found: list[Section]) -> int:
-    """How many sections stand side by side: for two leading dimensions those of the second."""
+    """Return the number of columns of sections: for two leading dimensions, the extent of the
+    second."""
     last = len({panel.lead[-1] for panel in found}) if found[0].lead else 1
     return last if 1 < last < len(found) and last <= 8 else min(len(found), 6)
 
 
 def _tick_width(number: int) -> float:
-    """Pixels that a number beside an axis takes."""
+    """Return the width of a tick label in pixels."""
     return 6.5 * len(str(number)) + 8
 
 
@@ -394,7 +395,7 @@ def _range_text(start: int, stop: int, extent: int) -> str:
 def _visible_ticks(
     pieces: Sequence[Interval], scale: _Scale, room: Callable[[int], float]
 ) -> list[int]:
-    """The ends of pieces that can be written beside one another, the outermost always."""
+    """Return the tick positions whose labels do not overlap; the outermost are always included."""
     ends = sorted({end for piece in pieces for end in (piece.start, piece.stop)})
     shown = [ends[0]]
     for end in ends[1:-1]:

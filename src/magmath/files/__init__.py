@@ -1,5 +1,5 @@
-"""Files of arrays: what a file holds and where, and how a worker reads and writes its own part.
+"""File formats: the arrays of a file, and how each worker reads and writes its own part.
 
-The controller reads headers and makes empty files; the data goes between the workers and the file.
-A `Place` is the plain record that tells a worker where an array lies; a file for each format.
+The controller reads headers and creates files without data; the workers read and write the data. A
+`StorageSpec` is a plain record of the location of an array in a file. Each format has a module.
 """

@@ -1,8 +1,7 @@
-"""Numeric CSV files: divided by rows between the workers, with errors that name line and column.
+"""Numeric CSV files: split by rows over the workers, with errors that name line and column.
 
-The controller looks for the ends of lines and for the type of the numbers; the workers parse,
-each its own rows, by NumPy's compiled parser. Where that refuses, the file is read row by row to
-find out which line is at fault.
+The controller finds the line ends and the type of the numbers; each worker parses its own rows with
+NumPy's compiled parser. If that fails, the file is read row by row to find the faulty line.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from magmath.files.storage import (
 Header = Literal["auto"] | bool
 
 PART_BYTES: Final = 1 << 20
-"""About as much text is parsed at once."""
+"""Approximate bytes of text that are parsed at once."""
 _BLOCK_BYTES: Final = 1 << 22
-_WARNINGS_LOCK = threading.Lock()  # the filters of warnings belong to the process
+_WARNINGS_LOCK = threading.Lock()  # warning filters are global to the process
 
 
 class CsvRows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True):
-    """A table in a text file. Row i · chunks[0] begins at byte offsets[i], the last offset is the
-    end; the first `skip` lines are not data."""
+    """A table in a text file. Row i · chunks[0] begins at byte offsets[i]; the last offset is the
+    end of the data; the first `skip` lines are skipped."""
 
     delimiter: Text
     skip: Natural
@@ -52,12 +51,12 @@ class CsvRows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True
 
     @contextmanager
     def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
-        """The table, of which rows are parsed when they are asked for."""
+        """Open the table; rows are parsed on access."""
         yield _Table(path, self, spec)
 
 
 class _Table:
-    """The rows of a file. What is written goes to a file for each piece, named by its first row."""
+    """The rows of a file. Each written part becomes a separate file, named by its first row."""
 
     def __init__(self, path: str, rows: CsvRows, spec: ArraySpec) -> None:
         self._path = path
@@ -98,7 +97,7 @@ class _Table:
 
 def _parse_text(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     with _WARNINGS_LOCK, warnings.catch_warnings():
-        # NumPy only warns where it drops a fraction to make an integer.
+        # NumPy only warns when it drops a fraction to make an integer.
         warnings.simplefilter("error")
         return np.loadtxt(
             text.splitlines(),
@@ -111,19 +110,19 @@ def _parse_text(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]
 
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, CsvRows]]:
-    """The table of a file, its fields between commas, in the type that holds its numbers."""
+    """Return the table of a comma-separated file, in the type that holds its numbers."""
     return {"": read_table_spec(path)}
 
 
 def read_table_spec(
     path: str, delimiter: str = ",", header: Header = "auto", dtype: DType | None = None
 ) -> tuple[ArraySpec, CsvRows]:
-    """The table of a file: its shape and type, and where its rows are.
+    """Return the shape and type of the table of a file, and the byte offsets of its rows.
 
-    `header` says whether the first row holds names and is skipped; "auto" skips it when not one of
-    its fields is a number. `dtype` is the type of the numbers; if it is None, that of `TableTypeScanner`.
-    Raises DataError where the file is empty or no text, or where float64 would round one of its
-    integers, DTypeError for a dtype other than real numbers.
+    `header`: whether the first row holds names and is skipped; "auto" skips it if none of its
+    fields is a number. `dtype` is the type of the numbers; if it is None, that of
+    `TableTypeScanner`. Raises DataError where the file is empty or no text, or where float64 would
+    round one of its integers, DTypeError for a dtype other than real numbers.
     """
     if dtype is not None and dtype.kind not in ("int", "uint", "float"):
         raise DTypeError(f"{path} holds real numbers, not {dtype}; use float32, int64, …")
@@ -147,7 +146,7 @@ def read_table_spec(
 
 
 def _width(path: Path, delimiter: str, skip: int) -> int:
-    """The number of fields in the first row of data."""
+    """Return the number of fields in the first row of data."""
     for line, fields in _iterate_rows(path, delimiter):
         if line > skip:
             return len(fields)
@@ -157,10 +156,10 @@ def _width(path: Path, delimiter: str, skip: int) -> int:
 def _index_lines(
     path: str, skip: int, element: TableTypeScanner
 ) -> tuple[int, int, list[int]] | None:
-    """How many rows make a part, the number of rows, and where parts begin, by the ends of lines.
+    """Return the rows per part, the number of rows, and the byte offsets of parts, from line ends.
 
-    The text is added to `element`. None where quotes or lone carriage returns leave it open what a
-    line is.
+    Passes the text to `element`. Returns None if quotes or single carriage returns make the line
+    ends ambiguous.
     """
     with open(path, "rb") as file:
         for _ in range(skip):
@@ -187,7 +186,8 @@ def _index_lines(
 
 
 def _line_begins(lines: bytes) -> NDArray[np.int64] | None:
-    """Where the lines that are not blank begin; None where quotes or carriage returns interfere."""
+    """Return the offsets of non-blank lines; None if quotes or carriage returns make them
+    ambiguous."""
     text = np.frombuffer(lines, np.uint8)
     ends = np.flatnonzero(text == ord("\n"))
     returns = np.flatnonzero(text == ord("\r"))
@@ -204,7 +204,7 @@ def _line_begins(lines: bytes) -> NDArray[np.int64] | None:
 def _index_rows(
     path: Path, delimiter: str, skip: int, element: TableTypeScanner
 ) -> tuple[int, int, list[int]]:
-    """The same for a file that is not divided."""
+    """Return the same as `_index_lines`, with the whole file as one part, by the CSV reader."""
     count = 0
     for line, fields in _iterate_rows(path, delimiter):
         if line > skip:
@@ -217,7 +217,7 @@ def _index_rows(
 
 
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, CsvRows]:
-    """An empty file, beside which the workers put their rows."""
+    """Create an empty file; the workers write their rows to files next to it."""
     spec = specs[""]
     dtype = require_numpy_dtype("CSV", spec)
     if dtype.kind == "c":
@@ -232,7 +232,7 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, CsvRows]:
 
 
 def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
-    """Put the workers' rows one after another."""
+    """Concatenate the files with the workers' rows."""
     with open(path, "wb") as whole:
         for part in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
             with open(part, "rb") as rows:
@@ -241,7 +241,7 @@ def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
 
 
 def _iterate_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with the number of its (last) line."""
+    """Yield the non-blank rows, each with the number of its last line."""
     with path.open(newline="", encoding="utf-8-sig") as lines:
         reader = csv.reader(lines, delimiter=delimiter)
         for row in reader:
@@ -267,7 +267,7 @@ def _is_number(field: str) -> bool:
 
 
 def _raise_first_fault(path: Path, delimiter: str, skip: int, dtype: np.dtype[Any]) -> None:
-    """Raises DataError for the first row that is ragged or holds something else than a number."""
+    """Raise DataError for the first row that is ragged or has a field that is not a number."""
     fault = _integer_fault if dtype.kind in "iu" else _float_fault
     width = first_line = 0
     for line, fields in _iterate_rows(path, delimiter):

@@ -1,7 +1,7 @@
-"""The element type of a table in text: the one that holds its numbers without rounding an integer.
+"""The element type of a text table: the type that holds its numbers without rounding an integer.
 
-A table is scanned once, in the controller, by operations on whole blocks of bytes; only integers of
-many digits are looked at one by one.
+The controller scans a table once, by operations on whole blocks of bytes; only integers of many
+digits are parsed one by one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MOST_DIGITS = 300
 
 
 class TableTypeScanner:
-    """The type of a table whose lines are added, or `given` if that is not None.
+    """Determines the type of a table from its lines, or returns `given` if that is not None.
 
-    int64 if all fields are integers; uint64 if all are integers, some of them beyond int64 and none
-    negative; float64 for all other tables.
+    The type is int64 if all fields are integers; uint64 if all are integers, some beyond int64 and
+    none negative; float64 for all other tables.
     """
 
     def __init__(self, path: str, delimiter: str, given: DType | None) -> None:
@@ -42,7 +42,7 @@ class TableTypeScanner:
         self._rounded = ""
 
     def add(self, text: bytes) -> None:
-        """Take account of some whole lines of the table."""
+        """Scan some complete lines of the table."""
         if self._given is not None:
             return
         text = text.removeprefix(BOM_UTF8)
@@ -62,9 +62,9 @@ class TableTypeScanner:
 
     @property
     def dtype(self) -> DType:
-        """The type of all that has been added.
+        """The type of the table scanned so far.
 
-        Raises DataError where that is float64, which rounds one of the integers.
+        Raises DataError if it is float64 and one of the integers would be rounded.
         """
         if self._given is not None:
             return self._given

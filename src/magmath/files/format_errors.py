@@ -1,4 +1,4 @@
-"""One error for damaged files, whatever the libraries that read them raise."""
+"""Conversion of the errors of file libraries to DataError."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from magmath.errors import DataError, MagmathError
 
 @contextmanager
 def as_data_error(path: str, kind: str) -> Iterator[None]:
-    """While a file of this kind ("a .npy file") is read: what goes wrong is a DataError.
+    """Convert any exception in the block to a DataError for a file of this kind ("a .npy file").
 
-    Libraries raise whatever comes out of the bytes that they are given, of any class.
+    For damaged files, libraries raise exceptions of arbitrary classes.
     """
     try:
         yield

@@ -15,15 +15,15 @@ from magmath.files.storage import ArraySpec, RawBytes
 from magmath.files.zarr import ZarrChunks
 
 StorageSpec: TypeAlias = RawBytes | ZipMember | Hdf5Chunks | ZarrChunks | CsvRows
-"""Where an array lies in a file, as it is told to the workers."""
+"""The location of an array in a file, as sent to the workers."""
 
 
 StoredArray: TypeAlias = tuple[ArraySpec, StorageSpec]
-"""An array in a file: what it is, and where it lies."""
+"""An array in a file: its shape and type, and its location."""
 
 
 def _no_finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
-    """Most files are whole when the workers have written."""
+    """Do nothing: most formats are complete after the workers have written."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Format:
     typed           whether a file says the element types of its arrays; text does not
     entries         path → the arrays in a file, by name ("": the one without); reads headers only
     create          (path, what each array is) → a new file with room for them
-    finish          (path, what each array is): what is left to do when the workers have written
+    finish          (path, what each array is) → completes the file after the workers have written
     """
 
     suffixes: tuple[str, ...]
@@ -57,7 +57,7 @@ FORMATS = (
 
 
 def format_of(operation: str, path: str) -> Format:
-    """The format that a path's suffix names. Raises DataError where none does."""
+    """Return the format of a path's suffix. Raises DataError if the suffix is unknown."""
     for format in FORMATS:
         if path.lower().endswith(format.suffixes):
             return format

@@ -1,7 +1,7 @@
 """HDF5 files, by h5py.
 
-A data set that lies in one piece is mapped like a .npy file, so workers read and write it at once
-without a parallel build of HDF5. Chunked and compressed ones are read by h5py.
+A contiguous data set is mapped like a .npy file, so workers read and write it concurrently without
+a parallel build of HDF5. h5py reads chunked and compressed data sets.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from magmath.files.storage import (
 
 
 class Hdf5Chunks(msgspec.Struct, frozen=True, tag="hdf5", forbid_unknown_fields=True):
-    """A data set of an HDF5 file that is not in one piece."""
+    """A chunked or compressed data set of an HDF5 file."""
 
     name: Text
     chunks: tuple[Natural, ...]
 
     @contextmanager
     def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
-        """The data set; h5py reads and unpacks the chunks that are touched."""
+        """Open the data set; h5py reads and decompresses the accessed chunks."""
         assert not writing, "data sets are written in one piece"
         with import_package("h5py", path).File(path, "r") as file:
             yield file[self.name]
 
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]]:
-    """The data sets of a file by path. Raises DataError where it is damaged or no HDF5 file."""
+    """Return the data sets of a file by path. Raises DataError if it is damaged or not an HDF5
+    file."""
     h5py = import_package("h5py", path)
     found: dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]] = {}
 
@@ -60,7 +61,7 @@ def _entry(path: str, dataset: Any) -> tuple[ArraySpec, RawBytes | Hdf5Chunks]:
         raise DataError(f"load: {path}: {dataset.name} is empty, it has no shape")
     if dataset.external:
         raise DataError(
-            f"load: {path}: {dataset.name} lies in other files; copy it into one with h5repack"
+            f"load: {path}: {dataset.name} is stored in other files; copy it into one with h5repack"
         )
     spec = spec_of_numpy(f"{path}: {dataset.name}", dataset.shape, dataset.dtype)
     offset = dataset.id.get_offset()
@@ -70,7 +71,7 @@ def _entry(path: str, dataset: Any) -> tuple[ArraySpec, RawBytes | Hdf5Chunks]:
 
 
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
-    """A file with each data set in one piece, its space reserved."""
+    """Create a file with contiguous, allocated data sets."""
     h5py = import_package("h5py", path)
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         offsets = {name: _create(h5py, file, name, spec) for name, spec in specs.items()}
@@ -78,7 +79,7 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
 
 
 def _create(h5py: Any, file: Any, name: str, spec: ArraySpec) -> int:
-    """A new data set in one piece; the offset of its elements."""
+    """Create a contiguous data set; return the offset of its elements."""
     groups = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     groups.set_create_intermediate_group(True)
     storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

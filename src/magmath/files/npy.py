@@ -1,7 +1,7 @@
-"""NumPy's .npy files: a header of text, then the elements as they lie in memory.
+"""NumPy's .npy files: a text header, then the elements as in memory.
 
-Format: numpy.lib.format, versions 1.0 and 2.0. Arrays of Python objects, which only unpickling
-could read, are refused.
+Format: numpy.lib.format, versions 1.0 and 2.0. Arrays of Python objects are refused, since they
+would have to be unpickled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from magmath.files.storage import (
 
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
-    """The one array of a file. Raises DataError where it is no .npy file or cut off."""
+    """Return the only array of a file. Raises DataError if it is truncated or not a .npy file."""
     with open(path, "rb") as file:
         spec, raw = read_header(path, file)
         have = os.fstat(file.fileno()).st_size
@@ -39,7 +39,7 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
 
 
 def read_header(path: str, file: IO[bytes]) -> tuple[ArraySpec, RawBytes]:
-    """What a header says; the file is then at the first element."""
+    """Read a header; the file position is then the first element."""
     with as_data_error(path, "a .npy file"):
         version = npy.read_magic(file)
         if version == (1, 0):
@@ -61,7 +61,7 @@ def read_header(path: str, file: IO[bytes]) -> tuple[ArraySpec, RawBytes]:
 
 
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
-    """A file with a header and room for the elements."""
+    """Create a file with a header and space for the elements."""
     spec = specs[""]
     with open(path, "wb") as file:
         write_header(file, ".npy", spec)
@@ -71,7 +71,7 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
 
 
 def write_header(file: IO[bytes], format: str, spec: ArraySpec) -> None:
-    """A header of version 1.0, which everyone reads."""
+    """Write a header of version 1.0, which all readers support."""
     dtype = require_numpy_dtype(format, spec)
     header: dict[str, Any] = {
         "descr": npy.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": spec.shape,

@@ -1,7 +1,7 @@
 """NumPy's .npz files: a zip archive with a .npy file for each array.
 
-Members that were stored as they are can be mapped like a .npy file; compressed ones are streamed,
-each worker keeping its own rows. Ours are stored, so that all workers can write at once.
+Uncompressed members are mapped like a .npy file; compressed ones are streamed, and each worker
+keeps its own rows. Written archives are uncompressed, so that all workers can write concurrently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _MEMORY = 1 << 22
 
 
 class ZipMember(msgspec.Struct, frozen=True, tag="member", forbid_unknown_fields=True):
-    """A compressed .npy file in an archive: elements from `offset` of what it unpacks to."""
+    """A compressed .npy file in an archive; the elements begin at `offset` of the uncompressed
+    data."""
 
     name: Text
     offset: Natural
@@ -49,14 +50,14 @@ class ZipMember(msgspec.Struct, frozen=True, tag="member", forbid_unknown_fields
 
     @contextmanager
     def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
-        """The elements, unpacked up to those that are asked for."""
+        """Open the member; elements are decompressed up to the requested ones."""
         assert not writing, "members are written as they are"
         with zipfile.ZipFile(path) as archive, archive.open(self.name) as stream:
             yield _Stream(path, self, spec, stream)
 
 
 class _Stream:
-    """Elements out of a stream of bytes; forward is cheap."""
+    """Elements of a byte stream; forward seeks are cheap."""
 
     def __init__(self, path: str, member: ZipMember, spec: ArraySpec, stream: Any) -> None:
         self._path = path
@@ -75,7 +76,7 @@ class _Stream:
         raise TypeError("a compressed member is not written in place")
 
     def _rows(self, shape: tuple[int, ...], parts: tuple[slice, ...]) -> Any:
-        """The part, cut out of whole rows."""
+        """Return the part, selected from complete rows."""
         dtype = numpy_dtype(self._spec.dtype)
         dtype = dtype.newbyteorder() if self._member.swapped else dtype
         first, last = (parts[0].start, parts[0].stop) if parts else (0, 1)
@@ -89,7 +90,8 @@ class _Stream:
 
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | ZipMember]]:
-    """The arrays of an archive by name. Raises DataError where it is damaged or none."""
+    """Return the arrays of an archive by name. Raises DataError if it is damaged or not an
+    archive."""
     with as_data_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         return {
             info.filename.removesuffix(".npy"): _entry(path, archive, info)
@@ -115,7 +117,7 @@ def _entry(
 
 
 def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
-    """Where a member's bytes begin: its header in the file has lengths of its own."""
+    """Return the offset of a member's data; the local header has its own lengths."""
     with open(path, "rb") as file:
         file.seek(info.header_offset)
         header = file.read(_LOCAL_HEADER)
@@ -127,7 +129,8 @@ def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
 
 
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
-    """A file with every member's elements at its place, but no archive yet: see `finish`."""
+    """Create a file with space for every member at its final offset; `finish` makes it an
+    archive."""
     found, position = {}, 0
     with open(path, "wb") as file:
         for name, spec in specs.items():
@@ -143,7 +146,8 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
 
 
 def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
-    """Make it an archive: each member goes by the archiver, which sums it up where it lies."""
+    """Complete the archive: compute the checksum of each member in place, and write the zip
+    headers."""
     file = _Overlay(path, "r+")
     with open(path, "rb") as source, file, zipfile.ZipFile(file, "w") as archive:
         for name, spec in specs.items():
@@ -158,7 +162,8 @@ def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
 
 
 class _Overlay(io.FileIO):
-    """A file in which what is written while `passing` is there already."""
+    """A file whose writes only advance the position while `passing`, since the data is there
+    already."""
 
     passing = False
 
@@ -171,7 +176,7 @@ class _Overlay(io.FileIO):
 
 
 class _First(io.RawIOBase):
-    """The next bytes of a file, and no more."""
+    """A reader of the next `nbytes` of a file."""
 
     def __init__(self, file: Any, nbytes: int) -> None:
         self._file = file
@@ -184,7 +189,7 @@ class _First(io.RawIOBase):
 
 
 def _member_header(name: str) -> int:
-    """The bytes of a member's header before its contents."""
+    """Return the size of a member's header."""
     buffer = io.BytesIO()
     archive = zipfile.ZipFile(buffer, "w")
     with archive, archive.open(_member_info(name), "w", force_zip64=True):
@@ -192,4 +197,6 @@ def _member_header(name: str) -> int:
 
 
 def _member_info(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(f"{name}.npy")  # of the earliest date that there is: the same each time
+    return zipfile.ZipInfo(
+        f"{name}.npy"
+    )  # with the earliest possible date, so that output is reproducible

@@ -1,4 +1,4 @@
-"""Packages that only some formats need: loaded on first use, or an error with the remedy."""
+"""Optional packages of some formats: imported on first use, or an error with the remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _EXTRAS = {"h5py": "hdf5", "zarr": "zarr"}
 
 
 def import_package(name: str, path: str) -> Any:
-    """The module `name`, for the file `path`. Raises MissingPackageError with the pip command."""
+    """Import the module `name` for the file `path`. Raises MissingPackageError with the pip
+    command."""
     try:
         return import_module(name)
     except ImportError as error:

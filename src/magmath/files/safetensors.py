@@ -1,6 +1,6 @@
-"""safetensors files: a header of JSON with the type, shape and place of each array, then the bytes.
+"""safetensors files: a JSON header with the type, shape and offset of each array, then the data.
 
-Format: https://github.com/huggingface/safetensors, "Format". It is the one here that has bfloat16.
+Format: https://github.com/huggingface/safetensors, "Format". It is the only format with bfloat16.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
-    """The arrays of a file by name. Raises DataError where it is damaged or cut off."""
+    """Return the arrays of a file by name. Raises DataError if it is damaged or truncated."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -72,7 +72,7 @@ def _entry(
 
 
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
-    """A file with a header and room for the elements."""
+    """Create a file with a header and space for the elements."""
     tensors, position = {}, 0
     for name, spec in specs.items():
         if spec.dtype.name not in _NAMES:
@@ -81,7 +81,7 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
         tensors[name] = _Tensor(_NAMES[spec.dtype.name], list(spec.shape), offsets)
         position += spec.nbytes
     header = msgspec.json.encode(tensors)
-    header += b" " * (-(8 + len(header)) % 64)  # the elements begin where processors like it
+    header += b" " * (-(8 + len(header)) % 64)  # aligns the elements to cache lines
     with open(path, "wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
     begin = 8 + len(header)

@@ -1,6 +1,6 @@
-"""Where an array lies in a file: plain records that travel to the workers.
+"""Locations of arrays in files: plain records that are sent to the workers.
 
-A place opens to something that is indexed like a NumPy array, in the file's own type and order.
+Opening a record gives an object that is indexed like a NumPy array, in the file's type and order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
 
 
 class Elements(Protocol):
-    """An array in a file: read and written by slices, as NumPy's arrays are."""
+    """An array in a file, read and written by slices like a NumPy array."""
 
     def __getitem__(self, selection: Any, /) -> Any: ...
 
@@ -35,7 +35,7 @@ class Elements(Protocol):
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """An array to be written: what a file's header says of it."""
+    """The shape and type of an array in a file."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -47,8 +47,8 @@ class ArraySpec:
 
 
 class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=True):
-    """The elements one after another from byte `offset`, the last dimension fastest, or the first
-    (`fortran`), in this machine's byte order or the other one (`swapped`)."""
+    """Contiguous elements from byte `offset`, with the last dimension fastest, or the first
+    (`fortran`), in native byte order or swapped (`swapped`)."""
 
     offset: Natural
     fortran: bool = False
@@ -56,25 +56,25 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
 
     @property
     def chunks(self) -> None:
-        """Of other places: the shape of the pieces in which the file keeps the array, each of which
-        should be read or written by one worker. Here any element can be reached by itself."""
+        """None: elements are accessible individually. For other records, the shape of the file's
+        chunks, each of which should be read or written by one worker."""
 
     @contextmanager
     def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
-        """The elements. For reading they are mapped into memory, so only what is touched is read.
-        They are written by plain calls, of which one that fails (the disk is full) is an error."""
+        """Open the elements. Reading maps them, so only accessed pages are read. Writing uses
+        system calls, so that a full disk raises an error."""
         if writing:
             with open(path, "r+b", buffering=0) as file:
                 yield _Writer(file, self.offset, spec)
             return
         stored = numpy_dtype(spec.dtype)
-        if stored.kind == "b":  # whatever byte a file has for true, it becomes a 1
+        if stored.kind == "b":  # any nonzero byte means true and becomes 1
             stored = np.dtype(np.uint8)
         if self.swapped:
             stored = stored.newbyteorder()
         with open(path, "rb") as file:
             have, need = os.fstat(file.fileno()).st_size, self.offset + spec.nbytes
-            if have < need:  # a map beyond the end would end the process
+            if have < need:  # access to a mapping beyond the end would kill the process
                 raise DataError(f"{path} has {have} bytes where its header announces {need}")
             if not spec.nbytes:
                 yield np.empty(spec.shape, stored)
@@ -86,7 +86,7 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
 
 
 class _Writer:
-    """Elements in C order, written box by box, each box in as few pieces as it has in the file."""
+    """Writes elements in C order, box by box, each in as few contiguous runs as possible."""
 
     def __init__(self, file: IO[bytes], offset: int, spec: ArraySpec) -> None:
         self._file = file
@@ -102,7 +102,7 @@ class _Writer:
             return
         box = [side for side in selection if side is not Ellipsis]
         while box and box[-1] == slice(0, self._shape[len(box) - 1]):
-            del box[-1]  # whole dimensions lie in one piece
+            del box[-1]  # complete dimensions are contiguous
         strides = [math.prod(self._shape[dim + 1 :]) * self._itemsize for dim in range(len(box))]
         begin = self._offset + (box[-1].start * strides[-1] if box else 0)
         outer = [range(side.start, side.stop) for side in box[:-1]]
@@ -118,12 +118,12 @@ class _Writer:
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """NumPy's type for the elements; the bits alone for bfloat16, which it lacks."""
+    """Return the NumPy type of the elements; uint16 for bfloat16, which NumPy lacks."""
     return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)
 
 
 def spec_of_numpy(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArraySpec:
-    """The spec of an array of a NumPy type; DTypeError where magmath has no such type."""
+    """Return the spec of an array of a NumPy type. Raises DTypeError for unsupported types."""
     if dtype.kind not in "biufc" or dtype.name in ("float128", "complex256"):
         raise DTypeError(
             f"load: {path} holds elements of type {dtype}, which has no counterpart here; numbers "
@@ -133,12 +133,12 @@ def spec_of_numpy(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Ar
 
 
 def is_byte_swapped(dtype: np.dtype[Any]) -> bool:
-    """True for the byte order that is not this machine's."""
+    """True for non-native byte order."""
     return not dtype.isnative
 
 
 def require_numpy_dtype(format: str, spec: ArraySpec) -> np.dtype[Any]:
-    """NumPy's type of an array to be written; DTypeError for bfloat16."""
+    """Return the NumPy type of an array to be written. Raises DTypeError for bfloat16."""
     if spec.dtype.name == "bfloat16":
         raise DTypeError(
             f"save: {format} files have no bfloat16; save as .safetensors, or convert the array "
@@ -148,5 +148,5 @@ def require_numpy_dtype(format: str, spec: ArraySpec) -> np.dtype[Any]:
 
 
 def extend_file(path: str, nbytes: int) -> None:
-    """Make a file that many bytes long."""
+    """Set the length of a file."""
     os.truncate(path, nbytes)

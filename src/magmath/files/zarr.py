@@ -1,6 +1,6 @@
 """Zarr stores, by zarr: a folder with a file for each chunk of each array.
 
-Workers read and write at once as long as each chunk is one worker's, which `chunks` sees to.
+Workers read and write concurrently; `chunks` ensures that each chunk belongs to one worker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from magmath.files.storage import (
 )
 
 CHUNK_BYTES: Final = 1 << 23
-"""The size of a chunk of what is written, roughly."""
+"""Approximate size of a written chunk in bytes."""
 
 
 class ZarrChunks(msgspec.Struct, frozen=True, tag="zarr", forbid_unknown_fields=True):
@@ -36,13 +36,13 @@ class ZarrChunks(msgspec.Struct, frozen=True, tag="zarr", forbid_unknown_fields=
 
     @contextmanager
     def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
-        """The array; zarr reads and writes the chunks that are touched."""
+        """Open the array; zarr reads and writes the accessed chunks."""
         zarr = import_package("zarr", path)
         yield zarr.open_array(path, path=self.name, mode="r+" if writing else "r")
 
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, ZarrChunks]]:
-    """The arrays of a store by their paths in it. Raises DataError where it is damaged or none."""
+    """Return the arrays of a store by path. Raises DataError if it is damaged or not a store."""
     zarr = import_package("zarr", path)
     with as_data_error(path, "a Zarr store"):
         root = zarr.open(path, mode="r")
@@ -61,7 +61,7 @@ def _entry(path: str, name: str, array: Any) -> tuple[ArraySpec, ZarrChunks]:
 
 
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, ZarrChunks]:
-    """A store with the arrays' metadata; chunks are made when they are written."""
+    """Create a store with the metadata of the arrays; chunks are created on writing."""
     zarr = import_package("zarr", path)
     Path(path).mkdir()
     if "" not in specs:
@@ -76,7 +76,7 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, ZarrChunks]:
 
 
 def _chunks(spec: ArraySpec) -> tuple[int, ...]:
-    """Whole rows, so many that a chunk is neither tiny nor too large to deal out."""
+    """Return a chunk shape of complete rows, of about CHUNK_BYTES."""
     if not spec.shape:
         return ()
     row = max(1, math.prod(spec.shape[1:]) * spec.dtype.itemsize)

@@ -1,4 +1,5 @@
-"""Mesh, layout and redistribution plans: which worker holds what, and how it moves."""
+"""Meshes, layouts and redistribution plans: which worker stores which elements, and how they
+move."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Arbitrary rectangles on arbitrary workers: the check that they tile an array exactly.
+"""Boxes (n-dimensional rectangles), and the check that boxes tile an array exactly.
 
-A box is one (start, stop) pair for each dimension. Boxes of a layout may lie anywhere and belong to
-anyone, but every element must be in exactly one of them.
+A box is one (start, stop) pair for each dimension. Boxes of a layout may have any position and any
+owner, but every element must be in exactly one box.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_tiling(shape: tuple[int, ...], boxes: tuple[Box, ...]) -> None:
 
 
 def show_box(box: Box) -> str:
-    """A box as one would index with it: [0:4, 2:8]."""
+    """Format a box as an index expression: [0:4, 2:8]."""
     return f"[{', '.join(f'{start}:{stop}' for start, stop in box)}]"
 
 
@@ -73,7 +73,7 @@ def _first_hole(shape: tuple[int, ...], boxes: tuple[Box, ...]) -> Box:
 
 
 def _without(box: Box, removed: Box) -> Iterator[Box]:
-    """Disjoint boxes that cover `box` without the elements of `removed`."""
+    """Yield disjoint boxes that cover `box` except the elements of `removed`."""
     common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, removed, strict=True)]
     if any(start >= stop for start, stop in common):
         yield box

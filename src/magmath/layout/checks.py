@@ -1,4 +1,4 @@
-"""What must hold of a layout's parts together; LayoutError says which of it does not."""
+"""Consistency checks of layouts; each raises a LayoutError that names the violated condition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_INDEX = 2**63 - 1  # indices are int64
 
 
 def check_extents(layout: Layout) -> None:
-    """Lengths are not negative, and elements can be counted."""
+    """Check that extents are not negative and the number of elements fits into int64."""
     shape = layout.shape
     if min(shape, default=0) < 0 or max(shape, default=0) > _MAX_INDEX or layout.size > _MAX_INDEX:
         raise LayoutError(
@@ -24,7 +24,8 @@ def check_extents(layout: Layout) -> None:
 
 
 def check_splits(layout: Layout) -> None:
-    """Each split is of its dimension, along a mesh axis of its own that has room for its owners."""
+    """Check that each split has the extent of its dimension and its own, sufficiently long mesh
+    axis."""
     if len(layout.splits) != layout.ndim:
         raise LayoutError(
             f"an array of shape {layout.shape} needs {layout.ndim} splits (None where whole), "
@@ -55,7 +56,8 @@ def check_splits(layout: Layout) -> None:
 
 
 def check_partial(layout: Layout) -> None:
-    """Pending reductions are of one name, along mesh axes that split nothing."""
+    """Check that all pending reductions have one name and that their mesh axes split no
+    dimension."""
     if layout.partial == (None,) * layout.mesh.ndim:
         return
     names = {name for name in layout.partial if name is not None}
@@ -72,7 +74,8 @@ def check_partial(layout: Layout) -> None:
 
 
 def check_boxes(layout: Layout) -> None:
-    """Boxes tile the array, on workers of the mesh, and say everything."""
+    """Check that boxes tile the array, and that they have no splits or pending reductions with
+    them."""
     assert layout.boxes is not None
     if any(layout.splits) or layout.is_partial:
         raise LayoutError("a layout of boxes has no splits and no pending reductions")

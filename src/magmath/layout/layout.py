@@ -1,9 +1,9 @@
-"""The layout: how an array of a given shape is divided over a mesh of workers.
+"""The layout: the distribution of an array of a given shape over a mesh of workers.
 
 A product layout says for each array dimension along which mesh axis it is split, if any, and for
 each mesh axis whether it holds a pending reduction; a mesh axis that does neither replicates. A
 boxes layout places arbitrary rectangles on arbitrary workers. Layouts are immutable, hashable and
-small, and answer which indices each worker holds without asking anyone.
+small; every process computes from them, without communication, which indices each worker stores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Layout:
     `shared`: an array replicated on the whole mesh that is stored once per host, in the window of
     the host's first worker.
 
-    Raises LayoutError where the parts contradict each other.
+    Raises LayoutError if the parts contradict each other.
     """
 
     shape: tuple[int, ...]
@@ -57,77 +57,79 @@ class Layout:
         if self.boxes is not None:
             check_boxes(self)
 
-    # Rules: the forms that users write, bound to a shape and a mesh later.
+    # Rules: layouts as users write them, bound to a shape and a mesh later.
 
     @staticmethod
     def replicated() -> Rule:
-        """Every worker holds the whole array."""
+        """Return the rule by which every worker stores the whole array."""
         return Rule()
 
     @staticmethod
     def split(
         axis: int, cuts: Sequence[int] | None = None, *, mesh_axis: int | str | None = None
     ) -> Rule:
-        """Dimension `axis` in contiguous pieces, one for each worker.
+        """Return the rule that splits dimension `axis` into contiguous pieces, one for each worker.
 
-        `cuts`: boundaries of the pieces from 0 to the length of the dimension, at most one piece
-        for each worker; by default the pieces are as equal as can be. `mesh_axis`: divide along
-        this axis of the mesh only and replicate along the others; by default all workers divide.
+        `cuts`: boundaries of the pieces from 0 to the extent of the dimension, at most one piece
+        for each worker; by default the pieces are as equal as possible. `mesh_axis`: split along
+        this axis of the mesh only and replicate along the others; by default along the whole mesh.
         """
         return Rule.along(axis, mesh_axis, cuts=cuts)
 
     @staticmethod
     def cyclic(axis: int, block: int = 1, *, mesh_axis: int | str | None = None) -> Rule:
-        """Dimension `axis` dealt to the workers in turn, `block` indices at a time."""
+        """Return the rule that assigns blocks of dimension `axis` to the workers in turn."""
         return Rule.along(axis, mesh_axis, block=block)
 
     @staticmethod
     def grid(shape: Sequence[int]) -> Rule:
-        """The first dimensions split over a grid of workers: p * q of them for shape (p, q)."""
+        """Return the rule that splits the first dimensions over a grid of workers."""
         return Rule.on_grid(shape)
 
     @staticmethod
     def block_cyclic(blocks: Sequence[int], grid: Sequence[int]) -> Rule:
-        """ScaLAPACK's distribution: blocks (mb, nb) dealt over a grid (p, q) of workers."""
+        """Return ScaLAPACK's distribution: blocks (mb, nb) cyclic over a grid (p, q) of workers."""
         return Rule.on_grid(grid, blocks)
 
     @staticmethod
     def on(worker: int) -> Rule:
-        """The whole array on one worker."""
+        """Return the rule that stores the whole array on one worker."""
         return Rule(worker=worker_number(worker))
 
     @staticmethod
     def blocks(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
-        """Arbitrary rectangles on arbitrary workers: [(box, worker), …].
+        """Return the rule that places boxes on workers: [(box, worker), …].
 
         A box is a slice or a (start, stop) pair for each dimension; the boxes must tile the array.
         """
         return Rule.from_boxes(boxes)
 
-    # Bound layouts, as planners make them.
+    # Bound layouts, as planners create them.
 
     @staticmethod
     def whole(shape: Sequence[int], mesh: Mesh, *, shared: bool = False) -> Layout:
-        """An array replicated on every worker of the mesh."""
+        """Return the layout that replicates an array on every worker of the mesh."""
         return _whole(tuple(shape), mesh, shared)
 
     @staticmethod
     def even(shape: Sequence[int], mesh: Mesh, dim: int, axis: int = 0) -> Layout:
-        """Dimension `dim` split evenly along mesh axis `axis`, replicated along the others."""
+        """Return the layout with dimension `dim` split evenly along mesh axis `axis`, else
+        replicated."""
         split = Split.even(axis, shape[dim], mesh.shape[axis])
         return Layout.whole(shape, mesh).replace_split(dim, split)
 
     def replace_split(self, dim: int, split: Split | None) -> Layout:
-        """This layout with dimension `dim` divided by `split`, or whole where it is None."""
+        """Return this layout with dimension `dim` split by `split`, or unsplit if it is None."""
         splits = list(self.splits)
         splits[dim] = split
         return replace(self, splits=tuple(splits), shared=False)
 
     def without_partial(self) -> Layout:
-        """This layout with every pending reduction done: replicated where it was pending."""
+        """Return this layout with every pending reduction completed: replicated along those
+        axes."""
         return replace(self, partial=()) if self.is_partial else self
 
-    # What the layout says.
+    # Properties.
 
     @property
     def ndim(self) -> int:
@@ -146,12 +148,12 @@ class Layout:
 
     @property
     def is_partial(self) -> bool:
-        """True where a reduction is pending."""
+        """True if a reduction is pending."""
         return self.reduction is not None
 
     @cached_property
     def is_replicated(self) -> bool:
-        """True where each worker of the mesh holds the whole array, with nothing pending."""
+        """True if each worker of the mesh stores the whole array, with no pending reduction."""
         return (
             self.boxes is None
             and not self.is_partial
@@ -160,30 +162,30 @@ class Layout:
 
     @cached_property
     def has_replicas(self) -> bool:
-        """True where several workers hold the same elements."""
+        """True if several workers store the same elements."""
         axes = enumerate(self.mesh.shape)
         free = [axis for axis, n in axes if n > 1 and self.partial[axis] is None]
         return self.boxes is None and any(self.dim_of(axis) is None for axis in free)
 
     @cached_property
     def is_on_single_worker(self) -> bool:
-        """True where the array lies whole on worker 0 of a pool that has no other."""
+        """True if the array is stored whole on worker 0 of a pool of one worker."""
         return self == Layout.whole(self.shape, Mesh.line(1))
 
     @property
     def has_overlaps(self) -> bool:
-        """True where workers see windows of a dimension, which may overlap."""
+        """True if workers store halo ranges of a dimension, which may overlap."""
         return any(
             split is not None and isinstance(split.pieces, HaloRanges) for split in self.splits
         )
 
     def axis_of(self, dim: int) -> int | None:
-        """The mesh axis that divides dimension `dim`, or None."""
+        """Return the mesh axis that splits dimension `dim`, or None."""
         split = self.splits[dim]
         return None if split is None else split.axis
 
     def dim_of(self, axis: int) -> int | None:
-        """The dimension that mesh axis `axis` divides, or None."""
+        """Return the dimension that mesh axis `axis` splits, or None."""
         return self._dims[axis]
 
     @cached_property
@@ -195,7 +197,7 @@ class Layout:
         return tuple(dims)
 
     def placement(self, axis: int) -> str:
-        """The layout seen along one mesh axis: "S(0)", "R" or "P(sum)"."""
+        """Return the placement along one mesh axis: "S(0)", "R" or "P(sum)"."""
         dim = self._dims[axis]
         if dim is not None:
             split = self.splits[dim]
@@ -204,10 +206,10 @@ class Layout:
         name = self.partial[axis]
         return "R" if name is None else f"P({name})"
 
-    # Who holds what.
+    # Tiles of workers.
 
     def tiles(self, worker: int) -> tuple[Tile, ...]:
-        """The tiles that a worker holds.
+        """Return the tiles that a worker stores.
 
         A product layout has one tile (possibly of size 0) on each worker of the mesh; a boxes
         layout one for each of the worker's boxes. A worker outside the mesh has none.
@@ -239,11 +241,11 @@ class Layout:
         )
 
     def local_shape(self, worker: int) -> tuple[int, ...]:
-        """The shape of the tensor in which a worker stores its part.
+        """Return the shape of the tensor in which a worker stores its part.
 
-        Of a boxes layout it is flat, `(n,)`. A worker outside the mesh stores an empty tensor:
-        `(0,) * ndim`, and `(0,)` for an array of no dimensions. So a shape is always returned, and
-        its size is `local_size(worker)`.
+        For a boxes layout it is flat, `(n,)`. A worker outside the mesh stores an empty tensor:
+        `(0,) * ndim`, and `(0,)` for an array without dimensions. So a shape is always returned,
+        and its size is `local_size(worker)`.
         """
         shape = self._local_shapes.get(worker)
         if shape is None:
@@ -267,7 +269,7 @@ class Layout:
         return math.prod(self.local_shape(worker))
 
     def tile_spans(self, worker: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """For each of a worker's tiles: where it begins in the flat local buffer, and its shape."""
+        """Return the offset in the flat local buffer and the shape of each tile of a worker."""
         spans, offset = [], 0
         for tile in self.tiles(worker):
             shape = tile_shape(tile)
@@ -313,11 +315,11 @@ class Layout:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Made anew, since the hash of a string differs between processes.
+        # Rebuilt on unpickling, since the hash of a string differs between processes.
         return Layout.decode, (self.encode(),)
 
     def text(self) -> str:
-        """The placements alone, without the workers: "S(0)", "[S(0)@data, R@model]"."""
+        """Return the placements without the workers: "S(0)", "[S(0)@data, R@model]"."""
         if self.boxes is not None:
             return f"blocks({len(self.boxes)})"
         if self.mesh.ndim == 1:
@@ -337,7 +339,7 @@ class Layout:
         return f"<Layout of {self.shape}: {self}>"
 
     def _repr_html_(self) -> str:
-        """A picture for notebooks: the shape and who holds what."""
+        """Return a picture for notebooks: the shape, and the workers that store each region."""
         from magmath.diagnostics.layout_svg import draw_layout
 
         return draw_layout(self)
@@ -347,7 +349,8 @@ class Layout:
         return self.boxes is None and not any(self.splits) and not self.is_partial
 
     def encode(self) -> tuple[Any, ...]:
-        """Nested tuples of plain integers and strings (fit for msgpack) that `decode` reads."""
+        """Return nested tuples of integers and strings (suitable for msgpack) that `decode`
+        reads."""
         boxes = () if self.boxes is None else (self.boxes,)
         return (
             self.shape,
@@ -360,9 +363,9 @@ class Layout:
 
     @staticmethod
     def decode(encoded: Any) -> Layout:
-        """The layout that `encode` wrote; lists may stand for tuples.
+        """Rebuild the layout from the result of `encode`, in which lists may replace tuples.
 
-        Raises LayoutError where `encoded` is malformed.
+        Raises LayoutError if `encoded` is malformed.
         """
         try:
             shape, mesh, splits, partial, boxes, shared = encoded
@@ -382,7 +385,7 @@ class Layout:
 
 @lru_cache(maxsize=4096)
 def _whole(shape: tuple[int, ...], mesh: Mesh, shared: bool) -> Layout:
-    """One object for all of them, which is quickly found to be equal to itself."""
+    """Intern replicated layouts, so that comparing them by identity succeeds."""
     return Layout(shape, mesh, (None,) * len(shape), shared=shared)
 
 

@@ -15,17 +15,18 @@ from typing import Any
 
 from magmath.errors import LayoutError
 
-_pool_size: Callable[[], int] = int  # no pool
+_pool_size: Callable[[], int] = int  # 0 without a pool
 
 
 def set_printed_pool_size(pool_size: Callable[[], int]) -> None:
-    """What lies on all workers of a pool of this size prints without them."""
+    """Set the pool size for printing: a mesh of all workers of the pool prints without a worker
+    list."""
     global _pool_size
     _pool_size = pool_size
 
 
 def _require_integers(what: str, given: Any) -> tuple[int, ...]:
-    """Lengths or worker numbers as Python integers; LayoutError for what are none."""
+    """Convert lengths or worker numbers to Python integers. Raises LayoutError if they are not."""
     try:
         return tuple(map(index, given))
     except TypeError:
@@ -38,9 +39,9 @@ def _require_integers(what: str, given: Any) -> tuple[int, ...]:
 class Mesh:
     """An immutable grid of workers.
 
-    `shape`: length of each axis, at least one axis, each at least 1. `names`: one name per axis;
-    by default the axis numbers. `workers`: the worker at each position, row-major; by default
-    0 … size - 1. Raises LayoutError where these do not fit together.
+    `shape`: length of each axis, at least one axis, each at least 1. `names`: one name per axis; by
+    default the axis numbers. `workers`: the worker at each position, row-major; by default 0 … size
+    - 1. Raises LayoutError if these contradict each other.
     """
 
     shape: tuple[int, ...]
@@ -90,7 +91,7 @@ class Mesh:
 
     @staticmethod
     def line(count: int) -> Mesh:
-        """The workers 0 … count - 1 along one axis."""
+        """Return the mesh of the workers 0 … count - 1 along one axis."""
         return _line(count)
 
     @property
@@ -99,18 +100,18 @@ class Mesh:
         return len(self.shape)
 
     def position(self, worker: int) -> int | None:
-        """The place of `worker` in `workers`, or None where it is not in the mesh."""
+        """Return the position of `worker` in `workers`, or None if it is not in the mesh."""
         return self._position.get(worker)
 
     def coordinate(self, worker: int) -> tuple[int, ...] | None:
-        """The place of `worker` along each axis, or None where it is not in the mesh."""
+        """Return the coordinates of `worker` along each axis, or None if it is not in the mesh."""
         place = self._position.get(worker)
         if place is None:
             return None
         return tuple(place // s % n for s, n in zip(self.strides, self.shape, strict=True))
 
     def axis(self, axis: int | str) -> int:
-        """The number of the axis with this name or (possibly negative) number."""
+        """Return the number of the axis with this name or (possibly negative) number."""
         if isinstance(axis, str):
             if axis in self.names:
                 return self.names.index(axis)
@@ -122,16 +123,16 @@ class Mesh:
         )
 
     def flattened(self) -> Mesh:
-        """The same workers in the same order along one axis."""
+        """Return the mesh of the same workers in the same order along one axis."""
         return self if self.ndim == 1 else Mesh((self.size,), None, self.workers)
 
     def encode(self) -> tuple[Any, ...]:
-        """Tuples of plain integers and strings, from which `decode` makes an equal mesh."""
+        """Return tuples of integers and strings, from which `decode` rebuilds an equal mesh."""
         return self.shape, self.names, self.workers
 
     @staticmethod
     def decode(encoded: Any) -> Mesh:
-        """The mesh that `encode` wrote. Raises LayoutError where `encoded` is malformed."""
+        """Rebuild the mesh from the result of `encode`. Raises LayoutError if it is malformed."""
         try:
             shape, names, workers = encoded
             return Mesh(tuple(shape), tuple(names), tuple(workers))

@@ -1,8 +1,8 @@
-"""The moves of one stage of a redistribution: every wanted part matched with one who holds it.
+"""The moves of one stage of a redistribution: each requested part matched with a source worker.
 
 The tiles of a product layout are products over dimensions, so they are intersected dimension by
-dimension and the results combined; boxes are found by comparing corners all at once. Among
-replicas a worker takes from itself, else from the one that has sent the least.
+dimension and the results combined; boxes are matched by vectorised comparison of corners. Among
+replicas, a worker copies from itself if it can, otherwise from the replica that has sent least.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Select: TypeAlias = tuple["slice | NDArray[np.int64]", ...]
 
 
 class Move(NamedTuple):
-    """One part of a tile of `source` that goes to a tile of `target` (both worker numbers).
+    """A copy of a part of a tile of worker `source` into a tile of worker `target`.
 
     `source_tile` and `target_tile` count the tiles of `Layout.tiles(worker)`. The selects take the
     part out of either tile, one slice or index array per dimension (their outer product). `shape`
@@ -40,18 +40,19 @@ class Move(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A part that a worker must get: the global indices, and the tile in which it stores them."""
+    """A part that a worker needs: the global indices, and the tile in which it stores them."""
 
     worker: int
     tile: int
     part: Tile
     stored: Tile
     pending_offset: int
-    """Distance in the source's mesh to the contributor whose pending share this is."""
+    """Offset in the source mesh of the contributor whose partial values these are."""
 
 
 class _Match(NamedTuple):
-    """A common part of a source tile and a wanted one; `place` is a holder's place in the mesh."""
+    """The intersection of a source tile and a requested part; `place`: the source's mesh
+    position."""
 
     place: int
     source_tile: int
@@ -61,7 +62,8 @@ class _Match(NamedTuple):
 
 
 def moves_between(source: Layout, target: Layout) -> tuple[tuple[Move, ...], tuple[int, ...]]:
-    """The moves of a single stage, by target worker, and the workers that start as identity."""
+    """Return the moves of one stage, by target worker, and the workers that start with the
+    identity."""
     kept = still_pending_axes(source, target)
     wanted, identity = _requests(source, target, kept)
     match = _matcher(source)
@@ -84,7 +86,7 @@ def moves_between(source: Layout, target: Layout) -> tuple[tuple[Move, ...], tup
 
 
 def still_pending_axes(source: Layout, target: Layout) -> tuple[int, ...]:
-    """The mesh axes along which a pending reduction stays pending."""
+    """Return the mesh axes along which a pending reduction stays pending."""
     if (
         source.reduction is None
         or source.reduction != target.reduction
@@ -97,7 +99,7 @@ def still_pending_axes(source: Layout, target: Layout) -> tuple[int, ...]:
 
 
 def reduced_axes(source: Layout, target: Layout) -> tuple[int, ...]:
-    """The mesh axes along which the source's pending reduction is done."""
+    """Return the mesh axes along which the pending reduction of the source is completed."""
     if source.reduction is None:
         return ()
     kept = still_pending_axes(source, target)
@@ -106,11 +108,11 @@ def reduced_axes(source: Layout, target: Layout) -> tuple[int, ...]:
 
 
 def longest_dimension(shape: tuple[int, ...]) -> int:
-    """The first of the longest dimensions of a shape that has any."""
+    """Return the first of the longest dimensions of a non-empty shape."""
     return max(range(len(shape)), key=lambda dim: shape[dim])
 
 
-# What is wanted ---------------------------------------------------------------------------------
+# Requests ---------------------------------------------------------------------------------
 
 
 def _requests(
@@ -139,7 +141,8 @@ def _requests(
 
 
 def _shared_parts(source: Layout, target: Layout) -> Iterator[_Request]:
-    """Who writes which part of the one shared copy: what he holds already, wherever possible."""
+    """Yield the parts of a shared copy with their writers: each writes what it stores, if
+    possible."""
     mesh = target.mesh
     whole = target.tiles(mesh.workers[0])[0]
     if source.is_replicated:
@@ -163,7 +166,8 @@ def _shared_parts(source: Layout, target: Layout) -> Iterator[_Request]:
 
 
 def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
-    """Every different tile of a layout without pending reductions, and the workers that hold it."""
+    """Yield each distinct tile of a layout without pending reductions, and the workers that store
+    it."""
     workers = layout.mesh.workers
     if layout.boxes is not None:
         yield from ((tile, [w]) for w in workers for tile in layout.tiles(w))
@@ -175,11 +179,11 @@ def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
         yield layout.tiles(workers[place])[0], [workers[place + step] for step in replicas]
 
 
-# Who holds it -----------------------------------------------------------------------------------
+# Sources -----------------------------------------------------------------------------------
 
 
 class _SourceChooser:
-    """The workers that hold a part of the source, and how much each has been asked for."""
+    """Chooses the workers that send each part, and balances what each of them sends."""
 
     def __init__(self, source: Layout, reduced: Sequence[int]) -> None:
         self.mesh = source.mesh
@@ -192,7 +196,7 @@ class _SourceChooser:
         self.sent = [0] * mesh.size
 
     def choose(self, part: _Match, want: _Request) -> list[int]:
-        """For each contribution to the part, the worker that it is taken from."""
+        """Return, for each contribution to the part, the worker that sends it."""
         workers = self.mesh.workers
         first = part.place + want.pending_offset
         if len(self.replicas) == 1:
@@ -215,7 +219,7 @@ def _is_replication(layout: Layout, axis: int) -> bool:
 
 
 def _mesh_offsets(mesh: Mesh, axes: Iterable[int]) -> list[int]:
-    """Distances in the mesh, row-major, from coordinate 0 of these axes to all along them."""
+    """Return the row-major mesh offsets of all coordinates along these axes."""
     places = [0]
     for axis in axes:
         steps = [step * mesh.strides[axis] for step in range(mesh.shape[axis])]
@@ -230,14 +234,14 @@ def _volume(shape: Sequence[int]) -> int:
     return volume
 
 
-# What they have in common -------------------------------------------------------------------------
+# Intersections -------------------------------------------------------------------------
 
 _Matcher: TypeAlias = Callable[[Tile, Tile], list[_Match]]
 _Overlap: TypeAlias = "tuple[int, slice | NDArray[np.int64], slice | NDArray[np.int64], int]"
 
 
 def _matcher(source: Layout) -> _Matcher:
-    """A function from a wanted part and the tile storing it to what the source has of the part."""
+    """Return a function that intersects a requested part with the tiles of the source."""
     return _product_matcher(source) if source.boxes is None else _box_matcher(source)
 
 
@@ -274,7 +278,8 @@ _POINT: tuple[tuple[int, ...], Select, Select, tuple[int, ...]] = ((), (), (), (
 def _overlaps(
     held: list[tuple[int, IndexSet]], wanted: IndexSet, stored: IndexSet
 ) -> Iterator[_Overlap]:
-    """Along one dimension: whom to ask, the part in his tile, the part in one's own, its length."""
+    """Yield, along one dimension: source offset, selector in the source tile, selector in the
+    target tile, length."""
     for place, indices in held:
         common = indices.intersect(wanted)
         if common.size:

@@ -1,9 +1,9 @@
-"""The plan of a redistribution: which worker sends which part of its tile to whom.
+"""Redistribution plans: which worker sends which part of its tile to which worker.
 
-`plan` intersects the tiles of two layouts of one shape, whatever they are: any cuts, meshes of the
-same or other workers, replicas, boxes, pending reductions. It reads nothing but the layouts and
-comes to the same result on every worker, so nobody need be asked. Reductions apart, no worker is
-sent an element that it holds already, or that another sends it too.
+`plan` intersects the tiles of any two layouts of one shape: any cuts, meshes of the same or other
+workers, replicas, boxes, pending reductions. It depends on the layouts only and gives the same
+result on every worker, so it needs no communication. Except for reductions, no worker receives an
+element that it stores already, or the same element twice.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from magmath.layout.split import Split
 from magmath.layout.transition import collective_name, has_same_tiles
 
 SINGLE_STAGE_SIZE = (
-    1024  # elements; up to here a reduction to replicas is one stage: latency is what it costs
+    1024  # elements; smaller reductions to replicas use one stage, since latency dominates
 )
 
 
 @dataclass(frozen=True, eq=False)
 class WorkerTraffic:
-    """What one worker receives and sends in a stage: elements, and messages of one per peer."""
+    """Elements and messages that one worker receives and sends in a stage."""
 
     received: int = 0
     sent: int = 0
@@ -37,16 +37,15 @@ class WorkerTraffic:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Moves that can all run at once, after the stages before.
+    """Moves that can run concurrently, after all earlier stages.
 
-    `reduce`: the reduction by which moves with `combine` go into their target; the moves into one
-    region stand together, the first of them copies, and they come in the order of the positions
-    along the mesh axes that are reduced, so that every replica gets the same bits.
-    `identity`: workers that first fill their tile with the identity of `target.reduction`, because
-    the value of an array that becomes pending is kept by one contributor only.
-    `kind`: "nothing" (the tiles stay as they are), "local" (no worker needs another), "allgather",
-    "reduce_scatter", "allreduce", "all_to_all", or "exchange" for anything else. Writing into a
-    shared array is never "local", since others read what a worker writes.
+    `reduce`: the reduction that moves with `combine` apply to their target. The moves into one
+    region are consecutive, the first of them copies, and their order is that of the positions along
+    the reduced mesh axes, so that every replica gets the same bits. `identity`: workers that first
+    fill their tile with the identity of `target.reduction`, because only one contributor stores the
+    value of an array that becomes pending. `kind`: "nothing" (the tiles are unchanged), "local" (no
+    communication), "allgather", "reduce_scatter", "allreduce", "all_to_all", or "exchange" for any
+    other pattern. Writing into a shared array is never "local", since other workers read it.
     """
 
     source: Layout
@@ -57,11 +56,11 @@ class Stage:
     identity: tuple[int, ...] = ()
 
     def moves_to(self, worker: int) -> tuple[Move, ...]:
-        """The moves that end on this worker, its own copies included, in order."""
+        """Return the moves to this worker, including local copies, in order."""
         return self._by_target.get(worker, ())
 
     def moves_from(self, worker: int) -> tuple[Move, ...]:
-        """The moves that begin on this worker, its own copies included, in order."""
+        """Return the moves from this worker, including local copies, in order."""
         return self._by_source.get(worker, ())
 
     @cached_property
@@ -74,7 +73,7 @@ class Stage:
 
     @cached_property
     def traffic(self) -> dict[int, WorkerTraffic]:
-        """What each worker exchanges with others; workers that exchange nothing are left out."""
+        """The traffic of each worker that communicates."""
         elements: dict[tuple[int, int], int] = {}
         for move in self.moves:
             if move.source != move.target:
@@ -92,7 +91,7 @@ class Stage:
 
     @cached_property
     def elements(self) -> int:
-        """The number of elements that go from one worker to another."""
+        """The number of elements that are sent between workers."""
         return sum(traffic.received for traffic in self.traffic.values())
 
     @property
@@ -106,7 +105,7 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Redistribution:
-    """How an array goes from one layout to another: stages, one after the other."""
+    """The change of an array from one layout to another: a sequence of stages."""
 
     source: Layout
     target: Layout
@@ -114,7 +113,7 @@ class Redistribution:
 
     @cached_property
     def kind(self) -> str:
-        """The kind of the whole, in the words of `Stage.kind`."""
+        """The kind of the whole redistribution, as `Stage.kind`."""
         if len(self.stages) == 1:
             return self.stages[0].kind
         return collective_name(self.source, self.target)
@@ -126,11 +125,11 @@ class Redistribution:
 
     @property
     def messages(self) -> int:
-        """How many messages pass, where each worker sends each other one at most in each stage."""
+        """The number of messages, at most one per stage and pair of workers."""
         return sum(t.messages_in for stage in self.stages for t in stage.traffic.values())
 
     def total_bytes(self, itemsize: int) -> int:
-        """The bytes that go from one worker to another, for elements of `itemsize` bytes."""
+        """Return the bytes that are sent between workers, for elements of `itemsize` bytes."""
         return itemsize * sum(stage.elements for stage in self.stages)
 
     def __repr__(self) -> str:
@@ -139,7 +138,7 @@ class Redistribution:
 
 @lru_cache(maxsize=8192)
 def plan(source: Layout, target: Layout) -> Redistribution:
-    """How an array in layout `source` comes into layout `target`.
+    """Return the redistribution of an array from layout `source` to layout `target`.
 
     Pending reductions of the source are done, except those that the target has along the same axes
     of the same mesh, which stay pending. Where only the target has one, the contributor at
@@ -158,11 +157,12 @@ def plan(source: Layout, target: Layout) -> Redistribution:
 
 
 def _two_stages(source: Layout, target: Layout) -> tuple[Stage, ...]:
-    """A reduce-scatter and what follows it; nothing where one stage is right."""
+    """Return a reduce-scatter stage and a second stage, or an empty tuple if one stage is
+    better."""
     reduced = reduced_axes(source, target)
     if math.prod([source.mesh.shape[axis] for axis in reduced]) == 1:
         return ()
-    if not target.shared and (source.size <= SINGLE_STAGE_SIZE or not _has_replicas(target)):
+    if not target.shared and (source.size <= SINGLE_STAGE_SIZE or not target.has_replicas):
         return ()
     middle = _scattered(source, reduced, target)
     if middle is None or middle == target:
@@ -174,20 +174,10 @@ def _two_stages(source: Layout, target: Layout) -> tuple[Stage, ...]:
     return stages if stages[0].elements + stages[1].elements <= direct.elements else ()
 
 
-def _has_replicas(layout: Layout) -> bool:
-    """True where some part of the array is on several workers."""
-    if layout.boxes is not None:
-        return False
-    return any(
-        length > 1 and layout.dim_of(axis) is None and layout.partial[axis] is None
-        for axis, length in enumerate(layout.mesh.shape)
-    )
-
-
 def _scattered(source: Layout, reduced: Sequence[int], target: Layout) -> Layout | None:
-    """The layout between: every reduced axis splits a dimension instead.
+    """Return the intermediate layout, in which every reduced axis splits a dimension instead.
 
-    A shared target needs one in any case: its one copy is written by the owners of the parts.
+    A shared target always needs one: the owners of the parts write its only copy.
     """
     partial = [None if axis in reduced else name for axis, name in enumerate(source.partial)]
     splits = list(source.splits)

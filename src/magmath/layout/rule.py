@@ -1,7 +1,7 @@
-"""The rule: a layout as users write it, before the shape of the array and the pool are known.
+"""Layout rules: layouts as users write them, before the array shape and the pool are known.
 
-`Layout.split(0)`, `Layout.grid((2, 4))` and their like return a `Rule`; binding it to a shape and
-to the workers of the pool gives the `Layout`. What does not fit is reported here, with a remedy.
+`Layout.split(0)`, `Layout.grid((2, 4))` and similar return a `Rule`; binding it to a shape and to
+the workers of the pool gives the `Layout`. `bind` reports contradictions, with a remedy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OpenBox: TypeAlias = tuple[tuple[int | None, int | None], ...]
 
 @dataclass(frozen=True)
 class Term:
-    """One dimension to be split: in contiguous pieces, or dealt in blocks where `block` is set."""
+    """The split of one dimension: contiguous pieces, or cyclic blocks if `block` is set."""
 
     dim: int
     mesh_axis: int | str | None = None
@@ -43,7 +43,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Rule:
-    """An unbound layout, made by the constructors of `Layout`; immutable and hashable."""
+    """An unbound layout, created by the constructors of `Layout`; immutable and hashable."""
 
     terms: tuple[Term, ...] = ()
     grid: tuple[int, ...] | None = None
@@ -59,13 +59,13 @@ class Rule:
         cuts: Sequence[int] | None = None,
         block: int | None = None,
     ) -> Rule:
-        """One dimension split; see `Layout.split` and `Layout.cyclic`."""
+        """Return a rule that splits one dimension; see `Layout.split` and `Layout.cyclic`."""
         numbers = None if cuts is None else _indices("cuts of a layout", cuts)
         return Rule((Term(_index("the axis of a layout", dim), mesh_axis, numbers, _block(block)),))
 
     @staticmethod
     def on_grid(grid: Sequence[int], blocks: Sequence[int] | None = None) -> Rule:
-        """Dimension i split along axis i of a grid; see `Layout.grid`, `Layout.block_cyclic`."""
+        """Return a rule that splits dimension i along axis i of a grid; see `Layout.grid`."""
         shape = _indices("the grid of a layout", grid)
         if not shape or min(shape) < 1:
             raise LayoutError(f"Layout.grid needs lengths of at least 1, not {shape}")
@@ -81,7 +81,7 @@ class Rule:
 
     @staticmethod
     def from_boxes(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
-        """Rectangles on workers; see `Layout.blocks`."""
+        """Return a rule that places boxes on workers; see `Layout.blocks`."""
         try:
             pairs = [(box, index(worker)) for box, worker in boxes]
             return Rule(boxes=tuple([(_open_box(box), worker) for box, worker in pairs]))
@@ -94,14 +94,14 @@ class Rule:
             ) from None
 
     def over(self, mesh: Mesh) -> Rule:
-        """This rule on the workers of `mesh` instead of the whole pool."""
+        """Return this rule on the workers of `mesh` instead of the whole pool."""
         return replace(self, mesh=mesh)
 
     def bind(self, shape: Sequence[int], mesh: Mesh) -> Layout:
-        """The layout of an array of `shape` over `mesh`, the workers of the pool.
+        """Return the layout of an array of `shape` over `mesh`, the workers of the pool.
 
-        A grid of p * q takes the first p * q workers. Raises LayoutError where the rule does not
-        fit the shape or the workers.
+        A grid of p * q uses the first p * q workers. Raises LayoutError if the rule does not fit
+        the shape or the workers.
         """
         # Layout's constructors return rules, so its module cannot be imported above.
         from magmath.layout.layout import Layout
@@ -125,7 +125,7 @@ class Rule:
         return Layout(extents, place, tuple(whole))
 
     def _resolve_mesh(self, pool: Mesh) -> Mesh:
-        """The mesh that the rule divides over, of workers of the pool."""
+        """Return the mesh over which the rule splits."""
         mesh = pool if self.mesh is None else self.mesh
         unknown = [worker for worker in mesh.workers if pool.position(worker) is None]
         if self.worker is not None and mesh.position(self.worker) is None:
@@ -181,7 +181,7 @@ class Rule:
 
 
 def _index(what: str, value: object) -> int:
-    """`value` as an int; LayoutError for what is no whole number."""
+    """Return `value` as an int. Raises LayoutError if it is not an integer."""
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -202,12 +202,12 @@ def _block(block: int | None) -> int | None:
 
 
 def worker_number(worker: object) -> int:
-    """The worker that `Layout.on` names."""
+    """Return the worker number that `Layout.on` was given."""
     return _index("the worker of Layout.on", worker)
 
 
 def _open_box(box: BoxLike) -> _OpenBox:
-    """A box with its ends where they were given; None stands for the array's own end."""
+    """Return a box with its given ends; None stands for the end of the array."""
     sides: list[tuple[int | None, int | None]] = []
     for side in box:
         if isinstance(side, slice):

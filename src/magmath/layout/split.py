@@ -1,8 +1,9 @@
-"""How one dimension of an array is cut into pieces, and who along one mesh axis owns each piece.
+"""Splits: how one dimension is cut into pieces, and which coordinate of a mesh axis owns each
+piece.
 
-`Blocks` lists its cuts: even, uneven, any owner. `Cyclic` deals equal blocks round and round and
-stays three integers however long the dimension is. `HaloRanges` may overlap: what a stencil sees. A
-`Split` puts one of them on an axis of a mesh.
+`Blocks` lists its cuts: even, uneven, any owner. `Cyclic` assigns equal blocks in turn and needs
+three integers for any extent. `HaloRanges` may overlap: the elements that a stencil reads. A
+`Split` assigns one of them to an axis of a mesh.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ MAX_LISTED = 1024  # pieces
 
 
 def even_cuts(extent: int, count: int) -> tuple[int, ...]:
-    """Boundaries of `count` contiguous pieces; the first extent % count are one longer."""
+    """Return the boundaries of `count` contiguous pieces; the first extent % count are one
+    longer."""
     short, longer = divmod(extent, count)
     return tuple([piece * short + min(piece, longer) for piece in range(count + 1)])
 
@@ -31,7 +33,7 @@ class Blocks:
     """Contiguous pieces [cuts[i], cuts[i + 1]), piece i owned by coordinate owners[i].
 
     `cuts` ascend from 0 to the extent; equal neighbours make an empty piece. A coordinate may own
-    any number of pieces, also none. Raises LayoutError where cuts or owners are not of this form.
+    any number of pieces, including none. Raises LayoutError if cuts or owners are malformed.
     """
 
     cuts: tuple[int, ...]
@@ -90,7 +92,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Cyclic:
-    """Blocks of `block` indices dealt in turn to the coordinates 0 … count - 1.
+    """Blocks of `block` indices, assigned in turn to the coordinates 0 … count - 1.
 
     Raises LayoutError where the extent is negative, or block or count is below 1.
     """
@@ -120,7 +122,7 @@ class Cyclic:
         )
 
     def as_blocks(self) -> Blocks | None:
-        """The same pieces one by one; None where they are more than a list should hold."""
+        """Return the same pieces as `Blocks`; None if there are more than `MAX_LISTED`."""
         count = -(-self.extent // self.block)
         if count > MAX_LISTED:
             return None
@@ -136,9 +138,9 @@ class Cyclic:
 class HaloRanges:
     """Any range [start, stop) for each coordinate: with overlaps, with gaps, or empty.
 
-    Only what is about to be read is divided like this: the neighbours' elements are copied beside
-    one's own, and each has its owner in the layout that it comes from. Raises LayoutError for a
-    range outside of the dimension.
+    The layout of a temporary copy with halos: a worker's own elements and neighbouring elements of
+    other workers, whose owners are defined by the layout that the copy comes from. Raises
+    LayoutError for a range outside the dimension.
     """
 
     extent: int
@@ -147,7 +149,7 @@ class HaloRanges:
     def __post_init__(self) -> None:
         if any(not 0 <= start <= stop <= self.extent for start, stop in self.ranges):
             raise LayoutError(
-                f"windows must lie in a dimension of length {self.extent}, not {self.ranges}"
+                f"halo ranges must be within a dimension of length {self.extent}, not {self.ranges}"
             )
 
     @property
@@ -156,7 +158,7 @@ class HaloRanges:
         return len(self.ranges)
 
     def indices_at(self, coordinate: int) -> IndexSet:
-        """The indices that the coordinate sees."""
+        """Return the indices that the coordinate stores."""
         if not 0 <= coordinate < len(self.ranges):
             return _NOTHING
         return IndexSet.range(*self.ranges[coordinate])
@@ -172,14 +174,15 @@ Pieces: TypeAlias = "Blocks | Cyclic | HaloRanges"
 
 @dataclass(frozen=True)
 class Split:
-    """An array dimension divided along mesh axis `axis` as `pieces` say."""
+    """The split of an array dimension along mesh axis `axis` into `pieces`."""
 
     axis: int
     pieces: Pieces
 
     @staticmethod
     def even(axis: int, extent: int, count: int) -> Split:
-        """Contiguous pieces as equal as can be, one for each of `count` coordinates."""
+        """Return a split into contiguous, nearly equal pieces, one for each of `count`
+        coordinates."""
         return Split(axis, _even(extent, count))
 
     @property
@@ -188,20 +191,21 @@ class Split:
         return self.pieces.extent
 
     def indices_at(self, coordinate: int) -> IndexSet:
-        """The indices held at this coordinate of the mesh axis."""
+        """Return the indices at this coordinate of the mesh axis."""
         return self.pieces.indices_at(coordinate)
 
     def as_blocks(self) -> Blocks | None:
-        """The pieces one by one; None for more than a list should hold, and for windows."""
+        """Return the pieces as `Blocks`; None if there are too many, and for halo ranges."""
         if isinstance(self.pieces, Cyclic):
             return self.pieces.as_blocks()
         return self.pieces if isinstance(self.pieces, Blocks) else None
 
     def map_positions(self, position: Callable[[int], int]) -> Split | None:
-        """How a dimension is divided of which position(i) elements come from the first i of this.
+        """Return the split of a dimension whose first position(i) elements come from the first i of
+        this.
 
-        `position` ascends, or descends for a dimension in reverse: then that many come from the
-        rest. None where the pieces cannot be listed.
+        `position` ascends; it descends for a reversed dimension, whose first position(i) elements
+        come from the rest. None if the pieces cannot be listed.
         """
         pieces = self.as_blocks()
         if pieces is None:
@@ -212,10 +216,10 @@ class Split:
         return Split(self.axis, Blocks(cuts, owners))
 
     def with_halo(self, needed: Callable[[int, int], tuple[int, int]], extent: int) -> Split | None:
-        """How a dimension of this extent is divided of which needed(i, j), as far as it exists, is
-        looked at from the elements from i to j of this.
+        """Return the split with halos: elements i to j of this dimension read the range needed(i,
+        j) of a dimension of `extent`, clipped to its ends.
 
-        None where someone has elements that are no range.
+        None if the elements of a coordinate are not a contiguous range.
         """
         ranges = []
         for coordinate in range(self.pieces.span):
@@ -238,7 +242,7 @@ class Split:
 
     @staticmethod
     def decode(encoded: Any) -> Split:
-        """The split that `encode` wrote. Raises LayoutError where `encoded` is malformed."""
+        """Rebuild the split from the result of `encode`. Raises LayoutError if it is malformed."""
         try:
             axis, kind, *numbers = encoded
             if kind == "cyclic":

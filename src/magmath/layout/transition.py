@@ -1,7 +1,6 @@
-"""What a redistribution is called: allgather, reduce-scatter, … by what changes along the mesh.
+"""Classification of redistributions: allgather, reduce-scatter, …, by the change of placements.
 
-The names serve prices, dumps and the choice of a ready-made collective; the moves alone say what is
-to be done.
+Cost models, dumps and the choice of a collective use the name; the moves alone define the result.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ _Placement: TypeAlias = "tuple[int, Pieces] | str | None"
 
 
 def collective_name(source: Layout, target: Layout) -> str:
-    """The collective that takes `source` to `target`; "exchange" where it is none of them."""
+    """Return the collective that changes `source` to `target`; "exchange" if none does."""
     changes = _changes(source, target)
     if changes is None:
         return "exchange"
-    if not changes:  # only a shared copy is left to be written
+    if not changes:  # only the shared copy must be written
         return "allgather"
     before, after = changes[0]
     if isinstance(before, tuple) and isinstance(after, tuple):
@@ -50,7 +49,7 @@ def has_same_tiles(source: Layout, target: Layout) -> bool:
 
 
 def _changes(source: Layout, target: Layout) -> list[tuple[_Placement, _Placement]] | None:
-    """The placements that differ, axis by axis; None where the meshes cannot be compared."""
+    """Return the placements that differ, axis by axis; None if the meshes are not comparable."""
     if source.boxes is not None or target.boxes is not None:
         return None
     if source.mesh.workers == target.mesh.workers and source.mesh.shape == target.mesh.shape:

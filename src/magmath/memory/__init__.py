@@ -1,4 +1,4 @@
-"""All memory of the workers: the pooled heap of arrays and the user's memory manager."""
+"""Memory of the workers: the pooled heap of arrays, and the user's memory manager."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The symmetric heap: all memory of a worker's arrays, cut from large chunks.
+"""The symmetric heap: the memory of all arrays of a worker, allocated from large chunks.
 
 Every worker makes the same sequence of allocations and frees with the same sizes, so a block has
-the same chunk and offset on every worker, and where chunks are windows a peer's copy is found
-without asking. Freed blocks are merged with their neighbours and used again, best fit first; small
-ones are kept for the next of their size until the memory is wanted otherwise. In a steady state
-nothing is asked of the system.
+the same chunk and offset on every worker, and in shared windows a worker finds a peer's block
+without communication. Freed blocks are merged with their neighbours and reused, best fit first;
+small blocks are kept for the next allocation of their size until memory is short. In a steady
+state, the heap makes no system calls.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from magmath.core.dtypes import DType
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
 from magmath.memory.torch_dtypes import NUMPY, to_torch
 
-_MAX_HOLDERS_SHOWN = 5  # holders named where memory is short
-_SMALL_BYTES = 64 << 10  # bytes up to which freed blocks wait for the next of their size
+_MAX_HOLDERS_SHOWN = 5  # number of holders that an out-of-memory error names
+_SMALL_BYTES = (
+    64 << 10
+)  # bytes up to which freed blocks are kept for the next allocation of their size
 _MAX_VIEWS = 1024
 
 
 class ChunkSource(ABC):
-    """Where a heap gets its chunks: memory of `device`, seen from worker `rank` of `size`."""
+    """The allocator of a heap's chunks: memory of `device`, seen from worker `rank` of `size`."""
 
     device: torch.device
     rank: int
@@ -39,12 +41,13 @@ class ChunkSource(ABC):
 
     @abstractmethod
     def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
-        """New memory: for each worker its uint8 tensor of `nbytes`, or None where out of sight."""
+        """Allocate a chunk: for each worker its uint8 tensor of `nbytes`, or None if not
+        accessible."""
 
 
 @final
 class PrivateSource(ChunkSource):
-    """Memory of one device that no other worker sees."""
+    """Memory of one device that no other worker can access."""
 
     def __init__(self, device: torch.device, rank: int = 0, size: int = 1) -> None:
         self.device = device
@@ -64,7 +67,7 @@ class PrivateSource(ChunkSource):
 
 @final
 class WindowSource(ChunkSource):
-    """Host memory that all workers see. A new chunk is a collective call."""
+    """Host memory shared by all workers. Allocating a chunk is collective."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.device = torch.device("cpu")
@@ -89,8 +92,8 @@ class Block(NamedTuple):
 
 @final
 class View:
-    """A piece of memory as NumPy's array, where NumPy can have it, and as a tensor, which is made
-    of that array when it is first wanted."""
+    """A block of memory as a NumPy array, if NumPy has its type, and as a tensor, which is created
+    on first use."""
 
     __slots__ = ("_tensor", "array")
 
@@ -164,9 +167,9 @@ class Heap:
         return {name: getattr(self, name) for name in names}
 
     def allocate(self, nbytes: int, holder: object = "unnamed") -> Block:
-        """A block of at least `nbytes`, its content undefined; errors name it by `holder`.
+        """Allocate a block of at least `nbytes`, uninitialised; errors name it by `holder`.
 
-        Raises MemoryLimitError where it does not fit under the limit, naming the largest holders.
+        Raises MemoryLimitError, which names the largest holders, if the limit would be exceeded.
         """
         self.allocations += 1
         if nbytes == 0:
@@ -182,7 +185,7 @@ class Heap:
         return block
 
     def _take_best_fit(self, size: int, holder: object) -> tuple[int, int]:
-        """Take the beginning of the hole that fits best."""
+        """Allocate at the beginning of the smallest sufficient hole."""
         if not self._fits(size):
             self._merge_small()
         if not self._fits(size):
@@ -197,7 +200,7 @@ class Heap:
         return bool(self._holes) and self._holes[-1][0] >= size
 
     def free(self, block: Block) -> None:
-        """Give a block back. Raises MagmathError for one that is not allocated."""
+        """Free a block. Raises MagmathError if it is not allocated."""
         if block.nbytes == 0:
             return
         if self._holders.pop(block, None) is None:
@@ -210,14 +213,14 @@ class Heap:
             self._merge(chunk, begin, length)
 
     def _merge_small(self) -> None:
-        """Small blocks that wait for the next of their size become holes like all others."""
+        """Convert the free small blocks to ordinary holes."""
         waiting, self._free_small = self._free_small, {}
         for length, places in waiting.items():
             for chunk, begin in places:
                 self._merge(chunk, begin, length)
 
     def _merge(self, chunk: int, begin: int, length: int) -> None:
-        """A new hole, joined with the holes beside it."""
+        """Add a hole, merged with adjacent holes."""
         before = self._ends.get((chunk, begin))
         if before is not None:
             begin -= before
@@ -230,11 +233,12 @@ class Heap:
         self._add_hole(chunk, begin, length)
 
     def local(self, block: Block) -> Tensor:
-        """This worker's memory of a block: a uint8 tensor of its `nbytes`."""
+        """Return this worker's memory of a block: a uint8 tensor of its `nbytes`."""
         return self.peer(block, self._source.rank)
 
     def view(self, block: Block, dtype: DType, shape: tuple[int, ...]) -> View:
-        """The beginning of this worker's memory of a block, as elements of a type in a shape."""
+        """Return the beginning of this worker's memory of a block as an array of a type and
+        shape."""
         key = (block.chunk, block.offset, dtype, shape)
         view = self._views.get(key)
         if view is None:
@@ -253,13 +257,13 @@ class Heap:
         return View(None, self.local(block)[:nbytes].view(to_torch(dtype)).view(shape))
 
     def leader(self, block: Block) -> Tensor:
-        """Rank 0's memory of a block. Raises as `peer`."""
+        """Return rank 0's memory of a block. Raises as `peer`."""
         return self.peer(block, 0)
 
     def peer(self, block: Block, rank: int) -> Tensor:
-        """The memory of a block on worker `rank`: a uint8 tensor of its `nbytes`.
+        """Return the memory of a block on worker `rank`: a uint8 tensor of its `nbytes`.
 
-        Raises DeviceError where the workers do not see each other's memory.
+        Raises DeviceError if the workers do not share memory.
         """
         if block.nbytes == 0:
             return self._nothing
@@ -274,7 +278,7 @@ class Heap:
         return memory.narrow(0, block.offset, block.nbytes)
 
     def trim(self) -> None:
-        """Give chunks in which nothing is allocated back to the system."""
+        """Return empty chunks to the system."""
         self._merge_small()
         self._views.clear()
         self._bytes.clear()
@@ -286,7 +290,7 @@ class Heap:
                 self.reserved -= length
 
     def close(self) -> None:
-        """Give everything back, whatever is still allocated."""
+        """Return all memory to the system, including allocated blocks."""
         self._chunks.clear()
         tables = (self._lengths, self._begins, self._ends, self._holders)
         for table in (*tables, self._free_small, self._views, self._bytes):

@@ -1,4 +1,4 @@
-"""An array as a worker stores it: a block of the heap, and the worker's tile as a tensor in it."""
+"""The part of an array that a worker stores: a block of the heap, viewed as the worker's tile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from magmath.memory.torch_dtypes import to_torch
 class LocalArray:
     """A worker's part of an array.
 
-    block    its memory, the same piece of the heap on every worker
+    block    its memory, the same block of the heap on every worker
     view     this worker's tile, of the layout's local shape: for a layout of boxes flat; for a
              shared layout the whole array, in the leader's memory
     """
@@ -35,17 +35,17 @@ class LocalArray:
 
     @staticmethod
     def allocate(heap: Heap, layout: Layout, dtype: DType, rank: int) -> LocalArray:
-        """Memory for the tile of worker `rank`: see `TileSpec.allocate`."""
+        """Allocate memory for the tile of worker `rank`: see `TileSpec.allocate`."""
         return tile_spec(layout, dtype, rank).allocate(heap)
 
     def free(self, heap: Heap) -> None:
-        """Give the memory back; the tensor must not be used any more."""
+        """Free the memory; the tensor must not be used afterwards."""
         heap.free(self.block)
 
 
 class TileSpec(NamedTuple):
-    """What a worker stores of arrays of one layout and type: how many bytes at most, in what shape;
-    and how errors about memory name it."""
+    """The local storage of arrays of one layout and type: the bytes of the largest tile, and the
+    shape on this worker. Its string names the array in out-of-memory errors."""
 
     dtype: DType
     layout: Layout
@@ -57,7 +57,7 @@ class TileSpec(NamedTuple):
         return f"{self.dtype} array of shape {self.layout.shape} in {self.layout}"
 
     def allocate(self, heap: Heap) -> LocalArray:
-        """Memory for it, its content undefined.
+        """Allocate uninitialised memory for the tile.
 
         Every worker allocates for the largest tile, which keeps the heap symmetric. Raises
         MemoryLimitError as `Heap.allocate`.
@@ -72,15 +72,15 @@ class TileSpec(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def tile_spec(layout: Layout, dtype: DType, rank: int) -> TileSpec:
-    """What worker `rank` stores of an array."""
+    """Return the local storage of an array on worker `rank`."""
     nbytes = layout.max_local_size * dtype.itemsize
     return TileSpec(dtype, layout, nbytes, layout.local_shape(rank), rank)
 
 
 def tile_tensor(heap: Heap, block: Block, layout: Layout, dtype: DType, rank: int) -> Tensor:
-    """The tile of worker `rank` as a tensor in its memory of `block`, wherever that worker is.
+    """Return the tile of worker `rank`, this one or a peer, as a tensor in its memory of `block`.
 
-    Raises DeviceError where `rank` is another worker whose memory cannot be seen.
+    Raises DeviceError if `rank` is another worker whose memory is not accessible.
     """
     if rank == heap.rank and not layout.shared:
         return heap.view(block, dtype, layout.local_shape(rank)).tensor

@@ -1,9 +1,9 @@
-"""The user's memory manager: a flat piece of pooled memory of a chosen kind.
+"""The user's memory manager: a flat block of pooled memory of a chosen kind.
 
 It has the kinds of MagmaDNN's `MemoryManager<T>(size, memory_type, device_id)`: HOST, DEVICE,
 MANAGED (a copy on either side, synchronised by explicit calls) and CUDA_MANAGED (unified memory).
-Pieces come from one heap for each place, are counted by reference, and return to their heap when
-the last reference is closed or forgotten.
+Blocks are allocated from one heap per device, are reference counted, and return to their heap when
+the last reference is closed or collected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHUNK_BYTES = 16 << 20
 
 
 class MemoryKind(Enum):
-    """Where memory lies, and who keeps its copies equal."""
+    """The location of memory, and how its copies are synchronised."""
 
     HOST = "host"
     DEVICE = "device"
@@ -39,7 +39,7 @@ class MemoryKind(Enum):
 
 
 def available_kinds() -> tuple[MemoryKind, ...]:
-    """The kinds of memory that this machine has."""
+    """Return the kinds of memory that this machine has."""
     if not torch.cuda.is_available():
         return (MemoryKind.HOST,)
     if cuda_runtime() is None:
@@ -49,7 +49,7 @@ def available_kinds() -> tuple[MemoryKind, ...]:
 
 @final
 class MemoryManager:
-    """`count` elements of `dtype`, their values undefined at first.
+    """`count` elements of `dtype`, uninitialised.
 
     `kind`: a MemoryKind or its name; `device`: the number of the CUDA device, for all kinds but
     HOST. Use it in a `with` statement, `close` it, or let it be collected.
@@ -86,18 +86,19 @@ class MemoryManager:
 
     @property
     def closed(self) -> bool:
-        """Whether this reference has been closed."""
+        """True if this reference has been closed."""
         return not self._finalizer.alive
 
     @property
     def references(self) -> int:
-        """How many managers hold this piece of memory."""
+        """The number of managers that share this memory."""
         with _lock:
             _release_dropped()
             return self._allocation.references
 
     def share(self) -> MemoryManager:
-        """Another manager of the same memory, which returns when the last of them is closed."""
+        """Return another manager of the same memory, which is freed when the last manager is
+        closed."""
         self._check_open()
         other = object.__new__(MemoryManager)
         other.count, other.dtype = self.count, self.dtype
@@ -107,7 +108,7 @@ class MemoryManager:
         return other
 
     def close(self) -> None:
-        """Give up this reference. Tensors taken from it must not be used any more."""
+        """Release this reference. Tensors obtained from it must not be used afterwards."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -133,19 +134,21 @@ class MemoryManager:
         return self._view("device")
 
     def get(self, index: int) -> bool | int | float | complex:
-        """Element `index`; of MANAGED memory the host's. Raises IndexError outside the memory."""
+        """Return element `index` (for MANAGED memory, of the host copy). Raises IndexError if
+        outside."""
         value: bool | int | float | complex = self._main()[self._checked(index)].item()
         return value
 
     def set(self, index: int, value: bool | int | float | complex) -> None:
-        """Set element `index`; of MANAGED memory the host's. Raises IndexError as `get`."""
+        """Set element `index` (for MANAGED memory, of the host copy). Raises IndexError as
+        `get`."""
         self._main()[self._checked(index)].fill_(value)
 
     def copy_from(self, source: Any) -> None:
-        """Set all elements from another manager, a tensor, or whatever torch makes a tensor of.
+        """Set all elements from another manager, a tensor, or any value that torch converts to one.
 
-        The element types are converted; of MANAGED memory the host's copy is read and written.
-        Raises ShapeError where `source` has another number of elements.
+        Element types are converted; for MANAGED memory the host copy is read and written. Raises
+        ShapeError if `source` has another number of elements.
         """
         values = source._main() if isinstance(source, MemoryManager) else as_tensor(source)
         self._check_count("copy_from", values.numel())
@@ -158,10 +161,10 @@ class MemoryManager:
         values.copy_(self._main().view(values.shape))
 
     def sync(self, source: str = "host") -> None:
-        """Make host and device agree; to be called after one of them has written.
+        """Synchronise host and device; call it after one of them has written.
 
         MANAGED: copies the side `source`, "host" or "device", over the other. CUDA_MANAGED: waits
-        until the device has done what it was given. Other kinds have one side: nothing to do.
+        until the device has completed its work. Other kinds have one side and need nothing.
         """
         if source not in ("host", "device"):
             raise DeviceError(f'sync copies from "host" or "device", not {source!r}')
@@ -174,7 +177,7 @@ class MemoryManager:
 
     @staticmethod
     def statistics() -> dict[str, dict[str, int]]:
-        """The counters of each heap ("host", "cuda:0", "cuda_managed:0") by name."""
+        """Return the counters of each heap ("host", "cuda:0", "cuda_managed:0") by name."""
         with _lock:
             _release_dropped()
             return {place: heap.statistics() for place, heap in _heaps.items()}
@@ -218,7 +221,7 @@ class MemoryManager:
 
 
 class _Allocation:
-    """The memory behind one or more managers: a block for each side. Made under `_lock`."""
+    """The memory of one or more managers: a block for each side. Created under `_lock`."""
 
     def __init__(self, nbytes: int, kind: MemoryKind, device: int) -> None:
         self.references = 0
@@ -252,15 +255,15 @@ class _Allocation:
         self._blocks.append((heap, block))
 
 
-# What all managers of the process share. A manager may be collected at any moment, also while its
-# own thread holds the lock, so its finalizer takes no lock: it leaves the piece in a queue.
+# State of all managers of the process. A manager may be collected at any time, also while its own
+# thread holds the lock, so its finalizer does not lock: it appends the allocation to a queue.
 _lock = threading.Lock()
 _heaps: dict[str, Heap] = {}
 _dropped: deque[_Allocation] = deque()
 
 
 def _release_dropped() -> None:
-    """Count the references that were dropped, and free what nobody holds. Under `_lock`."""
+    """Process dropped references, and free allocations without references. Call under `_lock`."""
     while _dropped:
         piece = _dropped.popleft()
         piece.references -= 1

@@ -1,7 +1,7 @@
 """CUDA's unified memory: one address that host and device both read and write.
 
-torch has no allocator for it, so it is asked of the CUDA runtime that torch has loaded, and wrapped
-as a tensor through the CUDA array interface.
+torch has no allocator for it, so this module calls the CUDA runtime that torch has loaded, and
+wraps the memory as a tensor through the CUDA array interface.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ATTACH_GLOBAL = 1  # cudaMemAttachGlobal: any device may use it
 
 @final
 class ManagedSource(ChunkSource):
-    """Chunks of unified memory that begin on one CUDA device. Raises DeviceError without CUDA."""
+    """Chunks of unified memory, initially on one CUDA device. Raises DeviceError without CUDA."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -50,7 +50,7 @@ class ManagedSource(ChunkSource):
 
 
 class _Managed:
-    """The owner of a piece of unified memory; the tensor made of it keeps it alive."""
+    """The owner of a block of unified memory; its tensor keeps it alive."""
 
     def __init__(self, runtime: ctypes.CDLL, address: ctypes.c_void_p, nbytes: int) -> None:
         self.__cuda_array_interface__: dict[str, Any] = {
@@ -63,7 +63,7 @@ class _Managed:
 
 
 def host_view(tensor: Tensor) -> Tensor:
-    """The same unified memory as a host tensor, flat; good as long as `tensor` is kept."""
+    """Return the same unified memory as a flat host tensor; valid while `tensor` is alive."""
     if tensor.nbytes == 0:
         return torch.empty(0, dtype=tensor.dtype)
     memory = (ctypes.c_byte * tensor.nbytes).from_address(tensor.data_ptr())
@@ -72,7 +72,7 @@ def host_view(tensor: Tensor) -> Tensor:
 
 @cache
 def cuda_runtime() -> ctypes.CDLL | None:
-    """The CUDA runtime that torch has loaded, or None."""
+    """Return the CUDA runtime that torch has loaded, or None."""
     if not torch.cuda.is_available():
         return None
     torch.cuda.init()  # type: ignore[no-untyped-call]

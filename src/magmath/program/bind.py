@@ -338,7 +338,7 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
 
 
 def _carried(instruction: Instruction, tensors: Tensors) -> Carried | None:
-    """A move that is made beside other instructions, where there is a progress thread to make it."""
+    """Return a move that runs on the progress thread; None if it cannot."""
     if not (isinstance(instruction, Move) and instruction.beside):
         return None
     progress_thread = tensors.context.progress_thread()

@@ -1,4 +1,4 @@
-"""The controller and its workers: pools, the messages between them, and what happens on failure."""
+"""The controller and its workers: pools, the messages between them, and failure handling."""
 
 from __future__ import annotations
 

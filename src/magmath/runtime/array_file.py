@@ -1,5 +1,5 @@
-"""A worker's part of an array, out of a file or into it: piece by piece, so that little is held
-besides the part itself, an interrupt is heard and progress can be told."""
+"""Transfers between a worker's part of an array and a file, in pieces, which bounds extra memory
+and allows interrupts and progress reports."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from magmath.memory.local_array import LocalArray
 from magmath.runtime.tiles import numpy_index
 
 PIECE_BYTES: Final = 1 << 24
-"""About as many are copied between two looks at interrupts."""
+"""Approximate bytes that are copied between two polls for interrupts."""
 
 Poll = Callable[[int, list[float]], bool]
 
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """Where an array lies, and who goes there."""
+    """The location of an array in a file, and the name of the worker for error messages."""
 
     path: str
     storage: StorageSpec
@@ -39,21 +39,21 @@ class ArrayFile:
 def transfer_tile(
     file: ArrayFile, stored: LocalArray, rank: int, poll: Poll, *, writing: bool
 ) -> None:
-    """Copy the part of worker `rank` from the file, or into it.
+    """Copy the part of worker `rank` from the file or into the file.
 
-    `poll` is told the bytes that each piece had; true stops. Raises MissingDataError where this
-    worker does not see the file, DataError where it is not what its header announced, and
-    InterruptedError where it was stopped.
+    `poll` gets the bytes of each piece and stops the transfer by returning True. Raises
+    MissingDataError if this worker cannot access the file, DataError if its content contradicts its
+    header, and InterruptedError if the transfer was stopped.
     """
     if not os.path.exists(file.path):
         raise MissingDataError(
-            f"{file.worker} does not see {file.path}; a file of arrays must lie in a folder that "
+            f"{file.worker} does not see {file.path}; a file of arrays must be in a folder that "
             f"all hosts of the pool share, under the same name"
         )
     if not stored.tensor.numel():
         return
     layout, dtype = stored.layout, stored.dtype
-    host = stored.tensor.cpu()  # itself, where the worker is no GPU
+    host = stored.tensor.cpu()  # no copy on a CPU worker
     flat = _flat_numpy(host, dtype)
     with file.storage.open(file.path, ArraySpec(layout.shape, dtype), writing) as elements:
         spans = layout.tile_spans(rank)
@@ -72,15 +72,15 @@ def transfer_tile(
 
 
 def _flat_numpy(tensor: torch.Tensor, dtype: DType) -> np.ndarray[Any, Any]:
-    """A contiguous CPU tensor as a flat NumPy array on the same memory."""
+    """Return a contiguous CPU tensor as a flat NumPy array on the same memory."""
     return tensor.view(-1).view(torch.uint8).numpy().view(numpy_dtype(dtype))
 
 
 def _pieces(
     local: np.ndarray[Any, Any], tile: Tile, chunks: tuple[int, ...] | None
 ) -> Iterator[tuple[Any, Any]]:
-    """What selects pieces of some megabytes, here in the tile and there in the whole array; the
-    file's own chunks are not cut."""
+    """Yield selectors of pieces of some megabytes, in the tile and in the whole array; chunks of
+    the file are not split."""
     dim = next((d for d, extent in enumerate(local.shape) if extent > 1), None)
     if dim is None:
         yield ..., numpy_index(tile)

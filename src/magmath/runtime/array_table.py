@@ -1,7 +1,7 @@
-"""The arrays that a worker holds, by their numbers, and who may use their memory when.
+"""The table of a worker's arrays, by number, and the lifetime of their memory.
 
-Every worker of a pool is told alike what to make and what to let go, so the heaps stay equal
-without talk.
+Every worker of a pool receives the same allocations and releases, so the heaps stay symmetric
+without communication.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magmath.runtime.async_transfers import AsyncTransfers
 
 
 class ArrayTable:
-    """A worker's arrays, in `heap`, some of which its progress thread may be moving.
+    """The arrays of a worker, in `heap`; its progress thread may be transferring some of them.
 
     With `frees_at_once`, released memory is given back at once, if a transfer must be waited for.
     """
@@ -32,16 +32,15 @@ class ArrayTable:
         self._frees_at_once = frees_at_once
         self._arrays: dict[int, LocalArray] = {}
         self.transfers: AsyncTransfers | None = None
-        """The transfers, once there has been one."""
+        """The asynchronous transfers; None before the first one."""
 
     def __len__(self) -> int:
         return len(self._arrays)
 
     def progress_thread(self) -> ProgressThread | None:
-        """Who moves data beside this worker's own work; made when first asked for. Collective.
+        """Return the progress thread, created on first use. Collective.
 
-        None where there is nobody to exchange data with, or on a GPU, whose streams are not made to
-        be used by two threads.
+        None with a single worker, and on a GPU, whose streams are not used by two threads.
         """
         if self.transfers is None and self._comm.size > 1 and self._transfers_async:
             comm = self._comm.duplicate()
@@ -49,24 +48,24 @@ class ArrayTable:
         return None if self.transfers is None else self.transfers.progress_thread
 
     def add(self, array: int, stored: LocalArray) -> None:
-        """Hold an array under this number."""
+        """Add an array under a number."""
         self._arrays[array] = stored
 
     def get(self, array: int) -> LocalArray:
-        """An array, waited for if it is on its way."""
+        """Return an array, after pending transfers to it."""
         if self.transfers is not None:
             self.transfers.wait_for(array)
         stored = self._arrays.get(array)
         if stored is None:
             raise WorkerError(
-                f"array {array} is not on worker {self._comm.rank}: it was released, or a run has "
-                f"taken over its memory"
+                f"array {array} is not on worker {self._comm.rank}: it was released, or donated "
+                f"to a run"
             )
         return stored
 
     def drop(self, arrays: Sequence[int]) -> None:
-        """Let go of arrays."""
-        if self._frees_at_once:  # the memory is wanted now
+        """Release arrays."""
+        if self._frees_at_once:  # frees memory immediately
             self.finish_transfers(writes=arrays)
         found: list[LocalArray] = []
         for array in arrays:
@@ -83,18 +82,18 @@ class ArrayTable:
         program: int | None = None,
         most: int | None = None,
     ) -> None:
-        """Wait for the transfers that stand in the way; see `AsyncTransfers.finish_conflicting`."""
+        """Wait for conflicting transfers; see `AsyncTransfers.finish_conflicting`."""
         if self.transfers is not None:
             self._give_back(self.transfers.finish_conflicting(reads, writes, program, most))
 
     def _give_back(self, released: Sequence[LocalArray]) -> None:
         if self._comm.size > 1 and any(stored.layout.shared for stored in released):
-            self._comm.barrier()  # a peer may still read it
+            self._comm.barrier()  # a peer may still read shared memory
         for stored in released:
             self._heap.free(stored.block)
 
     def inputs(self, program: Program, inputs: Sequence[int]) -> list[LocalArray]:
-        """The arrays that a run reads."""
+        """Return the arrays that a run reads."""
         if self.transfers is not None:
             self.finish_transfers(inputs, [inputs[x] for x in program.donated.values()])
         arrays = self._arrays
@@ -108,7 +107,8 @@ class ArrayTable:
         outputs: Sequence[int],
         given: Sequence[LocalArray],
     ) -> list[LocalArray]:
-        """A run's outputs: inputs that it takes over under their new number, else new memory."""
+        """Return the outputs of a run: donated inputs under their new numbers, otherwise new
+        memory."""
         made: list[LocalArray] = []
         donated = program.donated
         try:
@@ -129,7 +129,7 @@ class ArrayTable:
         return made
 
     def move_donated(self, program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Move donated inputs to their new numbers, under which the controller knows them now."""
+        """Move donated inputs to the numbers of the outputs."""
         for position, donor in program.donated.items():
             stored = self._arrays.pop(inputs[donor], None)
             if stored is not None:
@@ -138,12 +138,12 @@ class ArrayTable:
     def restore_donated(
         self, program: Program, inputs: Sequence[int], outputs: Sequence[int]
     ) -> None:
-        """Move what was taken over to the numbers that it had before."""
+        """Move donated inputs back to their old numbers."""
         for position, donor in program.donated.items():
             self._arrays[inputs[donor]] = self._arrays.pop(outputs[position])
 
     def close(self) -> None:
-        """End what the progress thread does, and forget all arrays: their memory goes with the heap."""
+        """Close the progress thread and drop all arrays; the heap frees their memory."""
         if self.transfers is not None:
             self.transfers.progress_thread.close()
         self._arrays.clear()

@@ -1,9 +1,9 @@
-"""What a worker's progress thread is doing, and which arrays it may not lose or change meanwhile.
+"""Transfers on a worker's progress thread, and the arrays that they read and write.
 
-Arrays that a task writes are waited for at their first use. Arrays that it reads stay as they
-are until it is done: nothing may take over their memory, and when they are released, their memory
-is given back later. That happens at commands which every worker gets, never when a task happens
-to end, so that the heaps stay equal.
+The first use of an array that a transfer writes waits for the transfer. Arrays that it reads stay
+unchanged until it ends: their memory is not donated, and released arrays are freed later. Memory is
+freed at commands that every worker receives, never when a transfer happens to end, so that the
+heaps stay symmetric.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from magmath.comm.progress_thread import ProgressThread, Task
 from magmath.memory.local_array import LocalArray
 
 MAX_TRANSFERS: Final = 4
-"""Errands that nobody has waited for before the first of them is."""
+"""Maximum number of pending transfers; a further one first waits for the oldest."""
 
 
 @dataclass(eq=False, slots=True)
 class Transfer:
-    """A task with the program it runs, the arrays it reads and writes, and those of them that
-    have been released meanwhile."""
+    """A task, its program, the arrays that it reads and writes, and those that were released since
+    it started."""
 
     task: Task
     program: int
@@ -32,33 +32,33 @@ class Transfer:
 
 
 class AsyncTransfers:
-    """The transfers of one worker, in the order in which they began."""
+    """The transfers of one worker, in the order of their start."""
 
     def __init__(self, progress_thread: ProgressThread) -> None:
         self.progress_thread = progress_thread
         self.started = 0
-        """Transfers so far."""
+        """Number of transfers so far."""
         self.overlapped_runs = 0
-        """Runs that were done while some transfer was under way."""
+        """Number of runs that completed while a transfer was pending."""
         self._transfers: list[Transfer] = []
 
     def add(self, task: Task, program: int, reads: Sequence[int], writes: Sequence[int]) -> None:
-        """A transfer has begun."""
+        """Add a transfer that has started."""
         self.started += 1
         self._transfers.append(Transfer(task, program, frozenset(reads), frozenset(writes)))
 
     def count_run(self) -> None:
-        """A run has been done."""
+        """Count a completed run."""
         self.overlapped_runs += any(not transfer.task.done for transfer in self._transfers)
 
     def wait_for(self, array: int) -> None:
-        """Return when an array is there. Raises what went wrong on the way."""
+        """Wait for the transfers that write an array. Raises their exceptions."""
         for transfer in self._transfers:
             if array in transfer.writes:
                 transfer.task.wait()
 
     def release(self, array: int, stored: LocalArray) -> bool:
-        """Keep the memory of a released array that a transfer uses; false if none does."""
+        """Defer freeing a released array that a transfer uses; False if no transfer uses it."""
         for transfer in reversed(self._transfers):
             if array in transfer.reads or array in transfer.writes:
                 transfer.released.append(stored)
@@ -72,10 +72,10 @@ class AsyncTransfers:
         program: int | None = None,
         most: int | None = None,
     ) -> list[LocalArray]:
-        """End the transfers that stand in the way of reading or writing arrays, of a program, or of
-        there being at most so many; the memory that can be given back then.
+        """Wait for the transfers that conflict with reading or writing arrays, that run a program,
+        or that exceed `most`; return the arrays that can be freed then.
 
-        For commands that every worker gets. Raises what went wrong in a transfer.
+        Call it for commands that every worker receives. Raises the exceptions of the transfers.
         """
         chosen = [
             transfer

@@ -1,8 +1,8 @@
-"""The loop that serves one worker: receive a command, carry it out, answer.
+"""The command loop of a worker: receive a command, execute it, reply.
 
-It is the same whether commands come through a queue (threads) or a socket (processes); a `CommandPort` is
-the difference. During a run of many steps worker 0 looks into its port between chunks, so that an
-interrupt overtakes the commands that wait before it.
+A `CommandPort` abstracts the source of commands: a queue (threads) or a socket (processes). During
+a run of many steps, worker 0 polls its port between chunks, so that an interrupt overtakes queued
+commands.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ CommandMessage = tuple[Command, Frame | None]
 
 
 class CommandPort(ABC):
-    """Where a worker's commands come from and its replies go to."""
+    """The connection of a worker to its controller."""
 
     @abstractmethod
     def frames(self, wait: bool) -> list[bytes | memoryview] | None:
-        """The frames of the next message; None where there is none and `wait` is false."""
+        """Return the frames of the next message; None if there is none and `wait` is false."""
 
     @abstractmethod
     def send(self, reply: Reply, frame: Frame | None = None) -> None:
         """Send a reply to the controller."""
 
     def receive(self, wait: bool) -> CommandMessage | None:
-        """The next command; what is not one is logged and dropped."""
+        """Return the next command; malformed messages are logged and dropped."""
         while (frames := self.frames(wait)) is not None:
             try:
                 if len(frames) not in (1, 2):
@@ -55,13 +55,13 @@ class CommandPort(ABC):
 
 
 class CommandLoop:
-    """A worker at its port, until the controller says stop."""
+    """Executes the commands of one worker until the controller sends Stop."""
 
     def __init__(self, worker: Worker, port: CommandPort) -> None:
         self._worker = worker
         self._port = port
         self.running: Run | None = None
-        """The run that is being carried out."""
+        """The current run."""
         self._waiting: deque[CommandMessage] = deque()
         self._interrupted = 0
         self._abandoned = 0
@@ -69,7 +69,7 @@ class CommandLoop:
         worker.is_abandoned = self._is_abandoned
 
     def run(self) -> None:
-        """Serve until `Stop`."""
+        """Execute commands until `Stop`."""
         while True:
             parcel = self._waiting.popleft() if self._waiting else self._port.receive(wait=True)
             if parcel is None or isinstance(parcel[0], Stop):
@@ -81,8 +81,8 @@ class CommandLoop:
                 self._port.send(*answer)
 
     def _poll(self, command: LongCommand, steps: int, values: list[float]) -> bool:
-        """Between the chunks of a long command, on each rank: whether this one wants it to stop."""
-        if self._worker.rank != 0 and isinstance(command, Run):  # its ranks agree on worker 0's
+        """Called between chunks of a long command, on each rank; return whether it should stop."""
+        if self._worker.rank != 0 and isinstance(command, Run):  # worker 0 decides for all ranks
             return False
         if command.report:
             self._port.send(Progress(command.ticket, steps, values))
@@ -90,14 +90,14 @@ class CommandLoop:
         return command.ticket <= self._interrupted
 
     def _is_abandoned(self) -> bool:
-        """Between two instructions of a run: whether its results are not wanted any more."""
+        """Called between two instructions of a run; return whether the run is abandoned."""
         if self.running is None or self._worker.rank != 0:
             return False
         self._poll_commands()
         return self.running.ticket <= self._abandoned
 
     def _poll_commands(self) -> None:
-        """Take the commands that have arrived; interrupts overtake the others."""
+        """Queue the commands that have arrived; process interrupts immediately."""
         while (parcel := self._port.receive(wait=False)) is not None:
             arrived = parcel[0]
             if isinstance(arrived, Interrupt):

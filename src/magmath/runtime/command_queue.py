@@ -1,8 +1,7 @@
-"""Commands to the workers: sent without waiting, each with a ticket, and answered some time later.
+"""The queue of commands to the workers: sent asynchronously, with tickets, and answered later.
 
-What went wrong in a command that nobody waited for is raised by the next call that waits, at the
-latest by `finish`. Whether the workers can go on after a failure, or are told to end, is decided
-here.
+The next waiting call, at the latest `finish`, raises the failure of an asynchronous command. This
+module also decides whether the workers can continue after a failure or must end.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from magmath.runtime.transport.interface import Payload, Transport
 logger = logging.getLogger(__name__)
 
 MAX_PENDING: Final = 256
-"""Commands under way, not yet answered, before the next one waits."""
+"""Maximum number of unanswered commands; `submit` waits at this limit."""
 MAX_PENDING_BYTES: Final = 256 << 20
 FAILURE_GRACE: Final = 2.0
-"""Seconds in which, after a worker has failed, the others must have failed alike."""
+"""Seconds to wait, after a worker has failed, for the same failure of all others."""
 INTERRUPT_SECONDS: Final = 5.0
-"""Seconds that a running program gets to stop after Ctrl-C."""
+"""Seconds that a running program has to stop after Ctrl-C."""
 REPEATED_INTERRUPT_SECONDS: Final = 1.0
-"""Seconds in which further Ctrl-C count as the same one."""
+"""Seconds in which repeated Ctrl-C count as one."""
 _PUMP_SECONDS: Final = 0.1
 
 _EXPECTED: Final[dict[type, tuple[type, ...]]] = {
@@ -67,7 +66,7 @@ AnsweredCommand = (
 class CommandQueue:
     """Reaches the workers through `transport`, which this starts.
 
-    hellos      what the workers said of themselves when they were ready
+    hellos      the Hello messages of the workers
     direct      true if the one worker lives in this process, where `run` and `compute` reach it
     failed      told of the outputs of a run that has failed on a worker, and of the failure
     ended       told when the workers have ended
@@ -96,7 +95,7 @@ class CommandQueue:
         self._failing: list[PendingCommand] = []
         self._failing_since = 0.0
         self.ended: str | None = None
-        """Why the workers cannot be reached any more; None while they can."""
+        """Why the workers are unreachable; None while the pool is open."""
         transport.is_interrupted = lambda: self.interrupts.is_due
         self.hellos = transport.start(self._deliver)
         self._all = range(transport.size)
@@ -110,7 +109,7 @@ class CommandQueue:
             raise WorkerLost(self.ended)
 
     def ticket(self) -> int:
-        """The number of the next command that will be answered."""
+        """Return the ticket of the next answered command."""
         return next(self._tickets)
 
     def submit(
@@ -122,9 +121,9 @@ class CommandQueue:
         nbytes: int = 0,
         run: RunHandle | None = None,
     ) -> PendingCommand:
-        """Send a command that will be answered, to all workers or to some.
+        """Send an answered command to all or some workers.
 
-        Waits only where too many are under way.
+        Waits only if too many commands are pending.
         """
         ranks = self._all if ranks is None else ranks
         expected = _EXPECTED[type(command)]
@@ -157,12 +156,12 @@ class CommandQueue:
         return pending
 
     def notify(self, command: Command) -> None:
-        """Send all workers a command that they do not answer."""
+        """Send an unanswered command to all workers."""
         with self.lock, self.interrupts:
             self._send(command, self._all)
 
     def release(self, array: int) -> None:
-        """Have an array dropped: sent with the next command. Finalisers may call."""
+        """Release an array with the next command. Safe in finalisers."""
         if self.ended is None:
             self._released.append(array)
 
@@ -173,7 +172,7 @@ class CommandQueue:
         outputs: Sequence[int],
         parameters: Sequence[Number],
     ) -> list[float]:
-        """One step of a program on the worker of this process; the scalars that it emits."""
+        """Run one step of a program on the inline worker; return the scalars that it emits."""
         try:
             with self.lock, self.interrupts:
                 released = self._take_released() if self._released else ()
@@ -189,7 +188,7 @@ class CommandQueue:
         given: Mapping[Node, int],
         outputs: Sequence[int],
     ) -> list[LocalArray]:
-        """Compute nodes on the worker of this process; see `Pool.compute`."""
+        """Compute nodes on the inline worker; see `Pool.compute`."""
         with self.lock, self.interrupts:
             self.check_open()
             released = self._take_released() if self._released else ()
@@ -198,10 +197,10 @@ class CommandQueue:
     def wait(self, pending: PendingCommand) -> None:
         """Wait until this command and every earlier one has been answered by all of its workers.
 
-        Raises what went wrong in any of them. On Ctrl-C, stops what runs and raises
-        KeyboardInterrupt; a second Ctrl-C meanwhile ends the pool.
+        Raises the first failure of these commands. On Ctrl-C, stops running programs and raises
+        KeyboardInterrupt; a second Ctrl-C closes the pool.
         """
-        if self.is_inline:  # it has been answered, or has raised
+        if self.is_inline:  # inline commands have been answered, or have raised
             self._deliver_interrupt()
             return
         with self.lock, self.interrupts:
@@ -214,13 +213,13 @@ class CommandQueue:
             raise exception_from(pending.failures[0])
 
     def interrupt_point(self) -> None:
-        """Let Ctrl-C take effect here, if it came while the worker of this process was at work."""
+        """Deliver a Ctrl-C that arrived while the inline worker was running."""
         if self.interrupts.count:
             self._deliver_interrupt()
 
     @contextmanager
     def defer_interrupts(self) -> Iterator[None]:
-        """A context at whose end Ctrl-C takes effect if it came meanwhile."""
+        """Defer Ctrl-C until the end of the context."""
         interrupts = self.interrupts
         with interrupts:
             interrupts.close()
@@ -232,7 +231,7 @@ class CommandQueue:
             self._deliver_interrupt()
 
     def finish(self) -> None:
-        """Wait for all that was sent. Raises the first thing that went wrong unheard."""
+        """Wait for all commands. Raises the first failure that has not been raised."""
         if self.ended is not None:
             return
         with self.lock, self.interrupts:
@@ -242,8 +241,8 @@ class CommandQueue:
                 self._pump()
 
     def close(self) -> None:
-        """End the workers, in good order if they can be; nothing of them stays behind."""
-        if self.ended is not None or os.getpid() != self._owner:  # a fork of the controller
+        """Stop the workers, orderly if possible, and remove their processes and files."""
+        if self.ended is not None or os.getpid() != self._owner:  # in a fork of the controller
             return
         with self.lock, self.interrupts:
             if self.ended is None:
@@ -253,10 +252,10 @@ class CommandQueue:
                 self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
 
     def forked(self) -> None:
-        """Note that this process is a fork of the one that started the workers.
+        """Adapt to being in a fork of the process that started the workers.
 
-        A worker inside the process was copied with it and goes on. Other workers answer their
-        controller only. Other threads, which may have held the lock, do not exist here.
+        The fork has a working copy of an inline worker. Other workers only answer the original
+        controller. Threads that may have held the lock do not exist in the fork.
         """
         self.lock = threading.RLock()
         if not self.is_inline:
@@ -266,7 +265,7 @@ class CommandQueue:
             )
 
     def _close_at_exit(self) -> None:
-        """With the script: one that has died of an error does not wait for what is under way."""
+        """Close the pool at exit; after an uncaught exception, do not wait for pending commands."""
         try:
             if not hasattr(sys, "last_value") and os.getpid() == self._owner:
                 self.finish()
@@ -288,7 +287,7 @@ class CommandQueue:
 
     def _take_released(self) -> list[int]:
         arrays, released = [], self._released
-        while released:  # a finaliser may add to it at any moment
+        while released:  # a finaliser may append at any time
             arrays.append(released.popleft())
         return arrays
 
@@ -302,7 +301,7 @@ class CommandQueue:
             self._close_after_loss(lost)
 
     def _deliver(self, rank: int, reply: Reply, frame: Frame | None) -> bool:
-        """Take a worker's reply; true where a run in this process should stop."""
+        """Process a worker's reply; return True if an inline run should stop."""
         ticket = getattr(reply, "ticket", 0)
         pending = self._pending.get(ticket)
         if pending is None or rank not in pending.waiting:
@@ -336,24 +335,24 @@ class CommandQueue:
         return run.error is not None or self.interrupts.count > 0
 
     def _settle(self, pending: PendingCommand) -> None:
-        """Nothing more is expected of this command."""
+        """Remove a completed command."""
         if self._pending.pop(pending.ticket, None) is not None:
             self._pending_bytes -= pending.nbytes
         if pending.run is not None and not pending.failures:
             pending.run.repeat = None
 
     def _waits_for(self, pending: PendingCommand) -> bool:
-        """Whether this command, or one that was sent before it, has not been answered."""
+        """True if this command, or an earlier one, is unanswered."""
         return bool(pending.waiting) or next(iter(self._pending), pending.ticket) < pending.ticket
 
-    # When something goes wrong.
+    # Failures.
 
     def _raise_failure(self) -> None:
-        """Raise the first failure, once it is known whether the workers are in step.
+        """Raise the first failure after it is known whether the workers are in step.
 
-        They are if those that failed went on to the end of the command, or if all failed alike, so
-        that none went further than another: then the pool goes on. Else some may wait for ever for
-        those that failed, and the pool is closed.
+        They are in step if the failed workers continued to the end of the command, or if all failed
+        at the same place; then the pool continues. Otherwise some workers may wait forever for the
+        failed ones, and the pool is closed.
         """
         if not self._failing:
             return
@@ -381,19 +380,19 @@ class CommandQueue:
             raise error
 
     def _deliver_interrupt(self) -> None:
-        """Raise a held Ctrl-C, once what runs has stopped."""
+        """Raise a deferred Ctrl-C after running programs have stopped."""
         try:
             self.interrupts.deliver()
         except BaseException:
-            # The interrupt is what the caller hears of, whatever else goes wrong.
+            # The interrupt takes precedence over other failures.
             with self.lock, self.interrupts, suppress(Exception):
                 self._stop_runs()
             self.interrupts.count = 0
             raise
 
     def _stop_runs(self) -> None:
-        """Stop what runs at a step that all workers share; a second Ctrl-C ends the pool, unless it
-        comes at once, as when the key is held down."""
+        """Stop runs at a step that all workers share. A second Ctrl-C closes the pool, unless it
+        follows immediately, as from a held key."""
         if self._pending:
             runs = [p.run for p in self._pending.values() if p.run is not None]
             abandon = not any(run.must_finish for run in runs)
@@ -409,7 +408,7 @@ class CommandQueue:
             self._pump()
 
     def _close_after_loss(self, lost: WorkerLost) -> NoReturn:
-        """Close the pool, and raise why: an exception of the lost worker if it left one."""
+        """Close the pool and raise the cause: an exception of the lost worker if it sent one."""
         self._end(lost, force=True)
         primary = [f for pending in self._failing for f in pending.failures if not f.secondary]
         if primary:

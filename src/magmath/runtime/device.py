@@ -1,4 +1,4 @@
-"""Where this process computes: its host, and the device that it takes."""
+"""The host name, and the choice of the device of this process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ HOST: Final = socket.gethostname()
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this process: "auto" takes a GPU where there is one, each worker its own.
+    """Return the device of this process: "auto" is a GPU if there is one, each worker its own.
 
-    Raises DeviceError where the machine has no such device.
+    Raises DeviceError if the machine has no such device.
     """
     gpus = torch.cuda.device_count() if name != "cpu" else 0
     if name == "cpu" or (name == "auto" and not gpus):
@@ -37,7 +37,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def _local_rank() -> int:
-    """The number of this process among those of its host, as launchers tell it."""
+    """Return the rank of this process on its host, from the launcher's variables."""
     for variable in ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
         if variable in os.environ:
             return int(os.environ[variable])

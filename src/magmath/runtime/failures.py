@@ -1,8 +1,8 @@
-"""Exceptions across processes: what a worker says about one, and how the controller raises it.
+"""Exceptions across processes: encoding in a worker, and re-raising in the controller.
 
-An exception keeps its class where that is a built-in or one of magmath's own (a table, looked up by
-name: nothing is imported or unpickled), and its message with the worker and the user's line. The
-worker's traceback is attached as a note.
+Built-in exceptions and those of magmath keep their class (a table lookup by name: nothing is
+imported or unpickled). The message gets the worker and the user's line. The worker's traceback is
+attached as a note.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _CLASSES: Final[dict[str, type[Exception]]] = {
 
 
 def user_line(error: BaseException) -> str:
-    """The user's line that built the failing operation: what the executor left in `user_line`."""
+    """Return the user's line that built the failing operation, from the attribute `user_line`."""
     return str(getattr(error, "user_line", ""))
 
 
 def add_user_line(error: Exception) -> None:
-    """Add to an exception the user's line that built the failing operation."""
+    """Add a note with the user's line that built the failing operation."""
     if line := user_line(error):
         error.add_note(f"in the operation built at {line}")
 
 
 def failure_from(error: Exception, ticket: int, rank: int, host: str) -> Failure:
-    """What a worker reports about an exception that ended command `ticket`."""
+    """Return the Failure message of an exception that ended command `ticket`."""
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
     site = f"{type(error).__name__} {last.filename}:{last.lineno}" if last else ""
@@ -57,7 +57,7 @@ def failure_from(error: Exception, ticket: int, rank: int, host: str) -> Failure
 
 
 def exception_from(failure: Failure) -> Exception:
-    """The exception that a worker reported: of its class where that is known, else WorkerError."""
+    """Rebuild the exception of a Failure, of its class if known, otherwise as WorkerError."""
     line = f", {failure.line}" if failure.line else ""
     message = f"{failure.message} [worker {failure.rank} on {failure.host}{line}]"
     kind = _CLASSES.get(failure.kind)

@@ -1,9 +1,9 @@
-"""Which processes are still alive: the watch over connections, on both sides.
+"""Liveness of processes: connection monitors, in the controller and in the workers.
 
-A socket's monitor reports every connection that ends: because the process died, or because another
-host no longer answers heartbeats (sent by libzmq's own thread, so a worker that computes is not
-suspected). Whether a process of this host is stopped, the system says. The controller learns which
-worker was lost; a worker whose controller is gone ends at once, and so does one that is stuck.
+A socket monitor reports every closed connection: the process has died, or another host no longer
+answers heartbeats (sent by a libzmq thread, so a busy worker still answers). /proc reports stopped
+processes of this host. The controller learns which worker was lost; a worker exits immediately when
+its controller has gone, or when the worker is stuck.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from zmq.utils.monitor import recv_monitor_message
 from magmath.core.cache_dir import remove_abandoned_fallbacks
 
 PREFIX: Final = "magmath-pool-"
-"""How the names of pools' directories begin."""
+"""Prefix of the names of pool directories."""
 
 HEARTBEAT_INTERVAL: Final = 1.0
-"""Seconds between two heartbeats, or looks at the processes of this host; less where a worker shall
-count as lost soon."""
+"""Maximum seconds between two heartbeats, or polls of the processes of this host."""
 
 HANDSHAKE_TIMEOUT: Final = 20_000
-"""Milliseconds that a worker waits for its controller to accept it."""
+"""Milliseconds that a worker waits for its controller to accept the connection."""
 
 STUCK_SECONDS: Final = 10
-"""Seconds in a run without processor time until a worker counts as stuck."""
+"""Seconds without processor time in a run after which a worker counts as stuck."""
 
-_STUCK_SHARE: Final = 0.002  # of a processor; who waits for another worker looks, and uses more
+_STUCK_SHARE: Final = 0.002  # of a processor; waiting for another worker polls, and uses more
 
 _END_SECONDS: Final = 1.0
 
@@ -52,10 +51,9 @@ _END_EVENTS: Final = (
 
 
 class ConnectionWatch:
-    """The controller's connections: which worker is at the other end, and which have ended.
+    """The controller's connections: the worker of each connection, and the closed ones.
 
-    A connection ends when its other end has not answered for `timeout` seconds; None: it may be
-    silent for ever.
+    A connection is closed if the peer has not answered for `timeout` seconds; None: no limit.
     """
 
     def __init__(self, router: zmq.Socket[bytes], timeout: float | None) -> None:
@@ -66,12 +64,12 @@ class ConnectionWatch:
         self._rank_of: dict[int, int] = {}
 
     def add(self, frame: zmq.Frame, rank: int) -> None:
-        """Note that the connection by which `frame` came is worker `rank`'s."""
+        """Register the connection of `frame` as that of worker `rank`."""
         descriptor: Any = frame.get(zmq.SRCFD)
         self._rank_of[int(descriptor)] = rank
 
     def ended(self) -> list[int]:
-        """The workers whose connections have ended since the last call, the first one first."""
+        """Return the workers whose connections were closed since the last call, in order."""
         ranks = []
         while self.monitor.poll(0):
             event = recv_monitor_message(self.monitor)
@@ -84,8 +82,8 @@ class ConnectionWatch:
 class ProcessWatch:
     """The workers that are processes of this host.
 
-    They are ended by descriptors that no later process can inherit. One that has been stopped, by
-    a signal or a debugger, for `timeout` seconds counts as lost; None: it is waited for.
+    They are ended through pidfds, which never refer to a later process. A process that has been
+    stopped, by a signal or a debugger, for `timeout` seconds counts as lost; None: no limit.
     """
 
     def __init__(self, timeout: float | None) -> None:
@@ -99,16 +97,16 @@ class ProcessWatch:
         self._descriptors: list[int] = []
 
     def add(self, rank: int, pid: int) -> None:
-        """Watch a process; one that has ended already, or a system without pidfd, is passed by."""
+        """Watch a process; ignored if it has ended, or without pidfd support."""
         self._pids[rank] = pid
         with contextlib.suppress(OSError, AttributeError):
             self._descriptors.append(os.pidfd_open(pid))
 
     def stopped(self) -> int | None:
-        """A worker that has been stopped for too long.
+        """Return a worker that has been stopped for longer than the timeout, or None.
 
-        Counts the time between two looks, at most two intervals: when this process was stopped
-        itself, or has not looked because it waited for nothing, a longer time says nothing.
+        Adds the time since the last poll, at most two intervals, since a longer time may mean that
+        this process itself was stopped or idle.
         """
         now = time.monotonic()
         passed = now - self._looked
@@ -126,7 +124,7 @@ class ProcessWatch:
         return None
 
     def end(self) -> None:
-        """Return when all have ended; those that do not within a second are killed."""
+        """Wait until all processes have ended; kill those that do not end within a second."""
         deadline = time.monotonic() + _END_SECONDS
         for descriptor in self._descriptors:
             while not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -138,7 +136,7 @@ class ProcessWatch:
 
 
 def _is_stopped(pid: int) -> bool:
-    """True for a process that a signal or a debugger has stopped, where the system tells."""
+    """True for a process that a signal or a debugger has stopped."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in "Tt"
@@ -147,11 +145,11 @@ def _is_stopped(pid: int) -> bool:
 
 
 def exit_with_controller(dealer: zmq.Socket[bytes], directory: str) -> None:
-    """Watch the connection of a worker's socket, to be connected next, from a thread of its own.
+    """Start a thread that exits this worker when the connection of its socket is closed.
 
-    When it ends, or is not accepted in time, the directory of the pool and a temporary cache are
-    removed (the controller, which owns them, may have been killed) and the process exits at once,
-    whatever it is doing.
+    Call it before connecting. If the connection is closed, or not accepted in time, the thread
+    removes the directory of the pool and a temporary cache (the controller, which owns them, may
+    have been killed) and exits the process immediately.
     """
     monitor = dealer.get_monitor_socket(
         zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.MONITOR_STOPPED | _END_EVENTS
@@ -167,7 +165,7 @@ def _watch_controller(monitor: zmq.Socket[bytes], directory: str) -> None:
     while monitor.poll(timeout):
         event = recv_monitor_message(monitor)["event"]
         if event == zmq.Event.MONITOR_STOPPED:
-            return  # this process closed the socket itself: it was told to stop
+            return  # this process closed the socket after a Stop command
         if event != zmq.Event.HANDSHAKE_SUCCEEDED:
             break
         timeout = None
@@ -177,11 +175,11 @@ def _watch_controller(monitor: zmq.Socket[bytes], directory: str) -> None:
 
 
 def exit_when_stuck(rank: int, under_way: Callable[[], object]) -> None:
-    """Watch from a thread of its own whether this process, worker `rank`, is stuck; end it if so.
+    """Start a thread that exits this process, worker `rank`, if it is stuck.
 
-    `under_way` tells what the worker computes, None between two runs. A run that uses no processor
-    time waits for something within this process that will not come. One that does use some cannot
-    be told from long work, and is left alone.
+    `under_way` returns the current run, None between runs. A run without processor time is in a
+    deadlock within this process. A run with processor time is indistinguishable from long work and
+    continues.
     """
     watch = threading.Thread(
         target=_watch_run, args=(rank, under_way), name="magmath-watch-run", daemon=True
@@ -203,6 +201,6 @@ def _watch_run(rank: int, under_way: Callable[[], object]) -> None:
 
 
 def remove_pool_directory(directory: str) -> None:
-    """Remove a pool's directory, if it is one and still there."""
+    """Remove a pool directory if it exists; other directories are ignored."""
     if os.path.basename(directory).startswith(PREFIX):
         shutil.rmtree(directory, ignore_errors=True)

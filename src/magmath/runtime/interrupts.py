@@ -1,9 +1,9 @@
-"""Ctrl-C at safe points only.
+"""Delivery of Ctrl-C at safe points.
 
 A KeyboardInterrupt between two sends would leave one worker with a message that another lacks, and
 one between a run and the use of its results would lose arrays whose memory the run has overwritten.
-While an `Interrupts` is entered, SIGINT is counted instead, and `deliver` hands it to the handler
-that was installed before (Python's own raises KeyboardInterrupt) where nothing is half done.
+Inside an `Interrupts` context, SIGINT is counted, and `deliver` calls the previous handler
+(Python's default raises KeyboardInterrupt) at a safe point.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 SIGINT = int(_signal.SIGINT)
 
 
-_main = threading.main_thread().ident  # which Python gives the signals
+_main = threading.main_thread().ident  # Python delivers signals to the main thread
 
 
 def _forked() -> None:
@@ -30,11 +30,11 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class Interrupts:
-    """A re-entrant context that holds SIGINT back; without effect outside the main thread."""
+    """A reentrant context that defers SIGINT; without effect outside the main thread."""
 
     def __init__(self) -> None:
         self.count = 0
-        """How many interrupts are held back now."""
+        """Number of deferred interrupts."""
         self._depth = 0
         self._closed = 0
         self._previous: Any = None
@@ -56,20 +56,20 @@ class Interrupts:
                 _signal.signal(SIGINT, self._previous)
 
     def close(self) -> None:
-        """Deliver nothing until `open`, called as often, within this context."""
+        """Suspend delivery until a matching `open`, within this context."""
         self._closed += 1
 
     def open(self) -> None:
-        """Deliver again."""
+        """Resume delivery."""
         self._closed -= 1
 
     @property
     def is_due(self) -> bool:
-        """True if an interrupt is held back that `deliver` would deliver."""
+        """True if `deliver` would deliver an interrupt."""
         return self.count > 0 and self._closed == 0 and get_ident() == _main
 
     def deliver(self) -> None:
-        """Hand one held interrupt to the handler that was there before; usually it raises."""
+        """Pass one deferred interrupt to the previous handler, which usually raises."""
         if self.is_due:
             self.count -= 1
             self._previous(SIGINT, None)

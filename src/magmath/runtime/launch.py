@@ -1,8 +1,8 @@
-"""Starting the worker processes: the launcher's command line, its environment, its end.
+"""The launcher of worker processes: command line, environment, termination.
 
-The launcher (`mpiexec` of the mpich wheel unless told otherwise) runs in a session of its own, so
-that a Ctrl-C in the terminal reaches the controller only. What it and the workers print goes to a
-file in the pool's directory and is shown when something fails.
+The launcher (by default `mpiexec` of the mpich wheel) runs in its own session, so that Ctrl-C in
+the terminal reaches the controller only. Its output and that of the workers goes to a file in the
+pool's directory, which error messages quote.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
 )  # fmt: skip
 _PROCESS_PREFIXES: Final = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_", "HYDI_", "MPI_LOCAL")
-"""How variables begin by which an MPI launcher tells a process which rank it is. Where this process
-has them, they are never those of the workers."""
+"""Prefixes of variables by which MPI launchers set the rank of a process. Workers must not inherit
+those of this process."""
 _JOB_PREFIXES: Final = (
     "SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "LOADL", "PE_HOSTFILE", "SGE_", "FLUX_", "PALS_",
     "HYDRA_", "MPIEXEC_", "OMPI_",
 )  # fmt: skip
-"""How variables begin that tell launchers which hosts and which scheduler a job has."""
+"""Prefixes of variables by which schedulers describe a job and its hosts to launchers."""
 _THIS_HOST: Final = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
-"""Have MPICH's mpiexec start processes itself, on this host, and ask no scheduler for others."""
+"""Make MPICH's mpiexec start processes on this host, without a scheduler."""
 _OUTPUT_SHOWN: Final = 4_000
-_LINES_SHOWN: Final = 10  # lines of the launcher's in an error
+_LINES_SHOWN: Final = 10  # lines of the launcher's output in an error
 _TERMINATION_TIME: Final = 2.0
 
 _CAUSES: Final = (
@@ -51,10 +51,10 @@ _NAMED_DEAD: Final = re.compile(r"PID (\d+) RUNNING AT")  # MPICH
 
 
 def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
-    """The command that starts `workers` copies of what is appended to it.
+    """Return the command that starts `workers` copies of the appended command.
 
-    `launcher`: "mpiexec", "srun", or a command of one's own, as a string or a list, in which
-    {n} stands for the number of workers. Raises WorkerError where it cannot be found or used.
+    `launcher`: "mpiexec", "srun", or a custom command, as a string or a list, in which {n} stands
+    for the number of workers. Raises WorkerError if it is missing or malformed.
     """
     if launcher == "mpiexec":
         return [*_mpiexec(), "-n", str(workers)]
@@ -64,12 +64,12 @@ def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
 
 
 def _split_command(launcher: str | Sequence[str]) -> list[str]:
-    """The words of a user's command, checked."""
+    """Split and check a user's command."""
     try:
         words = shlex.split(launcher) if isinstance(launcher, str) else list(launcher)
         fits = all(isinstance(word, str) for word in words) and "{n}" in "".join(words[1:])
         reason = ""
-    except (TypeError, ValueError) as error:  # no sequence; a quote that is not closed
+    except (TypeError, ValueError) as error:  # not a sequence, or an unclosed quote
         fits, reason = False, f" ({error})".lower()
     if not fits:
         raise WorkerError(
@@ -81,13 +81,13 @@ def _split_command(launcher: str | Sequence[str]) -> list[str]:
 
 
 def _resolve_program(program: str) -> str:
-    """A program of the PATH by its name, one of this Python environment by its path."""
+    """Return the name of a program on the PATH, or the path of one in this Python environment."""
     if "/" in program or shutil.which(program) is not None:
         return program
     installed = _find_installed(program)
     if installed is None:
         raise WorkerError(
-            f"init: the launcher {program!r} was found neither on the PATH nor beside Python; "
+            f"init: the launcher {program!r} was found neither on the PATH nor next to Python; "
             f'install it, give its path, or leave launcher="mpiexec"'
         )
     return installed
@@ -95,11 +95,11 @@ def _resolve_program(program: str) -> str:
 
 @lru_cache(maxsize=1)
 def _mpiexec() -> tuple[str, ...]:
-    """The mpiexec of this Python environment, or the system's, with the options it needs."""
+    """Return the mpiexec of this Python environment or of the system, with required options."""
     path = _find_installed("mpiexec") or shutil.which("mpiexec")
     if path is None:
         raise WorkerError(
-            'init: launcher "mpiexec" was not found beside Python nor on the PATH; install the '
+            'init: launcher "mpiexec" was not found next to Python or on the PATH; install the '
             "package mpich, or name another launcher"
         )
     version = subprocess.run(
@@ -111,10 +111,10 @@ def _mpiexec() -> tuple[str, ...]:
 
 
 def _find_installed(program: str) -> str | None:
-    """A program of this Python environment: beside Python, or of the package mpich."""
-    beside = Path(sys.executable).parent / program
-    if beside.exists():
-        return str(beside)
+    """Return the path of a program next to Python, or in the package mpich; None if missing."""
+    neighbour = Path(sys.executable).parent / program
+    if neighbour.exists():
+        return str(neighbour)
     try:
         files = importlib.metadata.distribution("mpich").files or []
     except importlib.metadata.PackageNotFoundError:
@@ -125,9 +125,10 @@ def _find_installed(program: str) -> str | None:
 def worker_environment(
     threads: int | None, secrets: dict[str, str], *, on_this_host: bool
 ) -> dict[str, str]:
-    """The environment of launcher and workers: this one, its threads divided, this magmath on the
-    path, and nothing of the MPI launcher or, for workers `on_this_host`, of the job that this
-    process belongs to."""
+    """Return the environment of launcher and workers.
+
+    It is this environment with the thread counts divided and this magmath on the path, without the
+    variables of an MPI launcher and, for workers `on_this_host`, of the job of this process."""
     foreign = (*_PROCESS_PREFIXES, *_JOB_PREFIXES) if on_this_host else _PROCESS_PREFIXES
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     environment |= cache_dir.child_environment() | secrets
@@ -142,7 +143,7 @@ def worker_environment(
 
 
 class Launch:
-    """A launcher that runs, and what it said."""
+    """A running launcher, and its output."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], directory: str) -> None:
         self._log = os.path.join(directory, "output")
@@ -167,7 +168,7 @@ class Launch:
         return self._process.poll()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the launcher has ended within this time."""
+        """Wait for the launcher; return whether it has ended within this time."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -175,7 +176,7 @@ class Launch:
         return True
 
     def output(self) -> str:
-        """The end of what the launcher and the workers printed."""
+        """Return the end of the output of the launcher and the workers."""
         try:
             with open(self._log, "rb") as log:
                 log.seek(0, os.SEEK_END)
@@ -185,12 +186,12 @@ class Launch:
             return ""
 
     def printed_lines(self) -> str:
-        """The last lines of `output`, indented, after a line that introduces them; else empty."""
+        """Return the last lines of `output`, indented, with an introduction; or an empty string."""
         lines = self.output().splitlines()[-_LINES_SHOWN:]
         return "\n  ".join(["\nThe launcher and the workers printed:", *lines]) if lines else ""
 
     def cause(self) -> str | None:
-        """How the workers ended, in the launcher's words, as far as they are understood."""
+        """Return the launcher's description of how the workers ended; None if it has none."""
         output = self.output()
         for pattern in _CAUSES:
             if found := pattern.search(output):
@@ -198,16 +199,15 @@ class Launch:
         return None
 
     def dead_process(self) -> int | None:
-        """The process that the launcher names as one that ended."""
+        """Return the process that the launcher reports as ended, or None."""
         found = _NAMED_DEAD.search(self.output())
         return int(found[1]) if found else None
 
     def kill(self) -> None:
-        """End the launcher, which ends its workers, and what else it has started in its session; by
-        force where it does not end in time."""
+        """Terminate the launcher, which ends its workers, and then kill its whole process group."""
         if self._process.poll() is None:
             self._process.terminate()
             self.wait(_TERMINATION_TIME)
-            with suppress(ProcessLookupError):  # nothing is left of its process group
+            with suppress(ProcessLookupError):  # the process group has ended
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

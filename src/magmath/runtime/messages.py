@@ -1,9 +1,8 @@
-"""The control plane's messages: one typed record for each, and their strict encoding.
+"""The messages of the control plane: typed records, and their strict encoding.
 
-The controller tells the workers what to do (`Command`), the workers answer (`Reply`); tiles and
-programs travel beside the record as a raw frame of bytes. `decode_command` and `decode_reply` take
-bytes from anywhere: what is not exactly one of these records is a ProtocolError, and nothing that
-is received is ever executed or unpickled.
+The controller sends a `Command`, the workers send a `Reply`; tiles and programs follow the record
+as a raw frame of bytes. `decode_command` and `decode_reply` accept untrusted bytes: anything but
+one of these records is a ProtocolError, and received data is never executed or unpickled.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from magmath.errors import ProtocolError
 from magmath.files.formats import StorageSpec
 
 MAX_RECORD: Final = 64 << 20
-"""Bytes of the largest record; a frame of data beside it is held to the size its layout gives."""
+"""Maximum bytes of a record. The size of a data frame is checked against its layout."""
 
 _MAX_TEXT: Final = 1 << 16
 
@@ -32,7 +31,7 @@ Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
 
 
 class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
-    """Store an array; the frame beside it holds the bytes of the worker's own part."""
+    """Store an array; the frame holds the bytes of the worker's own part."""
 
     ticket: Natural
     array: Natural
@@ -49,7 +48,7 @@ class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
 
 
 class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
-    """Store an array that lies in a file: each worker reads its own part."""
+    """Load an array from a file: each worker reads its own part."""
 
     ticket: Natural
     array: Natural
@@ -59,11 +58,11 @@ class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     path: Text
     storage: StorageSpec
     report: bool
-    """Whether workers send `Progress` on the way, the steps being bytes."""
+    """Whether workers send `Progress`, with bytes as steps."""
 
 
 class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
-    """Write this worker's part of an array into a file that is there already."""
+    """Write this worker's part of an array into an existing file."""
 
     ticket: Natural
     array: Natural
@@ -73,13 +72,13 @@ class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
 
 
 class Free(Struct, frozen=True, tag="free", forbid_unknown_fields=True):
-    """Drop arrays; those that a run has taken over are passed by. Not answered."""
+    """Drop arrays; donated arrays are ignored. Not answered."""
 
     arrays: list[Natural]
 
 
 class Define(Struct, frozen=True, tag="define", forbid_unknown_fields=True):
-    """Bind a program under a number; the frame beside it holds the program."""
+    """Bind a program under a number; the frame holds the program."""
 
     ticket: Natural
     program: Natural
@@ -99,27 +98,28 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     inputs: list[Natural]
     outputs: list[Natural]
     parameters: list[bool | int | float | tuple[float, float]]
-    """Complex numbers travel as (real, imaginary); `decode_numbers` gives them all as Python's."""
+    """Complex numbers are encoded as (real, imaginary); `decode_numbers` gives them all as
+    Python's."""
     steps: Steps
     report: bool
-    """Whether worker 0 sends `Progress` on the way."""
+    """Whether worker 0 sends `Progress`."""
     timed: bool = False
     """Whether each instruction is timed; every worker then answers with `Values`."""
     asynchronous: bool = False
-    """Whether a program that only moves data is run beside what follows: the workers answer when it
-    has begun, and wait for it where its outputs are used."""
+    """Whether a program that only moves data runs concurrently with later commands: the workers
+    answer when it has started, and wait for it when its outputs are used."""
 
 
 class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):
     """Stop every run of many steps up to this ticket after its next chunk; with `abandon`, also
-    runs that overwrite nothing, between two instructions. Not answered."""
+    stop runs that overwrite nothing, between two instructions. Not answered."""
 
     ticket: Natural
     abandon: bool = False
 
 
 class Resume(Struct, frozen=True, tag="resume", forbid_unknown_fields=True):
-    """All workers failed alike and are in step: run programs again. Not answered."""
+    """All workers failed at the same place and are in step: execute runs again. Not answered."""
 
 
 class Stats(Struct, frozen=True, tag="stats", forbid_unknown_fields=True):
@@ -133,8 +133,7 @@ class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
 
 
 class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
-    """A worker is ready: where it runs, on what, whether its memory is shared with all, and the
-    bytes that its arrays may take (0: as many as the device gives)."""
+    """A worker is ready. `memory_bound`: bytes that its arrays may use; 0 is no limit."""
 
     rank: Natural
     host: Text
@@ -146,14 +145,14 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
 
 
 class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):
-    """A command has been carried out."""
+    """A command has been executed."""
 
     ticket: Natural
 
 
 class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
-    """Worker 0's answer to a run: the scalars it emitted and the steps it made. Of a timed run also
-    the seconds of each instruction in all steps, and the bytes that the run's arrays take."""
+    """Worker 0's answer to a run: emitted scalars and completed steps. For a timed run, also the
+    total seconds of each instruction, and the bytes of the arrays of the run."""
 
     ticket: Natural
     values: list[float]
@@ -163,13 +162,13 @@ class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
 
 
 class Tile(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
-    """The answer to `Get`; the frame beside it holds the bytes of the worker's part."""
+    """The answer to `Get`; the frame holds the bytes of the worker's part."""
 
     ticket: Natural
 
 
 class Progress(Struct, frozen=True, tag="progress", forbid_unknown_fields=True):
-    """How far a run has come: steps done, and the scalars emitted since the last report."""
+    """Progress of a run: completed steps, and the scalars emitted since the last report."""
 
     ticket: Natural
     steps: Natural
@@ -196,20 +195,20 @@ class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
     line: Text
     """The user's line that built the failing operation, where known."""
     site: Text
-    """Where in the worker it was raised: equal on all workers when all failed alike."""
+    """Where in the worker it was raised: equal on all workers if all failed at the same place."""
     secondary: bool = False
-    """A consequence of an earlier failure (or of another worker's), not its own cause."""
+    """True for a consequence of an earlier failure, or of a failure of another worker."""
     in_step: bool = False
-    """The worker went through the whole command all the same, so nobody waits for it."""
+    """True if the worker completed the command nevertheless, so no other worker waits for it."""
 
 
 Command = (
     Put | Get | Read | Write | Free | Define | Forget | Run | Interrupt | Resume | Stats | Stop
 )  # fmt: skip
 FileCommand = Read | Write
-"""What each worker carries out by itself: where one fails, the others are still in step."""
+"""Commands that each worker executes independently: if one fails, the workers stay in step."""
 LongCommand = Run | FileCommand
-"""Commands during which a worker looks out for interrupts and reports progress."""
+"""Commands during which a worker polls for interrupts and reports progress."""
 Reply = Hello | Done | Values | Tile | Progress | Counters | Failure
 Message = Command | Reply
 
@@ -219,17 +218,17 @@ _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def encode_numbers(decode_numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
-    """Parameters as they travel: complex numbers as pairs."""
+    """Encode parameters: complex numbers as pairs."""
     return [(n.real, n.imag) if isinstance(n, complex) else n for n in decode_numbers]
 
 
 def decode_numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:
-    """Parameters as Python numbers."""
+    """Decode parameters to Python numbers."""
     return [complex(*n) if isinstance(n, tuple) else n for n in wire]
 
 
 def truncate_text(value: object) -> str:
-    """`value` as text of a length that a record may hold."""
+    """Return `value` as text, shortened to the maximal length of a field."""
     whole = str(value)
     if len(whole) <= _MAX_TEXT:
         return whole
@@ -237,17 +236,17 @@ def truncate_text(value: object) -> str:
 
 
 def encode(message: Message) -> bytes:
-    """The record as msgpack. Raises OverflowError for an integer of more than 64 bits."""
+    """Encode a record as msgpack. Raises OverflowError for an integer of more than 64 bits."""
     return _encoder.encode(message)
 
 
 def decode_command(data: bytes | memoryview) -> Command:
-    """The command in `data`; ProtocolError for anything that is not one."""
+    """Decode a command. Raises ProtocolError if `data` is not a command."""
     return _decode(_commands, data)
 
 
 def decode_reply(data: bytes | memoryview) -> Reply:
-    """The reply in `data`; ProtocolError for anything that is not one."""
+    """Decode a reply. Raises ProtocolError if `data` is not a reply."""
     return _decode(_replies, data)
 
 

@@ -1,8 +1,8 @@
-"""The shared memory of a host, as workers and MPI use it.
+"""MPICH settings for the free space in /dev/shm.
 
-Arrays are in anonymous files (`comm/host_memory.py`), which the size of /dev/shm does not bound. MPICH
-has buffers for messages in /dev/shm, and is killed by the system (a bus error) where they do not
-fit. Containers often have 64 KB or 64 MB there. This module finds settings of MPICH that fit.
+Arrays are in anonymous files (`comm/host_memory.py`), which the size of /dev/shm does not limit.
+MPICH's message buffers are in /dev/shm, and a bus error kills the process if they do not fit.
+Containers often have 64 KB or 64 MB there. This module finds settings of MPICH that fit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from magmath.runtime.messages import Hello
 SHM_FOLDER: Final = "/dev/shm"
 _AMPLE: Final = 32 << 20
 _AMPLE_PER_WORKER: Final = 8 << 20
-"""Free bytes with which MPICH and UCX keep their own settings: they use about 6 MB a worker, and
-UCX fails with 16 MB free even for one."""
+"""Free bytes that suffice for the default settings: MPICH uses about 6 MB per worker, and UCX fails
+with 16 MB free even for one worker."""
 
 _CELLS: Final = "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_NUM_CELLS"
 _CELL_SIZE: Final = "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_CELL_SIZE"
 _QUEUES: Final = ((64, 8192), (16, 8160), (8, 4064), (4, 2016), (2, 2016))
-"""Cells of a worker's message queue, and bytes of a cell: MPICH's own choice, then smaller ones."""
+"""Cells of a worker's message queue, and bytes per cell: MPICH's default, then smaller ones."""
 _SECOND_QUEUE: Final = "MPIR_CVAR_CH4_SHM_POSIX_TOPO_ENABLE"
-"""MPICH gives each worker a second queue for messages from other sockets, unless this is 0."""
+"""Unless it is 0, MPICH gives each worker a second queue, for messages from other sockets."""
 _PAGE: Final = 4096
 _LINE: Final = 64
 _CELL_HEAD: Final = 32
@@ -38,11 +38,10 @@ _NOT_IN_FOLDER: Final = "^posix"
 
 
 def mpich_settings(workers: int, given: Mapping[str, str], all_here: bool) -> dict[str, str]:
-    """Variables of the environment with which MPICH's buffers for `workers` fit into /dev/shm.
+    """Return environment variables with which MPICH's buffers for `workers` fit into /dev/shm.
 
-    Empty where there is room; otherwise a warning says so. Variables that are `given` are left as
-    they are. With `all_here` all workers are on this host, and WorkerError is raised where no
-    setting fits.
+    Empty if the defaults fit; otherwise the function warns. Variables in `given` are unchanged.
+    With `all_here`, all workers are on this host, and WorkerError is raised if no setting fits.
     """
     free = free_shm_bytes()
     ample = _AMPLE + workers * _AMPLE_PER_WORKER
@@ -51,8 +50,8 @@ def mpich_settings(workers: int, given: Mapping[str, str], all_here: bool) -> di
     fitting = [queue for queue in _QUEUES if _queue_bytes(workers, *queue) <= free]
     if all_here and not fitting:
         raise WorkerError(
-            f"init: MPI needs {_queue_bytes(workers, *_QUEUES[-1]) / 1e3:.0f} kB in {SHM_FOLDER} for "
-            f"{workers} workers, and {free / 1e3:.0f} kB can be written there; give the "
+            f"init: MPI needs {_queue_bytes(workers, *_QUEUES[-1]) / 1e3:.0f} kB in {SHM_FOLDER} "
+            f"for {workers} workers, and {free / 1e3:.0f} kB can be written there; give the "
             f"container more (docker run --shm-size=1g), raise the limit on the size of files "
             f"(ulimit -f), or use fewer workers"
         )
@@ -74,7 +73,7 @@ def mpich_settings(workers: int, given: Mapping[str, str], all_here: bool) -> di
 
 
 def warn_without_shared_memory(hellos: Sequence[Hello]) -> None:
-    """Warn where workers of one host do not see each other's memory, and exchange messages."""
+    """Warn if workers of one host cannot share memory and exchange messages instead."""
     on_processor = all(hello.device == "cpu" for hello in hellos)
     if len(hellos) == 1 or not on_processor or len({hello.host for hello in hellos}) > 1:
         return
@@ -89,7 +88,7 @@ def warn_without_shared_memory(hellos: Sequence[Hello]) -> None:
 
 
 def free_shm_bytes() -> int:
-    """Bytes of a file that this user can write to /dev/shm; 0 where it is missing or read-only."""
+    """Return the free bytes in /dev/shm for this user; 0 if it is missing or read-only."""
     try:
         status = os.statvfs(SHM_FOLDER)
     except OSError:
@@ -103,7 +102,7 @@ def free_shm_bytes() -> int:
 
 
 def _queue_bytes(workers: int, cells: int, size: int) -> int:
-    """Bytes, at most, of MPICH's file in /dev/shm, where each worker has one queue."""
+    """Return an upper bound of the bytes of MPICH's file in /dev/shm, with one queue per worker."""
     queue = _rounded(cells * _rounded(size + _CELL_HEAD, _LINE), _PAGE)
     return 2 * _PAGE + workers * (queue + _QUEUE_HEAD)
 

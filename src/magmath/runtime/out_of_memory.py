@@ -1,8 +1,8 @@
-"""Whether the kernel killed a worker because the machine or a control group had no memory left.
+"""Detection of workers that the kernel killed because memory was exhausted.
 
-The OOM killer sends SIGKILL and says so nowhere in the process's end. The evidence is elsewhere:
-counters of the control groups and of the machine, which rise with each such kill, and the kernel's
-log where this process may read it.
+The OOM killer sends SIGKILL; the exit status does not give the reason. The evidence is in counters
+of the control groups and of the machine, which increase with each kill, and in the kernel log, if
+this process may read it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magmath.core import cgroup
 from magmath.core.cgroup import ROOT
 
 _RECORD_BYTES: Final = 8192
-"""The kernel's log is read record by record; none is longer."""
+"""Maximum length of a record of the kernel log."""
 _KILLED: Final = re.compile(r"[Oo]ut of memory: Kill(?:ed)? process (\d+)")
 _SIGKILL: Final = re.compile(r"\bKilled\b|signal 9\b|\bSIGKILL\b")
 
@@ -29,9 +29,9 @@ def is_sigkill(cause: str) -> bool:
 
 @final
 class OutOfMemoryWatch:
-    """Notes the counters when it is made, and finds what has changed since.
+    """Stores the counters at construction, and detects later changes.
 
-    `root` is the directory that stands for `/`.
+    `root`: the directory that represents `/`.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -40,8 +40,8 @@ class OutOfMemoryWatch:
         self._machine = _machine_kills(root)
 
     def evidence(self, processes: Collection[int]) -> str | None:
-        """What says that one of these processes of this host was killed for memory; None where
-        nothing does."""
+        """Return the evidence that one of these processes of this host was killed for lack of
+        memory; None without evidence."""
         in_group = _has_risen(self._group, cgroup.oom_kills(self._root))
         if not (in_group or _has_risen(self._machine, _machine_kills(self._root))):
             return None
@@ -57,7 +57,7 @@ def _has_risen(before: int | None, now: int | None) -> bool:
 
 
 def _machine_kills(root: Path) -> int | None:
-    """How many processes of this machine the kernel has killed for memory since it started."""
+    """Return how many processes of this machine the kernel has killed for memory since boot."""
     try:
         found = re.search(r"^oom_kill (\d+)$", (root / "proc/vmstat").read_text(), re.MULTILINE)
     except OSError:
@@ -66,8 +66,8 @@ def _machine_kills(root: Path) -> int | None:
 
 
 def _killed_in_log(root: Path) -> list[int]:
-    """The processes that the kernel's log names as killed for memory; none where it cannot be
-    read."""
+    """Return the processes that the kernel log reports as killed for memory; empty if
+    unreadable."""
     try:
         log = os.open(root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -82,7 +82,7 @@ def _killed_in_log(root: Path) -> list[int]:
 
 
 def _read_record(log: int) -> str:
-    """The next record of the kernel's log; empty at its end."""
+    """Return the next record of the kernel log; empty at its end."""
     while True:
         try:
             return os.read(log, _RECORD_BYTES).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What a worker remembers of failed commands, so that nobody computes with what is not there."""
+"""Poisoned arrays and programs: the results of failed commands, which must not be used."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from magmath.runtime.messages import Command, Failure
 
 
 class PoisonTable:
-    """Marks a worker's arrays and programs with the failures that they come from.
+    """The failures that poisoned a worker's arrays and programs.
 
-    A failed command leaves the arrays that it should have made marked with its failure. Where a
-    kernel has failed, on data that only this worker has perhaps, the worker has gone through the
-    program all the same, and goes through every later one too, so that the others, which know
-    nothing of it, meet it at each barrier; what is computed from marked arrays is marked. After any
-    other failure the worker is halted: no run is executed until the controller knows that all
-    workers failed alike (`Resume`), since a worker that went on alone would meet the others at the
-    wrong barrier.
+    A failed command poisons its outputs with its failure. If a kernel failed, possibly on this
+    worker only, the worker still completes the program and all later ones, so that it enters every
+    barrier with the other workers; results that depend on poisoned arrays are poisoned. After any
+    other failure the worker is halted: it executes no run until the controller knows that all
+    workers failed at the same place (`Resume`), because otherwise barriers of different runs would
+    match.
     """
 
     def __init__(self) -> None:
@@ -26,9 +25,9 @@ class PoisonTable:
         self._halted: Failure | None = None
 
     def failure_of(self, command: Command) -> Failure | None:
-        """The failure because of which a command cannot be carried out, if there is one.
+        """Return the failure that prevents a command, or None.
 
-        One that is the same on all workers comes before one that the others know nothing of.
+        A failure of all workers takes precedence over a failure of this worker alone.
         """
         if isinstance(command, (messages.Get, messages.Write)):
             return self._arrays.get(command.array)
@@ -41,7 +40,7 @@ class PoisonTable:
         return failed
 
     def poison(self, command: Command, failure: Failure) -> None:
-        """Mark what the command should have made."""
+        """Poison the outputs of a command."""
         if isinstance(command, messages.Run):
             self._arrays.update(dict.fromkeys(command.outputs, failure))
         elif isinstance(command, (messages.Put, messages.Read)):
@@ -50,19 +49,19 @@ class PoisonTable:
             self._programs[command.program] = failure
 
     def halt(self, failure: Failure) -> None:
-        """Execute no run from now on."""
+        """Execute no further runs."""
         self._halted = failure
 
     def resume(self) -> None:
-        """All workers failed alike: go on."""
+        """Execute runs again, after all workers failed at the same place."""
         self._halted = None
 
     def forget_arrays(self, arrays: Sequence[int]) -> None:
-        """These arrays have been released."""
+        """Remove released arrays."""
         if self._arrays:
             for array in arrays:
                 self._arrays.pop(array, None)
 
     def forget_program(self, program: int) -> None:
-        """The program has been dropped."""
+        """Remove a dropped program."""
         self._programs.pop(program, None)

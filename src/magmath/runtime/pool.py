@@ -1,8 +1,7 @@
-"""The pool: the controller's one handle on its workers, whatever lies between.
+"""The pool: the controller's handle on its workers, for any transport.
 
-It allots the numbers of arrays and programs, and knows of each array its layout and type, and
-whether a run that was to make it has failed. The data lie with the workers; commands go to them by
-way of a `CommandQueue`.
+It assigns the numbers of arrays and programs, and stores the layout and type of each array, and
+whether its run has failed. The workers store the data; a `CommandQueue` sends them commands.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ from magmath.runtime.tiles import covering_workers, extract_tile, insert_tile
 from magmath.runtime.transport.interface import ControlTraffic, Transport
 
 _numbers: Final = count(1)
-"""Of arrays and programs: no array has the number of one of another pool."""
+"""Numbers of arrays and programs, unique across pools."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Where the workers are: the number of each one's host, and what each of them has."""
+    """The hosts of the workers, by number, and the resources of each worker."""
 
     hosts: tuple[int, ...]
     shares_memory: bool
@@ -53,7 +52,7 @@ class Topology:
 
     @staticmethod
     def of(hellos: Sequence[messages.Hello]) -> Topology:
-        """What the workers said of themselves, taken together."""
+        """Summarise the Hello messages of the workers."""
         hosts = list(dict.fromkeys(hello.host for hello in hellos))
         return Topology(
             hosts=tuple([hosts.index(hello.host) for hello in hellos]),
@@ -64,8 +63,8 @@ class Topology:
 
 
 class _DefinedProgram(NamedTuple):
-    """A program that the workers have: its outputs' layouts and types, and the inputs that it takes
-    over."""
+    """A program that the workers have bound: layouts and types of its outputs, and donated
+    inputs."""
 
     program: Program
     results: list[tuple[Layout, DType]]
@@ -74,10 +73,9 @@ class _DefinedProgram(NamedTuple):
 
 @final
 class OwnerReference(ref[Any]):
-    """A weak reference to the owner of an array, which is released when the owner is gone.
+    """A weak reference to the owner of an array; the array is released when the owner is collected.
 
-    What the reference calls then is a method of a deque, not of Python's: Ctrl-C cannot come in
-    between.
+    Its callback is a built-in method of a deque, so Ctrl-C cannot interrupt it.
     """
 
     __slots__ = ("array",)
@@ -89,7 +87,7 @@ class Pool:
 
     workers, mesh   their number (1 for the worker in this process), and all of them in a line
     topology        where they are
-    deterministic, seed, memory_limit   the settings of the pool, for those who build programs
+    deterministic, seed, memory_limit   the settings of the pool, for planners
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
                     memory of its host; None on GPUs, which refuse by themselves
 
@@ -116,11 +114,11 @@ class Pool:
         self._transport = transport
         transport.describe_memory_use = self._describe_memory_use
         self.closed = False
-        """Whether the workers have ended, or been lost."""
+        """True after the workers have ended, or were lost."""
         self._queue = CommandQueue(transport, failed=self._mark_failed, ended=self._forget_all)
         self.interrupts = self._queue.interrupts
         self.is_inline = transport.is_inline
-        """True if the one worker lives in this process, where `compute` reaches it."""
+        """True if the only worker is in this process, so that `compute` is available."""
         self.workers = transport.size
         self.mesh = Mesh.line(self.workers)
         self.topology = Topology.of(self._queue.hellos)
@@ -138,18 +136,18 @@ class Pool:
 
     @property
     def traffic(self) -> ControlTraffic:
-        """What the controller has sent to the workers since the start."""
+        """The messages and bytes that the controller has sent since the start."""
         return self._transport.traffic
 
     @property
     def end_reason(self) -> str | None:
-        """Why the workers cannot be reached any more; None while they can."""
+        """Why the workers are unreachable; None while the pool is open."""
         return self._queue.ended
 
     def put(self, tensor: torch.Tensor, layout: Layout) -> int:
-        """Send a CPU tensor to the workers, to each its own tiles only; the array's number.
+        """Send a CPU tensor to the workers, to each its own tiles; return the number of the array.
 
-        Raises ShapeError, DTypeError or LayoutError where tensor, layout and pool do not fit.
+        Raises ShapeError, DTypeError or LayoutError if tensor, layout and pool do not match.
         """
         self._release_gone()
         dtype = self._check_put(tensor, layout)
@@ -172,18 +170,16 @@ class Pool:
         return array
 
     def get(self, array: int) -> torch.Tensor:
-        """The whole array as a new CPU tensor, from as few workers as hold it together.
+        """Return the whole array as a new CPU tensor, from a minimal set of workers.
 
-        Waits for all that was sent before. Raises LayoutError where a reduction is pending.
+        Waits for all earlier commands. Raises LayoutError if a reduction is pending.
         """
         layout, dtype = self._require_array("get", array)
         _require_complete("get", layout)
-        # Where there are no elements one worker is asked all the same: it may have failed.
+        # For an empty array one worker is still asked, since it may have failed.
         ranks = covering_workers(layout) or [layout.mesh.workers[0]]
         pending = self._queue.request(messages.Get(self._queue.ticket(), array), ranks)
-        self._require_array(
-            "get", array
-        )  # by now it is known if a worker that was not asked has failed
+        self._require_array("get", array)  # another worker may have failed in the meantime
         whole = _new_tensor(layout.shape, dtype)
         for rank in ranks if whole.numel() else ():
             insert_tile(whole, layout, rank, pending.tiles[rank])
@@ -197,10 +193,10 @@ class Pool:
         dtype: DType,
         progress: ProgressCallback | None = None,
     ) -> int:
-        """Have each worker read its own part of an array in a file; the array's number.
+        """Make each worker read its own part of an array in a file; return the number of the array.
 
-        `progress` is told how many bytes some worker has read since it told last. Waits, and raises
-        what a worker raised: MissingDataError where one does not see the file.
+        `progress` gets the bytes that a worker has read since its last report. Waits, and raises
+        the failure of a worker: MissingDataError if it cannot access the file.
         """
         self._release_gone()
         array = next(self._numbers)
@@ -218,9 +214,9 @@ class Pool:
     def write(
         self, array: int, path: str, storage: StorageSpec, progress: ProgressCallback | None = None
     ) -> None:
-        """Have the workers write an array into a file that is there already, each its own part.
+        """Make the workers write an array into an existing file, each its own part.
 
-        As `read`. Raises LayoutError where a reduction is pending.
+        As `read`. Raises LayoutError if a reduction is pending.
         """
         layout, _ = self._require_array("write", array)
         _require_complete("write", layout)
@@ -236,30 +232,30 @@ class Pool:
         ranks: Sequence[int] | None,
         progress: ProgressCallback | None,
     ) -> None:
-        """Carry out a command that takes long and may be interrupted."""
+        """Execute a long, interruptible command."""
         run = RunHandle(self._queue, [], 1, progress)
         self._queue.submit(command, ranks, run=run)
         run.values()
 
     @property
     def array_bytes(self) -> int:
-        """The bytes that the arrays take on a worker, at most."""
+        """The maximal bytes that the arrays use on a worker."""
         self._release_gone()
         return sum([x.max_local_size * dtype.itemsize for x, dtype in self._arrays.values()])
 
     def track_owner(self, owner: object, array: int) -> OwnerReference:
-        """Release an array when its owner is gone."""
+        """Release an array when its owner is collected."""
         reference = self._owners[array] = OwnerReference(owner, self._gone.append)
         reference.array = array
         return reference
 
     def swap_owners(self, owner: OwnerReference, other: OwnerReference) -> None:
-        """Have two owners own each other's array."""
+        """Swap the arrays of two owners."""
         owner.array, other.array = other.array, owner.array
         self._owners[owner.array], self._owners[other.array] = owner, other
 
     def _release_gone(self) -> None:
-        """Release the arrays whose owners are gone. Any thread may call."""
+        """Release the arrays of collected owners. Thread-safe."""
         gone = self._gone
         while gone:
             try:
@@ -274,13 +270,13 @@ class Pool:
         return f"its arrays took {self.array_bytes / 1e6:,.0f} MB{bound}"
 
     def release(self, array: int) -> None:
-        """Let go of an array. Any thread and finalisers may call; sent with the next command."""
+        """Release an array with the next command. Thread-safe, also in finalisers."""
         if self._arrays.pop(array, None) is not None:
             self._failed.pop(array, None)
             self._queue.release(array)
 
     def define(self, program: Program) -> int:
-        """Send a program to the workers, once; its number."""
+        """Send a program to the workers; return its number."""
         if program.workers != self.workers:
             raise LayoutError(
                 f"define: the program is planned for {program.workers} workers, "
@@ -313,12 +309,12 @@ class Pool:
         timed: bool = False,
         asynchronous: bool = False,
     ) -> RunHandle:
-        """Run a program `steps` times on arrays, without waiting for it unless told to.
+        """Run a program `steps` times on arrays, asynchronously unless `wait`.
 
-        Inputs that the program takes over (`Program.donated`) are no longer known afterwards.
-        `progress` is called while the pool waits: within `RunHandle.values` or any other waiting call.
-        A `timed` run makes its steps one instruction at a time and fills `RunHandle.timings`. What only
-        moves data may run `asynchronous` later runs, until one of them uses its outputs.
+        Donated inputs (`Program.donated`) are invalid afterwards. `progress` is called while the
+        pool waits: within `RunHandle.values` or any other waiting call. A `timed` run executes its
+        steps one instruction at a time and fills `RunHandle.timings`. An `asynchronous` run of a
+        program that only moves data overlaps later runs, until one of them uses its outputs.
         """
         self._queue.check_open()
         if self._gone:
@@ -344,8 +340,7 @@ class Pool:
             if wait:
                 run.values()
         except BaseException:
-            # Nobody will use them, whoever holds the memory. The worker of this process has given
-            # back what it would have taken over.
+            # The outputs are unusable in any case. The inline worker has restored donated inputs.
             donors = () if self.is_inline else known.donors
             for array in (*outputs, *[inputs[donor] for donor in donors]):
                 self.release(array)
@@ -355,9 +350,9 @@ class Pool:
     def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
-        """A call for `replay`: runs a program from arrays into those of an earlier run of it.
+        """Return a call for `replay`: it runs a program from arrays into those of an earlier run.
 
-        For the worker of this process, and programs that emit nothing and take over no input.
+        For the inline worker, and programs that emit nothing and donate no input.
         """
         with self._queue.lock:
             self._queue.check_open()
@@ -369,7 +364,7 @@ class Pool:
         inputs: Sequence[int],
         parameters: Sequence[Number],
     ) -> None:
-        """Make a call that `prepare_replay` has made from these inputs. Raises as `run`."""
+        """Execute a call that `prepare_replay` returned for these inputs. Raises as `run`."""
         with self._queue.lock:
             for array in inputs:
                 if array not in self._arrays:
@@ -390,7 +385,7 @@ class Pool:
         timed: bool,
         asynchronous: bool,
     ) -> None:
-        """Have the workers run a program."""
+        """Send a run to the workers."""
         wire, report = messages.encode_numbers(list(parameters)), run.progress is not None
         ticket = self._queue.ticket()
         command = messages.Run(
@@ -401,10 +396,10 @@ class Pool:
     def compute(
         self, order: Sequence[Node], wanted: Sequence[Node], given: Mapping[Node, int]
     ) -> list[tuple[int, Layout]]:
-        """Compute `wanted` at once, without a program, on the worker of this process.
+        """Compute `wanted` immediately, without a program, on the inline worker.
 
-        `order` has everything they need, each after its inputs; `given` the number of the array
-        behind each leaf and known node. Returns the numbers of the new arrays, and how they lie.
+        `order`: all required nodes, each after its inputs; `given`: the number of the array of each
+        leaf and known node. Returns the numbers and layouts of the new arrays.
         """
         if self._gone:
             self._release_gone()
@@ -415,51 +410,51 @@ class Pool:
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
 
     def interrupt_point(self) -> None:
-        """Let Ctrl-C take effect here, where what was computed is in the caller's hands."""
+        """Deliver a deferred Ctrl-C here, after the caller has stored its results."""
         self._queue.interrupt_point()
 
     def defer_interrupts(self) -> AbstractContextManager[None]:
-        """A context in which Ctrl-C waits until its end, as what is done in it belongs together: a
-        run that overwrites arrays, and the use of what it returns."""
+        """Defer Ctrl-C until the end of the context, for work that must not be separated: a run
+        that overwrites arrays, and the use of its results."""
         return self._queue.defer_interrupts()
 
     def stats(self) -> list[dict[str, int | float | str]]:
-        """Each worker's counters: its arrays, programs and memory."""
+        """Return the counters of each worker: arrays, programs and memory."""
         self._release_gone()
         pending = self._queue.request(messages.Stats(self._queue.ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]
 
     def finish(self) -> None:
-        """Wait for all that the workers were asked to do.
+        """Wait for all commands.
 
-        Raises the first thing that went wrong there and has not been raised yet.
+        Raises the first failure that has not been raised.
         """
         self._queue.finish()
 
     def close(self) -> None:
-        """End the workers, in good order if they can be; nothing of them stays behind."""
+        """Stop the workers, orderly if possible, and remove their processes and files."""
         self._queue.close()
 
     @property
     def any_failed(self) -> bool:
-        """True if an array is known to have failed."""
+        """True if the run of any array is known to have failed."""
         return bool(self._failed)
 
     def has_failed(self, array: int) -> bool:
-        """True if the run that was to make the array is known to have failed."""
+        """True if the run that produces the array is known to have failed."""
         return array in self._failed
 
     def was_abandoned(self, array: int) -> bool:
-        """True if the run that was to make the array was interrupted between two instructions."""
+        """True if the run that produces the array was interrupted between two instructions."""
         failure = self._failed.get(array)
         return failure is not None and failure.kind == "InterruptedError"
 
     def _mark_failed(self, arrays: Sequence[int], failure: Failure) -> None:
-        """What is still held of these arrays is known not to be there."""
+        """Record the failure of arrays that are still referenced."""
         self._failed.update({array: failure for array in arrays if array in self._arrays})
 
     def _forget_all(self) -> None:
-        """The workers have ended."""
+        """Clear all state after the workers have ended."""
         self.closed = True
         self._arrays.clear()
         self._owners.clear()
@@ -472,8 +467,8 @@ class Pool:
         known = self._arrays.get(array)
         if known is None:
             raise WorkerError(
-                f"{what}: array {array} is not in this pool: it was released, a run has taken over "
-                f"its memory, or it belongs to another pool"
+                f"{what}: array {array} is not in this pool: it was released, it was donated to a "
+                f"run, or it belongs to another pool"
             )
         if array in self._failed:
             raise exception_from(self._failed[array])

@@ -1,4 +1,4 @@
-"""Starting a pool: the choice of a transport, and what the workers are told."""
+"""Starting a pool: the choice of a transport, and the options of the workers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def start_pool(
     )
     threads = None if threads is None else require_integer("init: threads", threads, 1)
     _check_timeout(heartbeat_timeout)
-    here = launcher in ("mpiexec", "threads")  # others may start workers on other hosts
+    here = launcher in ("mpiexec", "threads")  # other launchers may start workers on other hosts
     usable = processor_count()
     if deterministic:
         threads = 1

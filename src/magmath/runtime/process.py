@@ -1,8 +1,8 @@
-"""A worker process: MPI on one side, the controller's socket on the other.
+"""The main program of a worker process: MPI to the workers, a socket to the controller.
 
 The launcher starts it with the controller's address and the pool's directory as arguments and the
-pool's keys in the environment. It says hello, serves its worker until told to stop, and ends at
-once when the controller is gone.
+pool's keys in the environment. It sends Hello, executes commands until Stop, and exits immediately
+when the controller has gone.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.worker import Worker
 
 SECRET_VARIABLE: Final = "MAGMATH_POOL_SECRET"
-"""Carries the pool's keys to the workers; a launcher's command must pass the environment on."""
+"""Passes the pool's keys to the workers; the launcher must forward the environment."""
 
 _LINGER: Final = 2_000
-"""Milliseconds that a failing worker gives its last message."""
+"""Milliseconds that a failing worker waits for the delivery of its last message."""
 
 
 class SocketPort(CommandPort):
@@ -59,7 +59,7 @@ class SocketPort(CommandPort):
 def worker_arguments(
     address: str, directory: str, workers: int, options: WorkerOptions
 ) -> list[str]:
-    """The arguments from which `main` reads the same."""
+    """Return the command-line arguments that `main` parses."""
     arguments = ["--connect", address, "--directory", directory, "--workers", str(workers)]
     arguments += ["--device", options.device]
     if options.threads is not None:
@@ -76,12 +76,12 @@ def main(
     bind: BindProgram = bind_program,
     join: Callable[[], Communicator] | None = None,
 ) -> int:
-    """Be a worker until the controller says stop; the exit code.
+    """Run a worker until the controller sends Stop; return the exit code.
 
-    `join` gives the communicator of all workers; by default that of MPI.
+    `join` returns the communicator of all workers; by default that of MPI.
     """
     given = _parse_arguments(arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
     options = WorkerOptions(given.device, given.threads, given.deterministic, given.memory_limit)
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
@@ -103,10 +103,10 @@ def main(
         raise
     port.send(worker.hello())
     service = CommandLoop(worker, port)
-    if worker.device.type == "cpu":  # elsewhere the device computes while the processor waits
+    if worker.device.type == "cpu":  # on a GPU the processor is idle while the device computes
         exit_when_stuck(worker.rank, lambda: service.running)
     service.run()
-    dealer.disable_monitor()  # from here on the connection may end
+    dealer.disable_monitor()  # the connection may be closed from here on
     worker.close()
     context.destroy(linger=0)
     return 0
@@ -133,7 +133,7 @@ def _join_mpi() -> Communicator:
 
 
 def _check_size(size: int, workers: int) -> None:
-    """Raise WorkerError where the launcher has started another number of MPI ranks."""
+    """Raise WorkerError if the launcher has started another number of MPI ranks."""
     if size != workers:
         raise WorkerError(
             f"init: the launcher has started this worker as one of {size} MPI ranks, not of "
@@ -152,7 +152,7 @@ def _connect(
     dealer = context.socket(zmq.DEALER)
     dealer.set_hwm(0)
     dealer.routing_id = identity.encode()
-    dealer.reconnect_ivl = -1  # a connection that ended is the pool's end
+    dealer.reconnect_ivl = -1  # a closed connection is not reopened: the pool ends
     if curve:
         server, public, secret = (key.encode() for key in curve)
         dealer.curve_serverkey = server

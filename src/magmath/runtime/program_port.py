@@ -1,6 +1,6 @@
-"""What a worker asks of a program that is bound to it.
+"""The interface between a worker and a bound program.
 
-The executor in `program/` meets this; tests bind programs of their own.
+The executor in `program/` implements it; tests bind fake programs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from magmath.runtime.worker import Worker
 
 Poll = Callable[[int, list[float]], bool]
-"""Called between the chunks of a run: steps done, and what they emitted; true asks it to stop."""
+"""Called between chunks of a run with completed steps and emitted scalars; True stops the run."""
 
 
 class ProgramPort(Protocol):
-    """A program, bound to a worker."""
+    """A program that is bound to a worker."""
 
     def run(
         self,
@@ -31,12 +31,12 @@ class ProgramPort(Protocol):
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
-        """Run the program `steps` times; the scalars that the steps emitted."""
+        """Run the program `steps` times; return the emitted scalars."""
 
     def prepare_replay(
         self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Callable[[Sequence[Number]], object]:
-        """A call that runs the program once on these arrays, given its numbers."""
+        """Return a call that runs the program once on these arrays, given its parameters."""
 
     def timed(
         self,
@@ -45,7 +45,7 @@ class ProgramPort(Protocol):
         parameters: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
-        """The same, and the seconds that each instruction took in all steps together."""
+        """As `run`, and return the total seconds of each instruction."""
 
     def start(
         self,
@@ -53,21 +53,22 @@ class ProgramPort(Protocol):
         outputs: Sequence[LocalArray],
         progress_thread: ProgressThread,
     ) -> Task:
-        """Have the progress thread run the program once, beside what this worker does meanwhile."""
+        """Run the program once on the progress thread, concurrently with this worker's main
+        thread."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the binding holds."""
+        """The bytes that the binding has allocated."""
 
     def close(self) -> None:
-        """Give back what the binding holds."""
+        """Release the resources of the binding."""
 
 
 BindProgram = Callable[[Program, "Worker"], ProgramPort]
 
 
 def bind_program(program: Program, worker: Worker) -> ProgramPort:
-    """The program as the executor runs it."""
+    """Bind a program to the executor."""
     from magmath.program.execute import Context, Executable  # loads the kernels: on first use
 
     context = Context(

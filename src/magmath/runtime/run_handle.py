@@ -1,4 +1,4 @@
-"""Commands that are under way: what their workers have answered so far, and what users wait on."""
+"""Pending commands with the replies so far, and the handles of runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from magmath.runtime.command_queue import CommandQueue
 
 ProgressCallback = Callable[[int, list[float]], None]
-"""Takes the steps that a run has done, and the scalars emitted since the last report."""
+"""Called with the completed steps of a run, and the scalars emitted since the last report."""
 
 
 class RunHandle:
-    """A run under way or done. `outputs`: the numbers of the arrays that it makes."""
+    """A pending or completed run. `outputs`: the numbers of the output arrays."""
 
     __slots__ = (
         "_emitted",
@@ -48,39 +48,39 @@ class RunHandle:
     ) -> None:
         self.outputs = outputs
         self.steps = steps
-        """The steps made: fewer than asked for where the run was interrupted."""
+        """The completed steps: fewer than requested if the run was interrupted."""
         self.progress = progress
         self.error: BaseException | None = None
-        """What `progress` raised."""
+        """The exception that `progress` raised."""
         self.pending: PendingCommand | None = None
         self.program = program
         self.asynchronous = asynchronous
-        """Whether it may be under way beside later runs; `values` waits for its beginning only."""
+        """True if it may overlap later runs; `values` then waits for its start only."""
         self.timings: dict[int, tuple[list[float], int]] = {}
-        """Of a timed run, by worker: the seconds of each instruction, and bytes of memory."""
+        """For a timed run, by worker: the seconds of each instruction, and bytes of memory."""
         self.repeat: Any = None
-        """What it takes to make its results again, while it may be abandoned."""
+        """The inputs that repeat the run, while it can be abandoned."""
         self._queue = queue
         self._emitted: list[float] = []
 
     @property
     def can_be_abandoned(self) -> bool:
-        """Whether it is under way, and may be stopped between two instructions: it takes long and
+        """True if it is pending and can be stopped between two instructions: a long run that
         overwrites nothing."""
         waits = self.pending is not None and bool(self.pending.waiting)
         return waits and self.program is not None and self.program.is_abandonable
 
     @property
     def must_finish(self) -> bool:
-        """Whether arrays would be lost if it, or what it reads, was abandoned."""
+        """True if abandoning the run, or a run that it depends on, would lose arrays."""
         if self.program is None or self.program.donated:
             return True
         return self.program.is_abandonable and self.repeat is None
 
     def values(self) -> list[float]:
-        """Wait for the run, report its progress meanwhile; the scalars that its steps emitted.
+        """Wait for the run, with progress reports; return the emitted scalars.
 
-        Raises what went wrong on a worker, what `progress` raised, and KeyboardInterrupt (Ctrl-C
+        Raises the failure of a worker, the exception of `progress`, and KeyboardInterrupt (Ctrl-C
         stops the run at a common step; `outputs` and `steps` are then those of that step).
         """
         try:
@@ -95,13 +95,13 @@ class RunHandle:
         return self._emitted
 
     def finish(self, values: list[float], steps: int) -> None:
-        """Take the answer of worker 0."""
+        """Store the answer of worker 0."""
         self._emitted, self.steps = values, steps
 
 
 @dataclass(slots=True, eq=False)
 class PendingCommand:
-    """A command on its way: which workers have not answered it, and what the others said."""
+    """An unanswered command: the workers that have not replied, and the replies so far."""
 
     ticket: int
     ranks: Sequence[int]
@@ -110,24 +110,24 @@ class PendingCommand:
     nbytes: int
     run: RunHandle | None
     is_independent: bool
-    """Whether each worker carries it out by itself, so that its failure is nobody else's."""
+    """True if each worker executes it independently, so that a failure does not affect others."""
     tiles: dict[int, Frame] = field(default_factory=dict)
     counters: dict[int, dict[str, int | float | str]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
     @property
     def failed_alike(self) -> bool:
-        """Whether every worker has failed, at the same place."""
+        """True if every worker has failed at the same place."""
         alike = len({(failure.kind, failure.site) for failure in self.failures}) == 1
         return alike and len(self.failures) == len(self.ranks)
 
     @property
     def in_step(self) -> bool:
-        """Whether the workers that have failed went through the whole command all the same."""
+        """True if the failed workers completed the command nevertheless."""
         return all(failure.in_step for failure in self.failures)
 
     def add_reply(self, rank: int, reply: Reply, frame: Frame | None) -> None:
-        """Keep a worker's answer."""
+        """Store a worker's reply."""
         self.waiting.discard(rank)
         if not isinstance(reply, (*self.expected, Failure)):
             reply = failure_from(

@@ -1,7 +1,7 @@
-"""Cutting an array into the workers' parts and putting it together again, as raw bytes.
+"""Splitting an array into the workers' tiles, and reassembling it, as raw bytes.
 
-Everything works on the bits of the elements, through integers of their width, so that each dtype
-travels alike; frames may start at any address.
+The functions copy elements as integers of their width, so that all dtypes are handled alike; frames
+may start at any address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NUMPY_BITS: Final[dict[int, Any]] = {
 
 
 def covering_workers(layout: Layout) -> list[int]:
-    """The workers whose parts together are the whole array, each element once."""
+    """Return workers whose tiles cover the array, each element once."""
     if layout.boxes is not None:
         return [worker for worker in layout.mesh.workers if layout.local_size(worker)]
     found: dict[Tile, int] = {}
@@ -40,7 +40,7 @@ def covering_workers(layout: Layout) -> list[int]:
 
 
 def extract_tile(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tensor:
-    """The worker's part of a CPU array, in its local shape; a view where one exists."""
+    """Return the worker's part of a CPU array, in its local shape; a view if possible."""
     if layout.boxes is None and layout.is_replicated and layout.tiles(worker):
         return whole
     bits = _bits(whole)
@@ -55,7 +55,7 @@ def extract_tile(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tens
 def insert_tile(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) -> None:
     """Write the worker's part into a CPU array.
 
-    Raises ProtocolError where the frame is not of the part's size.
+    Raises ProtocolError if the frame has the wrong size.
     """
     if isinstance(frame, torch.Tensor) and layout.is_replicated:
         whole.copy_(frame)
@@ -74,7 +74,7 @@ def insert_tile(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) 
 def fill_tensor(local: torch.Tensor, frame: Frame) -> None:
     """Write a frame into a worker's own contiguous tensor, on any device.
 
-    Raises ProtocolError where the frame is not of its size.
+    Raises ProtocolError if the frame has the wrong size.
     """
     if isinstance(frame, torch.Tensor) and frame.shape == local.shape:
         local.copy_(frame)
@@ -87,7 +87,7 @@ def fill_tensor(local: torch.Tensor, frame: Frame) -> None:
 
 
 def frame_bytes(frame: Frame) -> bytes | memoryview:
-    """A frame as bytes: those of the tensor in C order, without a copy where it is contiguous."""
+    """Return a frame as bytes in C order, without a copy if the tensor is contiguous."""
     if isinstance(frame, torch.Tensor):
         if not frame.numel():
             return b""
@@ -113,7 +113,7 @@ def _frame_bits(frame: Frame, dtype: torch.dtype, shape: tuple[int, ...]) -> NDA
 
 
 def numpy_index(tile: Tile) -> tuple[Any, ...]:
-    """An index of NumPy that selects the tile: slices, or the outer product of index arrays."""
+    """Return a NumPy index that selects the tile: slices, or the outer product of index arrays."""
     selectors = [indices.selector() for indices in tile]
     if sum(isinstance(selector, np.ndarray) for selector in selectors) > 1:
         return (*np.ix_(*[indices.indices() for indices in tile]), ...)

@@ -1,9 +1,9 @@
-"""The worker: one device, its arrays and its programs, and one handler for each command.
+"""The worker: one device, its arrays and programs, and one handler for each command.
 
-A `Worker` does not know what carries its commands: direct calls within the controller's process,
-queues between threads, or sockets. Every worker of a pool gets the same sequence of commands that
-allocate, so the heap stays symmetric without talk. `python -m magmath.runtime.worker` is the
-process that a launcher starts.
+A `Worker` is independent of the transport of its commands: direct calls in the controller's
+process, queues between threads, or sockets. Every worker of a pool receives the same sequence of
+allocating commands, so the heap stays symmetric without communication. A launcher starts `python -m
+magmath.runtime.worker`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class _Bound:
 class Worker:
     """A device with its arrays and programs; `comm` reaches the other workers of the pool.
 
-    Failures leave marks (`PoisonTable`): the worker stays in step with the others, and what is computed
-    from what has failed has failed.
+    Failures poison results (`PoisonTable`): the worker stays in step with the others, and results
+    that depend on failed ones fail.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Worker:
         )
         self.poll: Callable[[messages.LongCommand, int, list[float]], bool] = _never_stop
         self.is_abandoned: Callable[[], bool] = bool
-        """Between two instructions of a run: whether its results are not wanted any more."""
+        """Called between two instructions of a run; returns whether the run is abandoned."""
         self._bind = bind
         self._programs: dict[int, _Bound] = {}
         self._poison = PoisonTable()
@@ -99,7 +99,7 @@ class Worker:
         }
 
     def hello(self) -> messages.Hello:
-        """What the worker says of itself when it is ready."""
+        """Return the Hello message of this worker."""
         return messages.Hello(
             rank=self.rank,
             host=HOST,
@@ -111,8 +111,8 @@ class Worker:
         )
 
     def _common_memory_bound(self) -> int | None:
-        """The bytes that the arrays of a worker may take, the same on all: the user's limit, or
-        the least share of a host's memory. None on a GPU, which refuses by itself."""
+        """Return the memory limit of arrays in bytes, equal on all workers: the user's limit, or
+        the smallest share of a host's memory. None on a GPU, whose allocator raises by itself."""
         own = self.options.memory_limit
         if own is None:
             on_cpu = self.device.type == "cpu"
@@ -121,11 +121,11 @@ class Worker:
         return None if least == _UNBOUNDED else least
 
     def handle(self, command: Command, payload: Payload) -> Answer | None:
-        """Carry out a command; its reply, if it has one. Raises whatever goes wrong."""
+        """Execute a command; return its reply, if it has one. Raises its exceptions."""
         return self._handlers[type(command)](command, payload)
 
     def answer(self, command: Command, payload: Payload) -> Answer | None:
-        """Carry out a command that came from afar; whatever goes wrong is its reply."""
+        """Execute a remote command; an exception becomes a Failure reply."""
         ticket = getattr(command, "ticket", 0)
         earlier = self._poison.failure_of(command)
         if earlier is not None:
@@ -156,7 +156,7 @@ class Worker:
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
-        """Compute `wanted` without a program; only for a controller in the same process."""
+        """Compute `wanted` without a program; only for an inline worker."""
         if released:
             self.drop(released)
         views = {node: self.arrays.get(array).view for node, array in given.items()}
@@ -174,7 +174,7 @@ class Worker:
         return partial(compute, context)
 
     def close(self) -> None:
-        """Give back programs, arrays and the connection to the other workers. Collective."""
+        """Release programs, arrays and the communicator. Collective."""
         self.arrays.close()
         for bound in self._programs.values():
             bound.executable.close()
@@ -185,10 +185,12 @@ class Worker:
     def _put(self, command: messages.Put, payload: Frame | None) -> Answer:
         stored = self._allocate(command)
         layout = stored.layout
-        if layout.shared:  # its memory may be what a slower worker still computes in
+        if layout.shared:  # a slower worker may still use this memory
             self.comm.barrier()
         try:
-            if not layout.shared or self.rank == layout.mesh.workers[0]:  # one writes for all
+            if (
+                not layout.shared or self.rank == layout.mesh.workers[0]
+            ):  # one worker writes for all
                 fill_tensor(stored.tensor, b"" if payload is None else payload)
         except BaseException:
             stored.free(self.heap)
@@ -199,7 +201,7 @@ class Worker:
         return messages.Done(command.ticket), None
 
     def _allocate(self, command: messages.Put | messages.Read) -> LocalArray:
-        """Memory for the array that a command makes."""
+        """Allocate the array that a command creates."""
         layout = command.layout
         if not isinstance(layout, Layout):
             layout = Layout.decode(layout)
@@ -210,7 +212,7 @@ class Worker:
 
     def _read(self, command: messages.Read, payload: Payload) -> Answer:
         stored = self._allocate(command)
-        self.arrays.add(command.array, stored)  # also where reading fails: heaps stay equal
+        self.arrays.add(command.array, stored)  # also if reading fails: heaps stay symmetric
         self._transfer(command, stored, writing=False)
         return messages.Done(command.ticket), None
 
@@ -228,7 +230,7 @@ class Worker:
         self.drop(command.arrays)
 
     def drop(self, arrays: Sequence[int]) -> None:
-        """Let go of arrays."""
+        """Release arrays."""
         self._poison.forget_arrays(arrays)
         self.arrays.drop(arrays)
 
@@ -255,12 +257,12 @@ class Worker:
         steps: int = 1,
         poll: Poll | None = None,
     ) -> list[float]:
-        """Run a program on arrays, named by their numbers; the scalars that its steps emit."""
+        """Run a program on arrays, given by number; return the emitted scalars."""
         bound, given, made = self._resolve_run(program, inputs, outputs)
         try:
             values = bound.executable.run(given, made, parameters, steps, poll)
         except BaseException:
-            if bound.program.donated:  # what fails does so before anything is overwritten
+            if bound.program.donated:  # a run fails before it overwrites anything
                 self.arrays.restore_donated(bound.program, inputs, outputs)
             raise
         if self.arrays.transfers is not None:
@@ -270,14 +272,14 @@ class Worker:
     def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
-        """A call that runs a program again, from arrays into arrays that are there."""
+        """Return a call that runs a program again, between existing arrays."""
         arrays = [[self.arrays.get(array) for array in names] for names in (inputs, outputs)]
         return self._programs[program].executable.prepare_replay(*arrays)
 
     def _resolve_run(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> tuple[_Bound, list[LocalArray], list[LocalArray]]:
-        """A program with the arrays that it reads and those that it will fill."""
+        """Return a program, its input arrays and its allocated outputs."""
         bound = self._programs.get(program)
         if bound is None:
             raise WorkerError(f"run names program {program}, which is not defined here")
@@ -308,13 +310,13 @@ class Worker:
         return self._run_reply(command, values, stopped_at)
 
     def _run_reply(self, command: messages.Run, values: list[float], steps: int) -> Answer:
-        """The answer to a run: worker 0 says what came of it."""
+        """Return the reply to a run: worker 0 sends the values."""
         if self.rank == 0:
             return messages.Values(command.ticket, values, steps), None
         return messages.Done(command.ticket), None
 
     def _start(self, command: messages.Run, progress_thread: ProgressThread) -> None:
-        """Let a program that only moves data run beside what follows."""
+        """Start a program that only moves data on the progress thread."""
         bound, given, made = self._resolve_run(command.program, command.inputs, command.outputs)
         transfers = self.arrays.transfers
         assert transfers is not None
@@ -349,10 +351,10 @@ class Worker:
         return messages.Counters(command.ticket, counters | self.heap.statistics()), None
 
     def _nothing(self, command: Command, payload: Payload) -> None:
-        """Whoever carries the commands acts on this one."""
+        """Do nothing: the command loop handles this command."""
 
     def _poison_results(self, command: Command, failure: Failure) -> None:
-        """Mark what the command should have made with the failure."""
+        """Poison the outputs of a command with a failure."""
         if isinstance(command, messages.Run):
             bound = self._programs.get(command.program)
             if bound is not None:

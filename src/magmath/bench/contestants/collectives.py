@@ -1,4 +1,4 @@
-"""magmath's collectives as its workers call them, in processes started by mpiexec."""
+"""magmath's collectives, as workers call them, in processes started by mpiexec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magmath.comm.mpi import world_communicator
 
 
 def collectives() -> Contestant:
-    """The communicator of all ranks, on float32 tensors that lie where arrays of workers lie."""
+    """Return the contestant of magmath's communicator, on float32 tensors in shared windows."""
     torch.set_num_threads(1)
     ranks = world_communicator()
     return CollectiveContestant(

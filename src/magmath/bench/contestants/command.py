@@ -1,4 +1,4 @@
-"""The contestant that starts a Python process in every round and times it to its end."""
+"""The contestant that starts a Python process in every round and measures its duration."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from magmath.bench.peers.service import Contestant
 
 
 def command() -> Contestant:
-    """Times the command that the case names for its side."""
+    """Return the contestant that measures the command of the case for its side."""
     return CommandContestant()
 
 
 class CommandContestant(Contestant):
-    """Runs Python with the case's arguments; a case without any for this side takes no time."""
+    """Runs Python with the arguments of the case; a side without arguments takes no time."""
 
     def __init__(self) -> None:
         self._arguments: list[str] | None = None

@@ -1,4 +1,4 @@
-"""What magmath's sides of the benchmarks have in common: its version, its workers, waiting."""
+"""Common functions of magmath's contestants: version, pool of workers, evaluation."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ VERSIONS = {"magmath": package_version("magmath") or "unknown"}
 
 @lru_cache(maxsize=1)
 def use_workers(count: int) -> None:
-    """Have so many workers: those of the case before, if it had as many, or else a new pool."""
+    """Start a pool of `count` workers, or keep the pool of the previous case if it has as many."""
     mm.shutdown()
     mm.init(count, device="cpu")
 
 
 def evaluating_work(function: Callable[[], Any]) -> Work:
-    """Work that makes an array, or a tuple of arrays; each is computed, and the last waited for."""
+    """Return work that evaluates the arrays of a function, and waits for the last one."""
 
     def work(times: int) -> Any:
         for _ in range(times):
             result = function()
             arrays = result if isinstance(result, tuple) else (result,)
             mm.evaluate(*arrays)
-        complex(arrays[-1][(0,) * arrays[-1].ndim])  # a number is there when all of them are
+        complex(
+            arrays[-1][(0,) * arrays[-1].ndim]
+        )  # an element is available after all arrays are computed
         return result
 
     return work

@@ -1,4 +1,4 @@
-"""magmath's side of the element-wise expressions, with the public names."""
+"""magmath's contestants of the element-wise expressions, with the public names."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ SETTLE_SECONDS = 10.0  # loops are also compiled to native code in the backgroun
 
 
 def eager() -> Contestant:
-    """Expressions as they are written, evaluated at the end of a round (large: every time)."""
+    """Return the contestant of eager expressions, evaluated at the end of a round (large: every
+    time)."""
     return Eager()
 
 
 def compiled() -> Contestant:
-    """Functions made by `mm.compile`, called from Python."""
+    """Return the contestant of functions compiled by `mm.compile`."""
     return Compiled()
 
 
 def loop() -> Contestant:
-    """`mm.fori_loop`: the repeats, too, run on the workers."""
+    """Return the contestant of `mm.fori_loop`, in which the repeats also run on the workers."""
     return Loop()
 
 
 class MagmathElementwise(ElementwiseContestant):
-    """What the three have in common."""
+    """The common base of the three contestants."""
 
     def __init__(self) -> None:
         super().__init__(VERSIONS)
@@ -46,7 +47,7 @@ class MagmathElementwise(ElementwiseContestant):
 
 
 def _wait_for(array: mm.Array) -> mm.Array:
-    """The array, computed: asking for a number waits for the workers."""
+    """Evaluate an array and wait for the workers by reading a number."""
     mm.evaluate(array)
     float(array[0])
     return array
@@ -54,7 +55,7 @@ def _wait_for(array: mm.Array) -> mm.Array:
 
 @final
 class Eager(MagmathElementwise):
-    """Lines of Python."""
+    """Eager expressions."""
 
     def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
         a, b, c, d = (mm.asarray(array) for array in (a, b, c, d))
@@ -95,7 +96,7 @@ class Compiled(MagmathElementwise):
 
 @final
 class Loop(Compiled):
-    """Loops of the workers; long arrays gain nothing by them, and are computed as above."""
+    """Loops on the workers; long arrays do not benefit and use the compiled function."""
 
     def small(self, x: Any, y: Any) -> Work:
         x, y = mm.asarray(x), mm.asarray(y)

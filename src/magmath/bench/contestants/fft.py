@@ -1,6 +1,6 @@
-"""magmath's side of the Fourier transforms, with the public names.
+"""magmath's contestant of the Fourier transforms, with the public names.
 
-The array lies on the workers by rows; the result in whatever layout comes out.
+The array is split by rows; the planner chooses the layout of the result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""magmath's side of the matrix products, with the public names: a line of Python for each.
+"""magmath's contestant of the matrix products, with the public names.
 
-Operands lie on the workers in the case's layouts; results in whatever layout comes out.
+Operands have the layouts of the case; the planner chooses the layout of the result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from magmath.bench.peers.gemm import check, operands
 from magmath.bench.peers.repeated import RepeatedContestant, Work
 from magmath.bench.peers.service import Contestant
 
-BLOCK = 256  # indices dealt at a time in a cyclic layout
+BLOCK = 256  # block length of the cyclic layout
 LAYOUTS = {
     "rows": mm.Layout.split(0),
     "columns": mm.Layout.split(1),

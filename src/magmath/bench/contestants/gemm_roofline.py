@@ -1,7 +1,8 @@
-"""The roof: nothing but the GEMMs of the training step, each by the fastest library for its shape.
+"""The GEMM roofline: only the GEMMs of the training step, each by the fastest library for its
+shape.
 
-What a step would take if everything but the matrix products were free. Runs where magmath runs,
-with the same libraries and settings.
+It is the time of a step in which everything except the matrix products is free, with the same
+libraries and settings as magmath.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import scipy.linalg.blas as scipy_blas
 import torch
 from threadpoolctl import threadpool_limits
 
-from magmath.bench.host_info import usable_cores
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
+from magmath.core.resources import processor_count
 
 TRIALS = 7
 PAUSE_SECONDS = 0.05
@@ -29,7 +30,7 @@ Call = Callable[[], object]
 
 
 def gemms() -> Contestant:
-    """The bare matrix products of the MLP's step."""
+    """Return the contestant of the bare matrix products of the MLP's step."""
     return GemmContestant()
 
 
@@ -37,8 +38,8 @@ class GemmContestant(Contestant):
     """Forward Y = X·W, then dW = Xᵀ·dY and dX = dY·Wᵀ, on operands of its own for every layer."""
 
     def __init__(self) -> None:
-        torch.set_num_threads(usable_cores())
-        self._limits = threadpool_limits(usable_cores(), "blas")
+        torch.set_num_threads(processor_count())
+        self._limits = threadpool_limits(processor_count(), "blas")
         self._problem: Problem
         self._calls: list[Call] = []
 
@@ -50,7 +51,7 @@ class GemmContestant(Contestant):
         products = _products(self._problem)
         mixed = [fastest(candidates) for candidates in products]
         steps = {name: [product[name] for product in products] for name in products[0]}
-        # The threads of several libraries get in each other's way: one for all may be faster.
+        # Thread pools of several libraries interfere: one library for all may be faster.
         steps["each its fastest"] = [
             product[name] for product, name in zip(products, mixed, strict=True)
         ]
@@ -71,7 +72,7 @@ class GemmContestant(Contestant):
 
 
 def _products(problem: Problem) -> list[dict[str, Call]]:
-    """The step's products in order, each as {library: ready call}."""
+    """Return the step's products in order, each as {library: call}."""
     forward, backward = [], []
     batch = problem.batch
     for layer, (inputs, outputs) in enumerate(pairwise(problem.sizes)):
@@ -89,7 +90,7 @@ def _matrix(rows: int, columns: int) -> torch.Tensor:
 
 
 def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, Call]:
-    """Ways to compute C = A·B into C, row-major; A or B may be transposed views."""
+    """Return calls that compute C = A·B into row-major C, by library; A or B may be transposed."""
     a_np, b_np, c_np = a.numpy(), b.numpy(), c.numpy()
     # BLAS sees a row-major matrix as its transpose: Cᵀ = Bᵀ·Aᵀ.
     (left, left_turned), (right, right_turned) = _as_column_major(b_np.T), _as_column_major(a_np.T)
@@ -113,7 +114,7 @@ def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, 
 
 
 def _as_column_major(matrix: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
-    """The matrix as BLAS wants it, column-major, and whether that is its transpose."""
+    """Return the matrix or its transpose in column-major order, and whether it is transposed."""
     return (matrix, False) if matrix.flags.f_contiguous else (matrix.T, True)
 
 
@@ -123,12 +124,12 @@ def _run(calls: list[Call]) -> None:
 
 
 def fastest(candidates: Mapping[str, Call]) -> str:
-    """The candidate with the least median time, each measured by itself."""
+    """Return the candidate with the smallest median time, measured separately."""
     return min(candidates, key=lambda name: _seconds(candidates[name]))
 
 
 def _seconds(call: Call) -> float:
-    time.sleep(PAUSE_SECONDS)  # until the threads of another library have gone to sleep
+    time.sleep(PAUSE_SECONDS)  # until idle threads of other libraries sleep
     call()
     seconds = []
     for _ in range(TRIALS):

@@ -1,6 +1,6 @@
-"""magmath's side of the linear algebra, with the public names.
+"""magmath's contestant of the linear algebra, with the public names.
 
-The matrix lies on the workers by rows; results in whatever layout comes out.
+The matrix is split by rows; the planner chooses the layouts of the results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""magmath's side of the training benchmarks, written with the public names as a user writes it."""
+"""magmath's contestant of the training benchmarks, written with the public names as a user
+would."""
 
 from __future__ import annotations
 
@@ -10,17 +11,17 @@ from magmath.bench.contestants.common import VERSIONS
 from magmath.bench.peers.problem import CLASSES, INPUTS, Problem
 from magmath.bench.peers.service import Contestant
 
-# Programs are also compiled to native code in the background, which takes a while.
+# Programs are also compiled to native code in the background, which takes some time.
 SETTLE_SECONDS = 30.0
 
 
 def mlp() -> Contestant:
-    """magmath trains the MLP; the case says with how many workers and which strategy."""
+    """Return the contestant that trains the MLP with the workers and strategy of the case."""
     return MagmathMlp()
 
 
 class MagmathMlp(Contestant):
-    """`NeuralNetwork.fit` on arrays that lie on the workers, without shuffling."""
+    """Calls `NeuralNetwork.fit` on arrays that are on the workers, without shuffling."""
 
     def __init__(self) -> None:
         self._problem: Problem
@@ -66,7 +67,7 @@ class MagmathMlp(Contestant):
             parameter.assign(value)
 
     def _settle(self) -> tuple[float, float]:
-        """Seconds of the first epoch, and of one after everything is compiled."""
+        """Return the seconds of the first epoch, and of one after all programs are compiled."""
         first = self._fit(1)
         begin = time.perf_counter()
         while time.perf_counter() - begin < SETTLE_SECONDS:

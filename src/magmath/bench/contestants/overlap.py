@@ -1,4 +1,4 @@
-"""Work that communicates over a simulated network, overlapped or not."""
+"""magmath's contestant of communication over a simulated network, overlapped or not."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _INPUTS = 784
 
 
 def overlap() -> Contestant:
-    """Training steps, or replication beside products; the case says whether they overlap."""
+    """Return the contestant of training steps, or of replication during products."""
     return Overlap()
 
 
 class Overlap(Contestant):
-    """Starts a pool of its own for each case."""
+    """Starts its own pool for each case."""
 
     def __init__(self) -> None:
         self._work: Callable[[], float]
@@ -62,7 +62,7 @@ class Overlap(Contestant):
 
 
 def _training(case: dict[str, Any]) -> Callable[[], float]:
-    """An epoch of `steps` batches with the parameters on every worker; the loss."""
+    """Return a function that trains an epoch of `steps` batches and returns the loss."""
     width, batch = case["width"], case["batch"]
     random = np.random.default_rng(0)
     count = batch * case["steps"]
@@ -85,7 +85,8 @@ def _training(case: dict[str, Any]) -> Callable[[], float]:
 
 
 def _replication(case: dict[str, Any]) -> Callable[[], float]:
-    """Each time another array is brought to all workers, products are computed, and both used."""
+    """Return a function that replicates a new array in each step, computes products, and uses
+    both."""
     beside = case["beside"]
     random = np.random.default_rng(0)
     rows = mm.asarray(random.random((2048, 4096), dtype=np.float32), layout=mm.Layout.split(0))

@@ -1,4 +1,4 @@
-"""magmath's side of the redistributions, with the public names."""
+"""magmath's contestant of the redistributions, with the public names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _prepare(values: Any, case: dict[str, Any]) -> Change:
     factor = 0
 
     def fresh() -> Any:
-        nonlocal factor  # another array each time: copies of one are kept and found again
+        nonlocal factor  # a new array each time, since redistributed copies are cached
         factor += 1
         array = rows * factor
         mm.evaluate(array)

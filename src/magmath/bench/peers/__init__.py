@@ -1,5 +1,5 @@
-"""The other frameworks, each trained as its own documentation recommends for speed.
+"""The other frameworks, each used as its documentation recommends for speed.
 
-These modules may run in another environment, where magmath is not installed: they use nothing of
-magmath but each other.
+These modules may run in another environment, without magmath: they import nothing of magmath except
+each other.
 """

@@ -1,8 +1,7 @@
 """Starts a contestant in an environment that has no magmath: `python bootstrap.py FACTORY …`.
 
-The packages `magmath` and `magmath.bench` are stood in for by empty ones that only know where
-their sub-packages lie. So nothing of magmath is installed, imported or configured in a peer's
-process.
+Empty packages with the right search paths replace `magmath` and `magmath.bench`, so that a peer's
+process installs, imports and configures nothing of magmath.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contestant that moves data between processes, whatever the library."""
+"""The contestant of collectives, for any library."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ITEM_BYTES = 4
 class CollectiveContestant(Contestant):
     """Repeats one collective operation on float32 arrays.
 
-    An operation gets (out, array); `allreduce` works in place on `out`. The size of a case is that
-    of the larger of the two: of `out` for an allgather, of the array for a reduce-scatter.
+    An operation gets (out, array); `allreduce` works in place on `out`. The size of a case is the
+    larger of the two: `out` for an allgather, the array for a reduce-scatter.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CollectiveContestant(Contestant):
         return time.perf_counter() - start
 
     def finish(self) -> dict[str, Any]:
-        """The mean of this rank's result when rank r brings ones times r + 1."""
+        """Return the mean of this rank's result if rank r contributes the constant r + 1."""
         self._out[:] = self._array[:] = self._rank + 1
         self._operate(self._out, self._array)
         return {"check": float(self._out.mean())}

@@ -1,4 +1,4 @@
-"""PyTorch over gloo, a process a worker: DistributedDataParallel, and the bare collectives."""
+"""PyTorch over gloo, one process per worker: DistributedDataParallel, and the bare collectives."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from magmath.bench.peers.torch import Network, set_weights
 
 
 def mlp() -> Contestant:
-    """DDP trains the MLP, each rank its share of every batch."""
+    """Return the contestant of DDP: each rank trains on its share of every batch."""
     return MlpContestant(_join(), _variants, _slowest)
 
 
 def collectives() -> Contestant:
-    """gloo's collectives on float32 tensors."""
+    """Return the contestant of gloo's collectives on float32 tensors."""
     operations: dict[str, Callable[[Tensor, Tensor], object]] = {
         "allreduce": lambda out, tensor: distributed.all_reduce(out),
         "allgather": distributed.all_gather_into_tensor,

@@ -1,7 +1,7 @@
-"""Element-wise expressions by the other libraries, on two threads or in one process.
+"""Element-wise expressions of the other libraries.
 
-Two workloads. "large": `sqrt(a*a + b*b)*c - d` on long arrays, a new result each time. "small":
-`x += 2*y` on a short one, many times. A system says how it does each of them.
+There are two workloads. "large": `sqrt(a*a + b*b)*c - d` on long arrays, with a new result each
+time. "small": `x += 2*y` on a short array, many times.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from magmath.bench.peers.repeated import Work, repeat_call
 from magmath.bench.peers.service import Contestant
 
-CHECKED = 5  # times that the results to be compared have been through
+CHECKED = 5  # repetitions of the workload whose result is compared
 
 
 def operands(case: dict[str, Any]) -> list[Any]:
-    """a, b, c and d (large) or x and y (small), the same for every system."""
+    """Return a, b, c and d (large) or x and y (small), the same for every system."""
     random = np.random.default_rng(1)
     count = 4 if case["kind"] == "large" else 2
     return [random.uniform(0.5, 1, case["extent"]).astype(np.float32) for _ in range(count)]
@@ -48,7 +48,7 @@ class ElementwiseContestant(Contestant):
         return {"first_seconds": first}
 
     def settle(self) -> None:
-        """Work until everything is compiled."""
+        """Warm up until all programs are compiled."""
 
     def round(self) -> float:
         start = time.perf_counter()
@@ -65,11 +65,11 @@ class ElementwiseContestant(Contestant):
 
     @abstractmethod
     def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
-        """The expression on NumPy arrays, made ready."""
+        """Return the work of the expression on NumPy arrays."""
 
     @abstractmethod
     def small(self, x: Any, y: Any) -> Work:
-        """The update of a NumPy array, made ready."""
+        """Return the work of the update of a NumPy array."""
 
 
 def numpy() -> Contestant:

@@ -1,4 +1,4 @@
-"""Fourier transforms of the other libraries, with two threads."""
+"""Fourier transforms of the other libraries, with all threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magmath.bench.peers.service import Contestant
 
 
 def signal(case: dict[str, Any]) -> Any:
-    """The array of a case, the same for every system."""
+    """Return the array of a case, the same for every system."""
     random = np.random.default_rng(1)
     values = random.standard_normal(case["shape"], np.float32)
     if case["dtype"].startswith("complex"):
@@ -21,17 +21,17 @@ def signal(case: dict[str, Any]) -> Any:
 
 
 def axes_of(case: dict[str, Any]) -> tuple[int, ...]:
-    """The axes that are transformed: the last ones."""
+    """Return the transformed axes: the last ones."""
     return tuple(range(-case["axes"], 0))
 
 
 def check(case: dict[str, Any], result: Any) -> float:
-    """A number to compare between systems."""
+    """Return a number that is compared between systems."""
     return abs(complex(result[(1,) * result.ndim]))
 
 
 def torch_fft() -> Contestant:
-    """torch with all threads, into a result that is there already."""
+    """Return torch's contestant, with all threads and a preallocated result."""
     import torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -1,4 +1,4 @@
-"""Matrix products of the other libraries, on two processes or two threads."""
+"""Matrix products of the other libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magmath.bench.peers.service import Contestant
 
 
 def operands(case: dict[str, Any]) -> list[Any]:
-    """The two operands of a case, the same for every system."""
+    """Return the two operands of a case, the same for every system."""
     m, n, k = case["shape"]
     random = np.random.default_rng(1)
     shapes = (m, k), (k, n)
@@ -20,12 +20,12 @@ def operands(case: dict[str, Any]) -> list[Any]:
 
 
 def check(case: dict[str, Any], product: Any) -> float:
-    """A number to compare between systems."""
+    """Return a number that is compared between systems."""
     return float(product[0, 0])
 
 
 def torch_mm() -> Contestant:
-    """torch with all threads, into a result that is there already."""
+    """Return torch's contestant, with all threads and a preallocated result."""
     import torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -39,7 +39,7 @@ def torch_mm() -> Contestant:
 
 
 def numpy_matmul() -> Contestant:
-    """NumPy with all threads, into a result that is there already."""
+    """Return NumPy's contestant, with all threads and a preallocated result."""
 
     def prepare(case: dict[str, Any]) -> Work:
         a, b = operands(case)
@@ -50,7 +50,7 @@ def numpy_matmul() -> Contestant:
 
 
 def heat_matmul() -> Contestant:
-    """Heat, a process for each part; it has no cyclic layout, and splits rows instead."""
+    """Return Heat's contestant, one process per part; it splits rows instead of a cyclic layout."""
     import heat
     import torch
 

@@ -1,4 +1,4 @@
-"""Linear algebra of the other libraries, with all threads of the machine."""
+"""Linear algebra of the other libraries, with all threads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Functions = dict[str, Callable[[Any, Any], Any]]
 
 
 def operands(case: dict[str, Any]) -> tuple[Any, Any]:
-    """A matrix fit for the case's function, and a tenth as many right-hand sides as it has columns;
-    the same for every system."""
+    """Return a matrix for the case's function, and n / 10 right-hand sides for n columns; the same
+    for every system."""
     m, n = case["shape"]
     random = np.random.default_rng(1)
     a = random.standard_normal((m, n))
@@ -25,12 +25,15 @@ def operands(case: dict[str, Any]) -> tuple[Any, Any]:
     if case["function"] == "eigh":
         a = a + a.T
     if case["function"] == "det":
-        a *= (np.e / n) ** 0.5  # a determinant that is a number: its square is √(2πn) on average
+        a *= (
+            np.e / n
+        ) ** 0.5  # avoids overflow: the square of the determinant is √(2πn) on average
     return a.astype(case["dtype"]), random.standard_normal((m, n // 10)).astype(case["dtype"])
 
 
 def check(case: dict[str, Any], results: Any) -> float:
-    """A number to compare between systems: of what does not depend on the choice of signs."""
+    """Return a number that is compared between systems and does not depend on the choice of
+    signs."""
     parts = results if isinstance(results, (tuple, list)) else (results,)
     chosen = {"qr": -1, "svd": 1, "det": -1}.get(case["function"], 0)
     numbers = np.abs(np.asarray(parts[chosen])).reshape(-1)
@@ -38,7 +41,7 @@ def check(case: dict[str, Any], results: Any) -> float:
 
 
 def table(linalg: Any) -> Functions:
-    """The functions that NumPy, torch and magmath have under the same names."""
+    """Return the functions that NumPy, torch and magmath have under the same names."""
     return {
         "cholesky": lambda a, b: linalg.cholesky(a),
         "qr": lambda a, b: linalg.qr(a),

@@ -1,7 +1,7 @@
-"""The contestant that trains the MLP, whatever the framework.
+"""The contestant that trains the MLP, for any framework.
 
-A framework offers variants (ways of writing the step). Each is tried before the first round, and
-the fastest one competes: nobody loses by being used clumsily.
+A framework has variants (formulations of the step). Each is measured before the first round, and
+the fastest one competes, so that no framework is penalised by a slow formulation.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ TRIALS = 3
 
 
 class Trainer(ABC):
-    """One way of training the problem's network."""
+    """One formulation of the training of the problem's network."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Back to the initial weights; nothing is compiled anew."""
+        """Restore the initial weights, without recompilation."""
 
     @abstractmethod
     def train(self, epochs: int) -> None:
-        """Trains for `epochs` and returns when it is done."""
+        """Train for `epochs` and wait for completion."""
 
     @abstractmethod
     def loss(self) -> float:
-        """Mean loss over all images with the weights as they are."""
+        """Return the mean loss over all images with the current weights."""
 
 
 Variants = Callable[[Problem], dict[str, Callable[[], Trainer]]]
@@ -40,8 +40,8 @@ Variants = Callable[[Problem], dict[str, Callable[[], Trainer]]]
 class MlpContestant(Contestant):
     """Trains with the fastest of a framework's variants.
 
-    `agree` makes one number out of the one that each process of a system measured, so that all
-    choose alike.
+    `agree` combines the measurements of all processes of a system, so that all choose the same
+    variant.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class MlpContestant(Contestant):
         return {"loss": self._trainer.loss()}
 
     def _try(self, trainer: Trainer) -> tuple[float, float]:
-        """Seconds of the first epoch, and of a later one."""
+        """Return the seconds of the first epoch, and of a later one."""
         first = self._time(trainer, 1)
         later = [self._time(trainer, 1) for _ in range(TRIALS)]
         return self._agree(first), self._agree(median(later))

@@ -1,4 +1,4 @@
-"""The training problem that every system gets: an MLP of ReLU layers on random images.
+"""The training problem of all systems: an MLP of ReLU layers on random images.
 
 784-H×L-10, cross-entropy, plain SGD. The data and the initial weights (He et al. 2015, eq. 10)
 are drawn by NumPy from a fixed seed, so all systems start from the same numbers and their losses
@@ -31,7 +31,7 @@ class Problem:
 
     @classmethod
     def of(cls, case: dict[str, Any]) -> Problem:
-        """The problem in a case's parameters, which may hold other things too."""
+        """Return the problem of a case's parameters, ignoring other parameters."""
         return cls(**{field.name: case[field.name] for field in fields(cls) if field.name in case})
 
     @property
@@ -46,7 +46,8 @@ class Problem:
 
     @property
     def flops_per_epoch(self) -> float:
-        """Of the GEMMs alone: three a layer, but the first needs no gradient of its input."""
+        """The flops of the GEMMs: three per layer, but the first layer needs no gradient of its
+        input."""
         weights = [a * b for a, b in pairwise(self.sizes)]
         return 2.0 * self.images * (3 * sum(weights) - weights[0])
 

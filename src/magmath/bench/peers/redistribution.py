@@ -1,4 +1,4 @@
-"""Redistributions of the other libraries, on two processes or two threads, and a plain copy."""
+"""Redistributions of the other libraries, and a plain copy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 from magmath.bench.peers.service import Contestant
 
 Change = tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], float]]
-"""Makes an array that is split by rows; brings it into the case's layout; a number of it."""
+"""Creates an array that is split by rows; redistributes it to the case's layout; returns a number
+of it."""
 
 
 class RedistributionContestant(Contestant):
-    """Repeats the change of layout that `prepare` makes ready for some values and a case."""
+    """Repeats the change of layout that `prepare` returns for values and a case."""
 
     def __init__(
         self, versions: dict[str, str], prepare: Callable[[Any, dict[str, Any]], Change]
@@ -52,7 +53,7 @@ class RedistributionContestant(Contestant):
 
 
 def copy() -> Contestant:
-    """What the memory can do: a copy with all threads, into memory that is there already."""
+    """Return the contestant of a plain copy with all threads, into allocated memory."""
     import torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -66,7 +67,7 @@ def copy() -> Contestant:
 
 
 def heat() -> Contestant:
-    """Heat's `resplit`, a process for each part. Rows are dealt as the middle axis of blocks."""
+    """Return Heat's `resplit`, one process per part. Cyclic rows are the middle axis of blocks."""
     import heat
     import torch
 
@@ -96,7 +97,7 @@ def heat() -> Contestant:
 
 
 def dask() -> Contestant:
-    """Dask's `rechunk`, a thread for each part. Rows are dealt as the middle axis of blocks."""
+    """Return Dask's `rechunk`, one thread per part. Cyclic rows are the middle axis of blocks."""
     import dask
     import dask.array
 

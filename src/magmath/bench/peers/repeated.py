@@ -1,4 +1,4 @@
-"""The contestant of most benchmarks: some work, done again and again."""
+"""The contestant of most benchmarks: repeated work."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from magmath.bench.peers.service import Contestant
 
 Work = Callable[[int], Any]
-"""Does the work of a case some times; its last result, or what it leaves."""
+"""Repeats the work of a case a number of times; returns the last result."""
 
 
 class RepeatedContestant(Contestant):
-    """Does what `prepare` makes ready for a case, `repeats` times in a round.
+    """Repeats the work that `prepare` returns for a case, `repeats` times per round.
 
-    `check` makes of the case and a result a number to compare between systems. With `calls` in the
-    case, for systems that are slow, that many stand for all.
+    `check` returns a number of a case and a result that is compared between systems. For slow
+    systems, a case has `calls`: so many repetitions are measured and extrapolated.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RepeatedContestant(Contestant):
 
 
 def repeat_call(function: Callable[[], Any]) -> Work:
-    """Work that is a call."""
+    """Return work that calls a function."""
 
     def work(times: int) -> Any:
         for _ in range(times):

@@ -1,8 +1,8 @@
-"""One contestant's process: it stays alive and runs one round whenever the runner asks.
+"""The process of one contestant: it runs a round on each request of the runner.
 
-Requests and replies are lines of JSON over a Unix socket, so whatever a library prints disturbs
-nothing. Standard library only. A system of several processes has one such service in each of
-them; the runner asks all at once and takes the slowest.
+Requests and replies are lines of JSON over a Unix socket, independent of the output of libraries.
+Standard library only. A system of several processes has one service in each; the runner sends each
+request to all of them and uses the slowest time.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ Record = dict[str, Any]
 
 
 class Contestant(ABC):
-    """What a system does when asked."""
+    """The actions of a system."""
 
     @abstractmethod
     def versions(self) -> dict[str, str]:
-        """Names and versions of the libraries at work."""
+        """Return names and versions of the used libraries."""
 
     @abstractmethod
     def prepare(self, case: Record) -> Record:
-        """Builds and compiles for `case` and settles; what is worth recording about that."""
+        """Build, compile and warm up for `case`; return a record of it."""
 
     @abstractmethod
     def round(self) -> float:
-        """Does the work of the case once and returns its seconds."""
+        """Do the work of the case once and return its seconds."""
 
     @abstractmethod
     def finish(self) -> Record:
-        """After the last round: results to compare between systems.
+        """Return results that are compared between systems, after the last round.
 
-        For training that is the loss after one epoch from the initial weights; later on, rounding
-        errors have grown too large to tell a mistake from chance.
+        For training, it is the loss after one epoch from the initial weights; later, accumulated
+        rounding errors would hide mistakes.
         """
 
 
@@ -67,7 +67,7 @@ class ContestantService:
 
 
 def failure(error: BaseException) -> Record:
-    """The reply that says what went wrong."""
+    """Return the reply for an exception."""
     return {
         "error": f"{type(error).__name__}: {error}",
         "traceback": "".join(traceback.format_exception(error)),
@@ -75,13 +75,13 @@ def failure(error: BaseException) -> Record:
 
 
 def rank() -> int:
-    """Which of the system's processes this is: set by the runner, or by mpiexec."""
+    """Return the rank of this process in its system, from the runner or mpiexec."""
     names = ("MAGMATH_BENCH_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def restrict_to_cores(count: int) -> None:
-    """Every system gets the same cores: the first `count` that this process may use."""
+    """Restrict this process to the first `count` of its cores, the same for every system."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> None:
 
 
 def converse(factory: str, channel: Any) -> None:
-    """Says who answers, then answers each line with one."""
+    """Send a greeting, then answer each request."""
 
     def send(reply: Record) -> None:
         channel.write(json.dumps(reply) + "\n")

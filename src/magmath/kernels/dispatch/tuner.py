@@ -1,8 +1,8 @@
 """The tuner: measures the candidates for one operation and remembers the fastest.
 
-What it has measured is kept in memory and in the cache (`core/disk_cache.py`), an entry of JSON for each
-decision, which any number of processes share. Keys name the processor, the thread count and the
-libraries' versions in addition to the operation.
+What it has measured is kept in memory and in the cache (`core/disk_cache.py`), an entry of JSON for
+each decision, which any number of processes share. Keys name the processor, the thread count and
+the libraries' versions in addition to the operation.
 """
 
 from __future__ import annotations

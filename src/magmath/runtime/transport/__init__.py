@@ -1,4 +1,4 @@
-"""The ways to reach workers: in this process, as threads of it, as processes.
+"""Transports to workers: in this process, as threads, as processes.
 
-Each is imported where it is chosen, so that a script without a pool loads no sockets.
+Each is imported on first use, so that a script without a pool does not load sockets.
 """

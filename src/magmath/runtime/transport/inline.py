@@ -1,7 +1,6 @@
-"""The worker inside the controller's process: commands are method calls.
+"""The inline worker, in the controller's process: commands are method calls.
 
-The default, `workers=0`. Nothing is encoded or copied on the way, and an exception reaches the
-user's line as it was raised.
+The default, `workers=0`. Nothing is encoded or copied, and exceptions propagate directly.
 """
 
 from __future__ import annotations
@@ -48,7 +47,9 @@ class InlineTransport(Transport):
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
     ) -> None:
         self.traffic.messages += 1
-        if self._worker is None or isinstance(command, Interrupt):  # `_poll` asks the pool itself
+        if self._worker is None or isinstance(
+            command, Interrupt
+        ):  # `_poll` checks for interrupts directly
             return
         try:
             answer = self._worker.handle(command, payloads[0] if payloads else None)
@@ -98,7 +99,7 @@ class InlineTransport(Transport):
         return self._worker.prepare_replay(program, inputs, outputs)
 
     def pump(self, seconds: float) -> None:
-        """Every reply has been delivered by `send`."""
+        """Do nothing: `send` has delivered every reply."""
 
     def close(self, *, force: bool) -> None:
         if self._worker is not None:

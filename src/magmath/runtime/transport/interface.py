@@ -1,4 +1,4 @@
-"""The interface between the controller and its workers, whatever lies between.
+"""The interface between the controller and its workers.
 
 A `Transport` starts workers, sends commands to them, and delivers their replies to the pool.
 """
@@ -21,16 +21,16 @@ HEARTBEAT_TIMEOUT: Final = 5.0
 """Seconds that a worker process may be silent, unless the user gives another time."""
 
 Payload: TypeAlias = Frame | Program | None
-"""What travels beside a command: a part of an array, or a program."""
+"""The payload of a command: a part of an array, or a program."""
 
 Deliver: TypeAlias = Callable[[int, Reply, Frame | None], bool]
-"""Takes a worker's number, its reply and the frame beside it; true asks a running program to stop.
+"""Called with a worker's number, reply and frame; returns True to stop a running program.
 """
 
 
 @dataclass(slots=True)
 class ControlTraffic:
-    """What the controller has sent: commands (one to all workers counts once), and their bytes."""
+    """The commands that the controller has sent (a broadcast counts once), and their bytes."""
 
     messages: int = 0
     bytes: int = 0
@@ -38,7 +38,7 @@ class ControlTraffic:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What a pool's workers are told when they start.
+    """The start options of a pool's workers.
 
     device          "auto", "cpu", "cuda", or a torch device
     threads         processor threads of each worker; None: what torch takes by itself
@@ -57,31 +57,31 @@ class Transport(ABC):
 
     size: int
     is_inline: bool = False
-    """True where commands are carried out within `send`: nothing is encoded, copied or waited for.
+    """True if `send` executes commands directly: nothing is encoded, copied or waited for.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.traffic = ControlTraffic()
         self.is_interrupted: Callable[[], bool] = bool
-        """Whether Ctrl-C waits to take effect, for commands that are carried out within `send`."""
+        """Returns whether a Ctrl-C is deferred, for commands that `send` executes directly."""
         self.describe_memory_use: Callable[[], str] = str
-        """Says what the workers' arrays take, for the report of one that was killed for memory."""
+        """Describes the memory of the workers' arrays, for out-of-memory reports."""
 
     @abstractmethod
     def start(self, deliver: Deliver) -> list[Hello]:
-        """Start the workers and return what they say of themselves, in order of rank.
+        """Start the workers and return their Hello messages, in order of rank.
 
-        Raises what a worker raised at its start; WorkerError where they could not be started.
+        Raises the exception of a worker at its start, or WorkerError if they could not be started.
         """
 
     @abstractmethod
     def send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
     ) -> None:
-        """Send a command to workers, to each with its own payload, or one payload to all of them.
+        """Send a command to workers, with one payload for each, or one payload for all.
 
-        Raises WorkerLost where a worker cannot be reached.
+        Raises WorkerLost if a worker is unreachable.
         """
 
     def compute(
@@ -92,8 +92,8 @@ class Transport(ABC):
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
-        """Drop the arrays `released`, compute nodes without a program (see `Pool.compute`) and keep
-        what is wanted as the arrays `outputs`; only where `direct`."""
+        """Drop the arrays `released`, compute nodes without a program (see `Pool.compute`) and
+        store the results as the arrays `outputs`; only where `direct`."""
         raise AssertionError("workers elsewhere are sent programs")
 
     def run(
@@ -104,33 +104,34 @@ class Transport(ABC):
         parameters: Sequence[Number],
         released: Sequence[int],
     ) -> list[float]:
-        """Drop the arrays `released` and run one step of a program; the scalars that it emits. Only
-        where `direct`."""
+        """Drop the arrays `released` and run one step of a program; return the emitted scalars.
+        Only where `direct`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
-        """A call that runs a program again, from arrays into arrays that are there, given its
-        numbers; only where `direct`."""
+        """Return a call that runs a program again, between existing arrays, given its parameters;
+        only where `direct`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     @abstractmethod
     def pump(self, seconds: float) -> None:
-        """Deliver the replies that are there, or the first to arrive within this time.
+        """Deliver the available replies, or wait this time for the first one.
 
-        Raises WorkerLost where a worker has died or stopped answering.
+        Raises WorkerLost if a worker has died or does not answer.
         """
 
     @abstractmethod
     def close(self, *, force: bool) -> None:
-        """End the workers: told to stop and given some seconds, or by force."""
+        """Stop the workers: with a Stop command and some seconds to exit, or by force."""
 
 
 def encode_frames(
     command: Command, ranks: Sequence[int], payloads: Sequence[Payload], traffic: ControlTraffic
 ) -> list[list[bytes | memoryview]]:
-    """The frames of a command for each rank, counted: its record, and its payload if it has one."""
+    """Encode a command for each rank, as a record and an optional payload, and count the
+    traffic."""
     record = encode(command)
     shared = [_payload_bytes(payload) for payload in payloads]
     if len(shared) == 1:

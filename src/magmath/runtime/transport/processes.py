@@ -1,8 +1,8 @@
-"""Workers as processes: the controller's end of the sockets, and the pool's directory.
+"""Workers as processes: the controller's sockets, and the pool's directory.
 
-A ROUTER socket in a directory that only the owner can enter, or over TCP with CURVE keys made for
-this pool. A worker's address is a secret of the pool followed by its rank; what comes from any
-other address, or is no reply, is logged and dropped.
+The controller uses a ROUTER socket in a directory that only the owner can enter, or over TCP with
+CURVE keys for this pool. A worker's identity is a secret of the pool followed by its rank; messages
+from other identities, and malformed messages, are logged and dropped.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from magmath.runtime.transport.interface import (
 logger = logging.getLogger(__name__)
 
 START_SECONDS: Final = 60.0
-"""Seconds in which every worker must have said hello, where each has a processor of its own."""
+"""Seconds in which every worker must have sent Hello, if each has its own processor."""
 SHARED_START_SECONDS: Final = 10.0
-"""Seconds more for every further worker of a processor: loading torch and starting MPI takes three
-seconds of a processor that does nothing else."""
+"""Additional seconds per further worker of a processor: loading torch and starting MPI takes three
+seconds of an otherwise idle processor."""
 FIRST_NOTICE: Final = 10.0
-"""Seconds of waiting for workers after which the user is told; and each time after twice as many.
+"""Seconds of waiting for workers until the first notice to the user; the interval then doubles.
 """
 STOP_SECONDS: Final = 5.0
-"""Seconds that workers get to end when told to stop."""
+"""Seconds that workers have to exit after a Stop command."""
 _CLOSED: Final = "the pool is closed, start a new one"
 _IPC_PATH_LIMIT: Final = 100
-"""Bytes of a socket's path that every system allows, with some to spare."""
+"""Maximum bytes of a socket path, with a margin."""
 
 WORKER_COMMAND: Final = (sys.executable, "-m", "magmath.runtime.worker")
 
@@ -95,13 +95,13 @@ class ProcessTransport(Transport):
         self._closing: list[Callable[[], object]] = []
         self._launch: Launch | None = None
         self.directory = ""
-        """The pool's own directory, from the start on."""
+        """The directory of the pool; set by `start`."""
         self.address = ""
-        """Where the workers connect to, from the start on."""
+        """The address of the controller; set by `start`."""
 
     def start(self, deliver: Deliver) -> list[Hello]:
         self._deliver = deliver
-        with Interrupts() as interrupts:  # Ctrl-C must not leave a launcher behind
+        with Interrupts() as interrupts:  # Ctrl-C must not leave a running launcher
             try:
                 self._wait_for_hellos(self._start_launcher(), interrupts)
             except BaseException:
@@ -149,9 +149,9 @@ class ProcessTransport(Transport):
         stopped = self._processes.stopped()
         if stopped is not None:
             raise WorkerLost(
-                f"{self._worker_name(stopped)} was lost: it has been stopped, by a signal or a debugger, "
-                f"for {self._heartbeat_timeout:g} s; the pool is closed, start a new one; "
-                f"mm.init(heartbeat_timeout=…) waits longer, with None for ever"
+                f"{self._worker_name(stopped)} was lost: it has been stopped, by a signal or a "
+                f"debugger, for {self._heartbeat_timeout:g} s; the pool is closed, start a new "
+                f"one; mm.init(heartbeat_timeout=…) waits longer, with None for ever"
             )
 
     def close(self, *, force: bool) -> None:
@@ -160,20 +160,20 @@ class ProcessTransport(Transport):
                 self.send(Stop(), range(self.size))
                 self._launch.wait(STOP_SECONDS)
             except WorkerLost:
-                pass  # it is ending anyway
+                pass  # the pool is ending anyway
         while self._closing:
             self._closing.pop()()
         self._launch = None
         self._processes.end()
 
     def _open(self, directory: str) -> tuple[str, list[str]]:
-        """Open the socket; the address that workers connect to, and the keys they need."""
+        """Open the socket; return the address and the keys for the workers."""
         context = zmq.Context()
         self._closing.append(lambda: context.destroy(linger=0))
         self._router = context.socket(zmq.ROUTER)
-        self._router.set_hwm(0)  # the pool bounds what is under way
+        self._router.set_hwm(0)  # the pool limits pending commands
         self._router.router_mandatory = True
-        # Over ipc a connection ends with its process; whether that is stopped is seen otherwise.
+        # An ipc connection closes with its process; `ProcessWatch` detects stopped processes.
         silence = None if self._endpoint == "ipc" else self._heartbeat_timeout
         self._connections = ConnectionWatch(self._router, silence)
         self._closing.append(self._router.disable_monitor)
@@ -208,7 +208,7 @@ class ProcessTransport(Transport):
         return f"tcp://{host}:{port}", [key.decode() for key in keys]
 
     def _wait_for_hellos(self, launch: Launch, interrupts: Interrupts) -> None:
-        """Wait until every worker has said hello; tell the user where that takes long."""
+        """Wait until every worker has sent Hello; notify the user if that takes long."""
         begun, notice = time.monotonic(), FIRST_NOTICE
         patience = _start_timeout(self.size)
         while len(self._hellos) < self.size:
@@ -242,7 +242,7 @@ class ProcessTransport(Transport):
         )
 
     def _receive(self) -> tuple[int, Reply, memoryview | None] | None:
-        """The next reply of a worker of this pool; anything else is logged and dropped."""
+        """Return the next reply of a worker of this pool; drop and log any other message."""
         while True:
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -271,12 +271,12 @@ class ProcessTransport(Transport):
             self._processes.add(rank, hello.pid)
 
     def _lost(self, ended: list[int]) -> WorkerLost:
-        """Which worker was lost first, and how, as far as can be told within a second."""
+        """Return the error that names the worker that was lost first, and how."""
         launch = self._launch
         if launch is None:
             return WorkerLost("the workers of this pool have been stopped; start a new one")
         exited = launch.wait(1.0)
-        if not ended:  # the launcher may as well name one that it has ended itself
+        if not ended:  # the launcher may name a process that it has killed itself
             named = launch.dead_process()
             ended = [rank for rank, hello in self._hellos.items() if hello.pid == named]
         cause = launch.cause() if exited else None
@@ -286,10 +286,10 @@ class ProcessTransport(Transport):
             how = "it closed its connection"
             if self._endpoint != "ipc" and self._heartbeat_timeout is not None:
                 how += f" or did not answer for {self._heartbeat_timeout:g} s"
-        who = self._worker_name(ended[0]) if ended else "a worker"
+        lost = self._worker_name(ended[0]) if ended else "a worker"
         remedy = self._memory_report(cause) or _CLOSED
-        error = WorkerLost(f"{who} was lost: {how}; {remedy}")
-        if said := f"\n{launch.output()}".split("\n====")[0].strip():  # without MPICH's report
+        error = WorkerLost(f"{lost} was lost: {how}; {remedy}")
+        if said := f"\n{launch.output()}".split("\n====")[0].strip():  # omits MPICH's report
             error.add_note(f"The workers' last output:\n{said}")
         return error
 
@@ -298,8 +298,9 @@ class ProcessTransport(Transport):
         return f"worker {rank} on {hello.host} (process {hello.pid})"
 
     def _memory_report(self, cause: str | None) -> str | None:
-        """That a worker was killed for memory, what it held, and what to do; None without evidence,
-        which can be read on this host alone. `cause`: how it ended in the launcher's words.
+        """Return a report that a worker was killed for lack of memory; None without evidence.
+
+        Evidence is available for this host only. `cause`: the launcher's description of the end.
         """
         killed = cause is not None and is_sigkill(cause)
         if cause is not None and not killed:
@@ -311,31 +312,31 @@ class ProcessTransport(Transport):
         if evidence is None:
             return None
         return (
-            f"{evidence}; {self.describe_memory_use()}; the pool is closed: start a new one, and free "
-            f"arrays, divide them over more hosts, or set a smaller memory_limit, under which what "
-            f"is too large is refused"
+            f"{evidence}; {self.describe_memory_use()}; the pool is closed: start a new one, and "
+            f"free arrays, divide them over more hosts, or set a smaller memory_limit, which "
+            f"refuses what is too large"
         )
 
 
 class _SingleKeyPolicy:
-    """Admits the key made for this pool's workers and no other."""
+    """Accepts only the key of this pool's workers."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Whether a client with this public key may connect."""
+        """Return whether a client with this public key may connect."""
         return secrets.compare_digest(key, self._key)
 
 
 def _start_timeout(workers: int) -> float:
-    """Seconds in which so many workers must have started: more where they share processors."""
+    """Return the start timeout in seconds: longer if workers share processors."""
     processors = len(os.sched_getaffinity(0))
     return START_SECONDS + SHARED_START_SECONDS * max(0, workers - processors) / processors
 
 
 def _new_directory() -> str:
-    """A new directory that only the owner can enter, with a path short enough for a socket."""
+    """Create a directory that only the owner can enter, with a path short enough for a socket."""
     directory = tempfile.mkdtemp(prefix=PREFIX)
     if len(directory) > _IPC_PATH_LIMIT - len("/controller"):
         os.rmdir(directory)
@@ -344,7 +345,7 @@ def _new_directory() -> str:
 
 
 def _own_address() -> str:
-    """An address of this host, as other hosts are most likely to see it."""
+    """Return the address of this host that other hosts most likely use."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:

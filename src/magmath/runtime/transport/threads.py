@@ -1,8 +1,8 @@
 """Workers as threads of the controller's process: a simulated pool.
 
-Commands and replies are encoded, and tiles copied, exactly as between processes; only queues stand
-for sockets, and `comm.local` for MPI. The layouts, programs and messages of a large pool can so be
-tried and tested in one process.
+Commands and replies are encoded, and tiles copied, exactly as between processes; queues replace
+sockets, and `comm.local_group` replaces MPI. One process can so test the layouts, programs and
+messages of a large pool.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ThreadTransport(Transport):
         self._inboxes: list[queue.SimpleQueue[list[bytes]]] = [
             queue.SimpleQueue() for _ in range(size)
         ]
-        # Not a SimpleQueue: its `get` may wait for ever where a signal comes near its timeout.
+        # Not a SimpleQueue: its `get` may wait forever if a signal arrives near the timeout.
         self._outbox: queue.Queue[_Mail] = queue.Queue()
         self._threads: list[threading.Thread] = []
 
@@ -76,7 +76,7 @@ class ThreadTransport(Transport):
                 raise exception_from(reply)
             if isinstance(reply, Hello):
                 hellos[reply.rank] = reply
-        torch.set_num_threads(own_threads)  # the workers' setting is for their threads alone
+        torch.set_num_threads(own_threads)  # the workers' setting applies to their threads only
         return [hellos[rank] for rank in range(self.size)]
 
     def send(
