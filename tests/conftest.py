@@ -15,7 +15,8 @@ import torch
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from magmath.kernels import build, routines
+from magmath.codegen import background_build
+from magmath.kernels import lapack_candidates
 
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
 # The database is named because where CI is set it is None, which Hypothesis looks up along a
@@ -43,9 +44,9 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Which library computes a factorisation is measured for up to half a second for each class of sizes.
 # Each library is tried on each routine in unit/test_routines.py; elsewhere the first one will do.
-routines.LEAST_FLOPS = math.inf  # type: ignore[misc]
+lapack_candidates.LEAST_FLOPS = math.inf  # type: ignore[misc]
 
-build.NICENESS = 0  # who waits for a compiler beside other tests would wait for long
+background_build.NICENESS = 0  # who waits for a compiler beside other tests would wait for long
 
 # A shell starts what runs in the background deaf to Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)

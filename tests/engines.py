@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from magmath.array import session
-from magmath.array.engine import Engine
+from magmath.engine import session
+from magmath.engine.engine import Engine
 from magmath.runtime import Pool, start_pool
 from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport

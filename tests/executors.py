@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from magmath.codegen import runtime_library
 from magmath.codegen.compiler import compile_source, imported_names
 from magmath.codegen.object_loader import LoadedObject
-from magmath.kernels import library
 
 
 def only(position: int) -> Any:
@@ -56,8 +56,8 @@ class Compiled:
     def __init__(self, source: str, arithmetic: str = "fast") -> None:
         with self._compiling:
             for name in imported_names(source):
-                library.use(name)
-            outside = library.signatures(imported_names(source))
+                runtime_library.load(name)
+            outside = runtime_library.signatures(imported_names(source))
             self._loaded = LoadedObject(compile_source(source, outside, arithmetic=arithmetic))
 
     def function(self) -> Callable[[int], int]:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from magmath.array.data import Data
-from magmath.array.engine import Engine
 from magmath.array.variable import Variable
 from magmath.core.dtypes import float64
 from magmath.core.shapes import broadcast
+from magmath.engine.engine import Engine
+from magmath.engine.remote_array import RemoteArray
 from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply, topological
 from magmath.layout import Layout
@@ -29,10 +29,10 @@ UNARY = ("negative", "tanh", "square", "sin", "stop_gradient")
 BINARY = ("add", "subtract", "multiply", "maximum", "hypot")
 
 
-def _data(engine: Engine, values: Any, layout: Layout) -> Data:
+def _data(engine: Engine, values: Any, layout: Layout) -> RemoteArray:
     tensor = torch.from_numpy(np.asarray(values, dtype=np.float64).copy())
     handle = engine.pool.put(tensor, layout)
-    return Data(engine.pool, handle, tuple(tensor.shape), float64, layout)
+    return RemoteArray(engine.pool, handle, tuple(tensor.shape), float64, layout)
 
 
 def leaf_of(engine: Engine, values: Any, layout: Layout) -> Node:

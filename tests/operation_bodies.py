@@ -11,17 +11,17 @@ import torch
 from hypothesis import strategies as st
 
 from layouts import draw_layout, draw_mesh
-from magmath.array.data import Data, data_of
-from magmath.array.engine import Engine
 from magmath.autodiff import gradients
 from magmath.core.dtypes import float64
+from magmath.engine.engine import Engine
+from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node, apply
 from magmath.layout import Layout
 from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
 from magmath.ops.elementwise import multiply
 from magmath.ops.leaves import input_leaf
-from magmath.ops.movement import redistribute
+from magmath.ops.redistribute import redistribute
 from magmath.ops.reductions import sum_
 from operation_table import Case
 
@@ -35,13 +35,13 @@ def leaf(engine: Engine, tensor: torch.Tensor, layout: Layout | None = None) -> 
     shape, dtype = tuple(tensor.shape), from_torch(tensor.dtype)
     layout = engine.environment.whole(shape) if layout is None else layout
     kept = replace(layout, partial=()) if layout.is_partial else layout
-    data = Data(engine.pool, engine.pool.put(tensor, kept), shape, dtype, kept)
+    data = RemoteArray(engine.pool, engine.pool.put(tensor, kept), shape, dtype, kept)
     return redistribute(input_leaf(shape, dtype, kept, data), layout)
 
 
 def values(engine: Engine, *nodes: Node) -> list[torch.Tensor]:
     """The nodes' values, computed together."""
-    return [engine.pool.get(data_of(known).handle) for known in engine.evaluate(nodes)]
+    return [engine.pool.get(remote_array_of(known).handle) for known in engine.evaluate(nodes)]
 
 
 def applied(

@@ -18,9 +18,9 @@ from magmath.graph import Node, Shape, applied, topological
 from magmath.ops import OPERATIONS
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import add, call, multiply, where
+from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import CONCAT, broadcast_to, permute, reshape
-from magmath.ops.rules import LETTERS
 from magmath.ops.slicing import slice_along
 
 

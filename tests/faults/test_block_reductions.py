@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from layouts import layouts
-from magmath.array import session
 from magmath.core.index_set import IndexSet
+from magmath.engine import session
 from magmath.ops import blocks
 from magmath.program.instructions import Call, Program
 from magmath.runtime import Pool

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import magmath as mm
-from magmath.array import session
 from magmath.core import resources
+from magmath.engine import session
 from magmath.errors import MemoryLimitError, WorkerLost
 from magmath.runtime import Pool
 from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_sigkill

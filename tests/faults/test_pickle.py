@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from layouts import layouts, meshes, shapes
-from magmath.array import session
 from magmath.array.conversion import put
 from magmath.core.dtypes import DTYPES
+from magmath.engine import session
 from magmath.errors import WorkerLost
 from magmath.memory.torch_dtypes import to_torch
 

@@ -9,7 +9,7 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.array import session
+from magmath.engine import session
 from magmath.layout import Layout
 
 N = 5000

@@ -8,7 +8,7 @@ import numpy as np
 
 import magmath as mm
 from engines import current
-from magmath.array import session
+from magmath.engine import session
 from magmath.layout import Layout
 from matrices import adjoint, bound, check_orthonormal, check_zero, normal
 

@@ -9,7 +9,7 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.array import session
+from magmath.engine import session
 from magmath.errors import LinAlgError
 from magmath.layout import Layout
 from matrices import check_lu, check_qr, normal

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from magmath.ops.windows import window_shape
+from magmath.ops.dynamic_slice import window_shape
 from operation_table.dice import ANY, Case, Dice, Row, Shape
 
 

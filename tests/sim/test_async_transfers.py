@@ -14,10 +14,10 @@ import pytest
 
 import magmath as mm
 from engines import current, engine_of
-from magmath.array import session
 from magmath.array.array import Array
 from magmath.comm.progress_thread import Task
 from magmath.core.dtypes import float32
+from magmath.engine import session
 from magmath.errors import MagmathError, WorkerLost
 from magmath.graph import Graph
 from magmath.graph.node import Node
@@ -25,7 +25,7 @@ from magmath.layout import Layout
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import call
 from magmath.ops.leaves import input_leaf
-from magmath.ops.movement import REDISTRIBUTE, redistribute
+from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.place import place
 from magmath.passes.schedule import schedule
 from magmath.program.instructions import Call, Move

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import magmath as mm
-from magmath.array import session
 from magmath.array.array import Array
-from magmath.array.data import data_of
+from magmath.engine import session
+from magmath.engine.remote_array import remote_array_of
 from magmath.layout import Layout
 from magmath.runtime import Pool
 
@@ -30,7 +30,7 @@ def rows(seed: int = 0) -> Array:
 
 
 def copies(x: Array) -> int:
-    return len(data_of(x.evaluated()).copies)
+    return len(remote_array_of(x.evaluated()).copies)
 
 
 def test_the_second_redistribution_sends_nothing(pool: Pool) -> None:

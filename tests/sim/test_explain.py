@@ -10,7 +10,7 @@ from rich.console import Console
 
 import magmath as mm
 from engines import current
-from magmath.array import session
+from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError
 from magmath.layout import plan
 from magmath.program.instructions import Move

@@ -19,11 +19,11 @@ import operation_bodies as bodies
 from engines import engine_of
 from executors import only
 from magmath.errors import LinAlgError
+from magmath.executor import executable
 from magmath.graph import Graph, apply
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
-from magmath.ops.movement import redistribute
-from magmath.program import execute
+from magmath.ops.redistribute import redistribute
 from operation_table import ROWS, Case, cases
 
 LINE = ("script.py", 7)
@@ -100,7 +100,7 @@ def test_bad_data_is_an_error_and_the_pool_goes_on(
 @pytest.mark.timeout(300)  # the compiler's time
 def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a loop, where a worker that stopped would leave the others alone at a barrier."""
-    monkeypatch.setattr(execute, "Chooser", only(0))
+    monkeypatch.setattr(executable, "Chooser", only(0))
     engine = engine_of("shared", workers)
     table = bodies.leaf(engine, torch.arange(8, dtype=torch.float32))
     split = Layout.even((6,), engine.pool.mesh, 0)

@@ -19,7 +19,7 @@ from magmath.array.array import Array
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.layout.rule import Rule
-from magmath.ops.chirp import smooth
+from magmath.ops.bluestein import next_smooth
 from magmath.passes.pipeline import run
 from magmath.passes.place import _Placing
 from operation_bodies import leaf, placements
@@ -259,7 +259,7 @@ def test_what_cannot_be_transformed_is_refused() -> None:
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 1), (7, 8), (8197, 8640), (10007, 10125)])
 def test_lengths_with_factors(least: int, expected: int) -> None:
-    assert smooth(least) == expected
+    assert next_smooth(least) == expected
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("shared", 3), ("messages", 4)])

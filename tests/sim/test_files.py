@@ -28,9 +28,11 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from layouts import box_layouts, meshes, product_layouts, shapes
-from magmath.array import files, progress, session
+from magmath.api import input_output
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import DTYPES
+from magmath.diagnostics import transfer_progress
+from magmath.engine import session
 from magmath.errors import (
     DataError,
     DTypeError,
@@ -159,15 +161,15 @@ def test_every_fault_of_a_table_names_its_line_whoever_reads_it(
 
 
 def test_a_bar_shows_long_transfers_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LONG_BYTES", 10)
-    with progress.transfer_progress("load a.npy", 5) as told:
+    monkeypatch.setattr(transfer_progress, "LONG_BYTES", 10)
+    with transfer_progress.transfer_progress("load a.npy", 5) as told:
         assert told is None, "it is short"
-    with progress.transfer_progress("load a.npy", 50) as told:
+    with transfer_progress.transfer_progress("load a.npy", 50) as told:
         assert told is None, "nobody watches"
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.transfer_progress("load a.npy", 50) as told:
+    with transfer_progress.transfer_progress("load a.npy", 50) as told:
         assert told is not None
         told(20, [])
         told(30, [])
@@ -304,7 +306,7 @@ def test_boxes_are_written_where_they_belong(data: st.DataObject) -> None:
 def test_large_replicated_arrays_are_written_by_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "ONE_WRITER", 10)
+    monkeypatch.setattr(input_output, "ONE_WRITER", 10)
     truth = values((7, 5), "float32")
     with current("shared", 3) as pool:
         for shared in (False, True):
@@ -342,8 +344,10 @@ def test_damaged_files_are_errors_or_other_numbers(data: st.DataObject, suffix: 
         path = folder / f"hostile{suffix}"
         with current("inline"):
             mm.save(path, saved(suffix, mm.asarray(values((4, 3), "float32"))))
-        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-        damage(data.draw(st.sampled_from(files)), data)
+        input_output = (
+            [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        )
+        damage(data.draw(st.sampled_from(input_output)), data)
         message = "hostile"
         with current(*data.draw(st.sampled_from(POOLS[:3]))):
             try:

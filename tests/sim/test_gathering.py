@@ -12,7 +12,7 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.array import session
+from magmath.engine import session
 from magmath.ops import creation
 from magmath.program.instructions import Call, Move, Program
 

@@ -13,7 +13,7 @@ from engines import engine_of
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DTypeError
 from magmath.graph import apply
-from magmath.ops import OPERATIONS, blocks, creation, leaves, movement
+from magmath.ops import OPERATIONS, blocks, creation, leaves, redistribute
 from operation_table import FOLDED, REAL, ROWS, UNSIGNED, Case, cases
 
 TABLE = {**ROWS, **FOLDED}
@@ -30,7 +30,7 @@ some = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
 
 def test_every_operation_has_a_row() -> None:
-    tried_elsewhere = {*leaves.OPERATIONS, *movement.OPERATIONS, *blocks.OPERATIONS, *VECTORS}
+    tried_elsewhere = {*leaves.OPERATIONS, *redistribute.OPERATIONS, *blocks.OPERATIONS, *VECTORS}
     tried_elsewhere |= {"checkpoint"}
     assert set(TABLE) == set(OPERATIONS) - tried_elsewhere
 

@@ -18,6 +18,7 @@ from arrays import programs
 from engines import current
 from executors import only
 from magmath.errors import MagmathError, ShapeError
+from magmath.executor import executable
 from magmath.optim import (
     LARS,
     OPTIMIZERS,
@@ -30,7 +31,6 @@ from magmath.optim import (
     RMSprop,
     schedules,
 )
-from magmath.program import execute
 
 Torch = Callable[[Any], torch.optim.Optimizer]
 T = torch.optim
@@ -298,7 +298,7 @@ def test_native_code_takes_the_same_steps(
     chooser = only(0)
     with current(kind, workers):
         expected, _ = in_fit(NATIVE[name]())
-        monkeypatch.setattr(execute, "Chooser", chooser)
+        monkeypatch.setattr(executable, "Chooser", chooser)
         steps, _ = in_fit(NATIVE[name]())
     np.testing.assert_allclose(steps, expected, rtol=1e-10)
     assert set(chooser.used) == {"native"}

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 import magmath as mm
 import operation_bodies as bodies
 from engines import current, engine_of
-from magmath.array import session
-from magmath.array.engine import Engine
 from magmath.comm.counting import CountingCommunicator
 from magmath.core import request_batching
+from magmath.engine import session
+from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node, apply
-from magmath.graph.structure import is_collective
+from magmath.graph.index_notation import is_distributed
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
-from magmath.ops.gathering import PUT
-from magmath.passes import options
+from magmath.ops.gather_scatter import PUT
+from magmath.passes import candidate_cost
 from magmath.runtime import Pool
 from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
@@ -46,17 +46,17 @@ by_rows = Layout.split(0)
 @pytest.fixture(autouse=True)
 def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever can be computed by all workers together is, a few bytes at a time."""
-    every = options.candidates
+    every = candidate_cost.candidates
 
     def chosen(node: Node, *rest: Any) -> Any:
         offered = list(every(node, *rest))
-        return [c for c in offered if is_collective(node, c.inputs, c.output)] or offered
+        return [c for c in offered if is_distributed(node, c.inputs, c.output)] or offered
 
-    monkeypatch.setattr(options, "candidates", chosen)
+    monkeypatch.setattr(candidate_cost, "candidates", chosen)
     monkeypatch.setattr(request_batching, "MIN_ROUND_BYTES", 40)
-    options.prices_of.cache_clear()
+    candidate_cost.prices_of.cache_clear()
     yield
-    options.prices_of.cache_clear()
+    candidate_cost.prices_of.cache_clear()
 
 
 def fresh(kind: str, workers: int) -> Engine:

@@ -11,16 +11,16 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.array import session
 from magmath.core.dtypes import uint8
 from magmath.core.stage_times import StageTimes, count, recording, stage
 from magmath.cost import GemmRate, Link, Machine, current_machine, keep_machine
+from magmath.engine import session
 from magmath.graph import Graph
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.optim import Adam, GradientDescent
 from magmath.passes import partition as partitions
-from magmath.passes.options import prices_of
+from magmath.passes.candidate_cost import prices_of
 from magmath.passes.partition import Part, Partition, forget_partitions
 from magmath.passes.simplify import simplify
 from magmath.program.arena import ALIGNMENT, arrange

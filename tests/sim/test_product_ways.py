@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 import operation_bodies as bodies
 from engines import engine_of
-from magmath.array.choices import describe_choices
-from magmath.array.engine import Engine
+from magmath.diagnostics.alternatives import describe_alternatives
+from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh, Split, plan
-from magmath.ops import panels
+from magmath.ops import panel_products
 from magmath.ops.contraction import contraction, matmul
+from magmath.passes.candidate_cost import PricedCandidate
 from magmath.passes.candidates import algorithm
-from magmath.passes.options import Option
-from magmath.passes.place import choices
-from magmath.passes.reduced import reduced
+from magmath.passes.default_reduction import default_reduction
+from magmath.passes.place import alternatives
 from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange
 from magmath.program.instructions import Call, Move, Program
@@ -64,10 +64,10 @@ def product(engine: Engine, m: int, n: int, k: int, *at: Layout) -> tuple[Node, 
     return matmul(*nodes), a @ b
 
 
-def planned(engine: Engine, node: Node) -> tuple[list[Option], Program]:
+def planned(engine: Engine, node: Node) -> tuple[list[PricedCandidate], Program]:
     """The ways to compute a product, the one taken first, and the program."""
     graph = engine.cut(Graph((node,)))
-    (choice,) = choices(simplify(graph), engine.environment)
+    (choice,) = alternatives(simplify(graph), engine.environment)
     return choice.options, engine.compile(graph).program
 
 
@@ -165,7 +165,7 @@ def test_summands_are_added_up_by_all_who_have_them(data: st.DataObject) -> None
     splits = [Split.even(axis, n, grid[axis]) for axis, n in zip(split, shape, strict=False)]
     splits += [None] * (2 - len(splits))
     partial = tuple(None if axis in split else "sum" for axis in range(len(grid)))
-    layout = reduced(Layout(shape, mesh, tuple(splits), partial))
+    layout = default_reduction(Layout(shape, mesh, tuple(splits), partial))
     held = np.zeros(shape, int)
     for worker in mesh.workers:
         for tile in layout.tiles(worker):
@@ -175,8 +175,8 @@ def test_summands_are_added_up_by_all_who_have_them(data: st.DataObject) -> None
 
 @pytest.fixture
 def small_panels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(panels, "PANEL_BYTES", 4096)
-    monkeypatch.setattr(panels, "NARROWEST", 4)
+    monkeypatch.setattr(panel_products, "PANEL_BYTES", 4096)
+    monkeypatch.setattr(panel_products, "NARROWEST", 4)
 
 
 @pytest.mark.usefixtures("small_panels")
@@ -195,9 +195,9 @@ def test_panels_bound_what_a_worker_needs(grid: tuple[int, int]) -> None:
     assert len(calls) > 4
     assert {call.operation for call in calls} == {"gemm"}
     assert traffic(bounded) == traffic(program)
-    panels = 2 * 4096  # one that is multiplied, and the next one under way
-    assert arrange(bounded).nbytes <= panels < arrange(program).nbytes
-    assert "summed in" in describe_choices(parts.cut(Graph((panelled,))), parts.environment)
+    panel_products = 2 * 4096  # one that is multiplied, and the next one under way
+    assert arrange(bounded).nbytes <= panel_products < arrange(program).nbytes
+    assert "summed in" in describe_alternatives(parts.cut(Graph((panelled,))), parts.environment)
     np.testing.assert_allclose(
         bodies.values(parts, panelled)[0].numpy(), expected, rtol=1e-10, atol=1e-10
     )
@@ -251,6 +251,6 @@ def test_stacks_are_summed_in_panels_too() -> None:
     at = Layout.even(tuple(a.shape), line, 1), Layout.even(tuple(b.shape), line, 0)
     nodes = [bodies.leaf(engine, x, layout) for x, layout in zip((a, b), at, strict=True)]
     result = contraction(nodes[0], "bkm", nodes[1], "nbk", "bnm")
-    (choice,) = choices(simplify(engine.cut(Graph((result,)))), engine.environment)
+    (choice,) = alternatives(simplify(engine.cut(Graph((result,)))), engine.environment)
     assert choice.panels == -(-2 * 96 * 8 * ITEM // 4096) == 3
     assert bodies.values(engine, result)[0].eq(96).all()

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 import magmath as mm
 from engines import current, start
 from executors import Compiled, NativeWherePossible
-from magmath.array.engine import Engine
+from magmath.codegen import background_build
 from magmath.core.dtypes import DTYPES
+from magmath.engine.engine import Engine
+from magmath.executor import executable, tiers
+from magmath.executor.segments import Segments
 from magmath.graph import Graph
-from magmath.kernels import build
 from magmath.ops import OPERATIONS
-from magmath.program import execute, tiers
 from magmath.program.instructions import Call
-from magmath.program.segments import Segments
 from native_cases import OneShape, structured
 from operation_bodies import applied
 from operation_table import ROWS, Case
@@ -52,7 +52,7 @@ class Counted(Compiled):
 @pytest.fixture
 def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Every program that is run again is compiled; the bindings that got segments."""
-    monkeypatch.setattr(build, "Build", Counted)
+    monkeypatch.setattr(background_build, "BackgroundBuild", Counted)
     monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     found: list[Any] = []
@@ -265,7 +265,7 @@ def test_instructions_without_a_native_form_stay_calls_between_segments(
     bound: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, one such instruction kept the whole program from native code."""
-    monkeypatch.setattr(execute, "Chooser", NativeWherePossible)
+    monkeypatch.setattr(executable, "Chooser", NativeWherePossible)
     NativeWherePossible.used.clear()
 
     def body(i: Any, x: Any) -> Any:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import magmath as mm
 import operation_bodies as bodies
 from engines import current, engine_of
-from magmath.array import session
-from magmath.array.engine import Engine
 from magmath.core.dtypes import DTYPES
+from magmath.engine import session
+from magmath.engine.engine import Engine
 from magmath.graph import Graph
 from magmath.layout import Mesh, even_cuts
 from magmath.memory.torch_dtypes import to_torch

@@ -12,8 +12,8 @@ import pytest
 
 import magmath as mm
 from engines import current, start
-from magmath.array import session
 from magmath.core.block_cyclic import panel_rows
+from magmath.engine import session
 from magmath.errors import LinAlgError
 from magmath.layout import Layout
 from magmath.runtime import Pool
@@ -241,9 +241,9 @@ def limit(pool: Pool, a: mm.Array, result: mm.Array) -> int:
     """The bytes that a worker may hold at most: its share of the matrix as it is given and as it is
     dealt, and of the packed result and of what is taken out of it; and the stated workspace."""
     node = result.node
-    while node.operation.collective is None:
+    while node.operation.distributed is None:
         (node,) = node.inputs
-    collective = node.operation.collective
+    collective = node.operation.distributed
     layouts = collective.layouts(node, pool.mesh)
     assert layouts is not None
     (dealt,), made = layouts

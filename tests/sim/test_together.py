@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current, start
-from magmath.array import session
 from magmath.core.block_cyclic import panel_rows
+from magmath.engine import session
 from magmath.errors import LinAlgError
 from magmath.graph import Node
 from magmath.kernels import fortran
 from magmath.layout import Layout
-from magmath.ops.collective import dealt
+from magmath.ops.block_cyclic import block_cyclic_layout
 from magmath.ops.lu import lu, lu_solve
 from magmath.ops.qr import qr
 from magmath.runtime import Pool, start_pool
@@ -217,12 +217,12 @@ def largest(pool: Pool) -> int:
 
 def share(pool: Pool, shape: tuple[int, int], before: int = 0) -> int:
     """The bytes of the most rows of a matrix that a worker gets, where panels of rows are dealt."""
-    return dealt(shape, pool.mesh, 0, before=before).max_local_size * 8
+    return block_cyclic_layout(shape, pool.mesh, 0, before=before).max_local_size * 8
 
 
 def workspace(pool: Pool, *nodes: Node) -> int:
     """The largest workspace that operations state."""
-    stated = [node.operation.collective for node in nodes]
+    stated = [node.operation.distributed for node in nodes]
     return max(
         collective.workspace(node, pool.workers).nbytes
         for collective, node in zip(stated, nodes, strict=True)

@@ -17,15 +17,15 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import magmath as mm
-import magmath.array.session
+import magmath.engine.session
 from engines import current
 from executors import only
 from magmath.comm.counting import CountingCommunicator
 from magmath.errors import DataError, MagmathError, NonFiniteLoss, ShapeError, WeightsError
+from magmath.executor import executable
 from magmath.layout import plan
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
 from magmath.optim import Adam, GradientDescent, Momentum
-from magmath.program import execute
 from magmath.program.instructions import Move, Program
 from magmath.runtime import Pool, start_pool
 from magmath.runtime.transport.interface import WorkerOptions
@@ -721,7 +721,7 @@ def test_native_code_agrees_with_replay(
         replayed, native = network(Adam(1e-2), layers), network(Adam(1e-2), layers)
         expected = replayed.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
         with monkeypatch.context() as patch:
-            patch.setattr(execute, "Chooser", chooser)
+            patch.setattr(executable, "Chooser", chooser)
             steps = native.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(native, weights(replayed), 2e-3)
@@ -737,7 +737,7 @@ def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         replayed, team = network(Adam(1e-2)), network(Adam(1e-2))
         expected = replayed.fit(X, Y, batch_size=60, epochs=3).steps
-        monkeypatch.setattr(execute, "Chooser", chooser)
+        monkeypatch.setattr(executable, "Chooser", chooser)
         steps = team.fit(X, Y, batch_size=60, epochs=3).steps
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(team, weights(replayed), 2e-3)

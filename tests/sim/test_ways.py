@@ -11,7 +11,7 @@ import magmath as mm
 import operation_bodies as bodies
 from engines import current, engine_of
 from magmath.graph import apply
-from magmath.graph.operation import one_way
+from magmath.graph.operation import no_decomposition
 from magmath.ops import OPERATIONS, scans
 from magmath.ops.scans import CUMULATIVE_SUM
 from operation_table import ROWS, cases
@@ -21,7 +21,9 @@ some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=
 # These have ways for large operands or few shapes only: tried where those are.
 SELDOM = ("contract", "correlation", "fft_c2r", "fft_r2c", "reshape", "sort", "argsort")
 SEVERAL = sorted(
-    name for name in ROWS if OPERATIONS[name].ways is not one_way and name not in SELDOM
+    name
+    for name in ROWS
+    if OPERATIONS[name].decompositions is not no_decomposition and name not in SELDOM
 )
 
 
@@ -37,7 +39,7 @@ def test_every_way_computes_the_same(
     at = [data.draw(bodies.placements(x, engine, partial=False)) for x in case.operands]
     operands = [bodies.leaf(engine, x, layout) for x, layout in zip(case.operands, at, strict=True)]
     node = apply(OPERATIONS[name], *operands, **case.attributes)
-    ways = node.operation.ways(node, at)
+    ways = node.operation.decompositions(node, at)
     assume(ways)
     for value in bodies.values(engine, *ways):
         bodies.check_close(value, bodies.reference(name, case), (name, case, at))

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from magmath.codegen import aot_cache, object_cache
+from magmath.codegen import background_build as programs
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.memory_copy import COPY_SOURCE, INSIDE
 from magmath.comm import barrier
-from magmath.kernels import build as programs
-from magmath.kernels import tile, tiled
+from magmath.kernels import microkernel, packed_gemm
 
 MACHINE = sorted(Path(object_cache.__file__).parent.glob("*.py"))
-PROGRAM = "from magmath.kernels.library import wait\n"
+PROGRAM = "from magmath.codegen.runtime_library import wait\n"
 NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
     "a program": (lambda: object_cache.cache_key(PROGRAM), MACHINE),
     "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._name, MACHINE),
     "tiles": (
-        lambda: AotModule("", [], inside="magmath.kernels.tile")._name, [*MACHINE, Path(tile.__file__)],
+        lambda: AotModule("", [], inside="magmath.kernels.microkernel")._name, [*MACHINE, Path(microkernel.__file__)],
     ),
 }  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
         AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, constants={"X": 2}),
         AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, arithmetic="fast"),
         AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, outside={"f": ("g", ("int64",), "")}),
-        tiled.code("float32"),
+        packed_gemm.code("float32"),
     ]
     assert len({variant._name for variant in variants}) == len(variants)
 
@@ -86,7 +86,9 @@ def test_a_program_that_cannot_be_compiled_is_told_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
-    made = programs.Build("def run(steps: int64) -> int64:\n    return no_such_function(steps)\n")
+    made = programs.BackgroundBuild(
+        "def run(steps: int64) -> int64:\n    return no_such_function(steps)\n"
+    )
     with caplog.at_level(logging.WARNING):
         while not made.error():
             assert made.function() is None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from magmath.program.dependence import Access, next_loop
+from magmath.executor.dependence import Access, next_loop
 
 MEMORY = torch.arange(64, dtype=torch.float64)
 

@@ -26,7 +26,7 @@ import magmath as mm
 import operation_bodies as bodies
 import operation_table
 from engines import current, engine_of
-from magmath.array import elementwise as functions
+from magmath.api import elementwise as functions
 from magmath.layout import Layout, Mesh, layout
 from magmath.nn.layers import norm
 from magmath.ops import OPERATIONS, elementwise
@@ -182,7 +182,7 @@ def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
         bodies.check_second_gradient(one, record.name, smooth, row.slopes)
 
     holds()
-    public = defined("array/elementwise.py", functions)[record.name]
+    public = defined("api/elementwise.py", functions)[record.name]
     np.testing.assert_allclose(np.asarray(public(mm.asarray([4.0, 0.25]))), [0.5, 2.0])
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from magmath.kernels import dfti, fourier
+from magmath.kernels import fft, mkl_fft
 
 PROVIDERS = ["dfti", "torch"]
 SHAPES = st.lists(st.integers(1, 7), min_size=1, max_size=4)
@@ -19,10 +19,10 @@ REAL_OF = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Transforms with MKL's routines called for whatever they can do, or without them."""
     if request.param == "torch":
-        monkeypatch.setattr(dfti, "_library", lambda: None)
-    elif dfti._library() is None:
+        monkeypatch.setattr(mkl_fft, "_library", lambda: None)
+    elif mkl_fft._library() is None:
         pytest.skip("this torch brings no MKL")
-    monkeypatch.setattr(dfti, "CALL_ELEMENTS", 1)
+    monkeypatch.setattr(mkl_fft, "CALL_ELEMENTS", 1)
     return str(request.param)
 
 
@@ -67,7 +67,7 @@ def test_complex(
     axes = data.draw(st.lists(st.sampled_from(range(len(shape))), min_size=1, unique=True))
     expected = (np.fft.ifftn if inverse else np.fft.fftn)(x.numpy(), axes=axes, norm=norm)
     before = x.clone()
-    fourier.transform(out, x, tuple(axes), inverse=inverse, norm=norm)()
+    fft.transform(out, x, tuple(axes), inverse=inverse, norm=norm)()
     check(out, expected)
     assert in_place or torch.equal(x, before)
 
@@ -82,7 +82,7 @@ def test_of_real(
     axis = data.draw(st.sampled_from(range(len(shape))))
     expected = (np.fft.ihfft if inverse else np.fft.rfft)(x.numpy(), axis=axis, norm=norm)
     out = strided(data, list(expected.shape), dtype)
-    fourier.transform_of_real(out, x, axis, inverse=inverse, norm=norm)()
+    fft.transform_of_real(out, x, axis, inverse=inverse, norm=norm)()
     check(out, expected)
 
 
@@ -98,6 +98,6 @@ def test_to_real(
     function = np.fft.irfft if inverse else np.fft.hfft
     expected = function(x.numpy(), n, axis=axis, norm=norm)
     out, before = strided(data, shape, REAL_OF[dtype]), x.clone()
-    fourier.transform_to_real(out, x, axis, inverse=inverse, norm=norm)()
+    fft.transform_to_real(out, x, axis, inverse=inverse, norm=norm)()
     check(out, expected)
     assert torch.equal(x, before)

@@ -17,13 +17,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magmath.codegen import runtime_library
 from magmath.errors import DTypeError, ShapeError
-from magmath.kernels import blas, gemm_candidates, library
+from magmath.kernels import blas, gemm_candidates
 from magmath.kernels.dispatch.registry import ROWS, Candidate
 from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import CANDIDATES, candidates_for
-from magmath.kernels.product import Product, key, reduced, stand_in
+from magmath.kernels.gemm_problem import GemmProblem, key, reduced, stand_in
 from magmath.kernels.threads import set_threads
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -161,7 +162,7 @@ def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
     """Each candidate of the table on everything that it takes, whatever the tuner would choose."""
     before, truth = problem["out"].clone(), truth_of(problem)
     relu = problem.pop("activation") == "relu"
-    whole = Product(**problem, relu=relu)
+    whole = GemmProblem(**problem, relu=relu)
     if before.numel() == 0:
         return
     parts = reduced(whole)
@@ -173,7 +174,7 @@ def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
             agree(problem["out"], truth, problem["a"].shape[-1])
 
 
-def default(product: Product) -> Call:
+def default(product: GemmProblem) -> Call:
     return candidates_for(product, 2**30)[0].bind(product, default)
 
 
@@ -183,20 +184,20 @@ def test_each_candidate_takes_something() -> None:
     assert taken == {row.candidate for row in ROWS if row.operation == "gemm"}
 
 
-def full_product(dtype: torch.dtype, size: int = 8) -> Product:
+def full_product(dtype: torch.dtype, size: int = 8) -> GemmProblem:
     rng = np.random.default_rng(0)
     out, a, b = (values(dtype, (size, size), rng) for _ in range(3))
     bias = values(dtype, (size,), rng)
     relu = not dtype.is_complex
-    (part,) = reduced(Product(out, a, b, 1.0, 0.0, bias, relu))
+    (part,) = reduced(GemmProblem(out, a, b, 1.0, 0.0, bias, relu))
     return part
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tiles() -> None:
     """A product in tiles is a candidate once its library is there."""
-    library.use("tiled_gemm_float32")
-    library.use("tiled_gemm_float64")
+    runtime_library.load("tiled_gemm_float32")
+    runtime_library.load("tiled_gemm_float64")
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_a_stand_in_has_the_form_of_the_product(problem: dict[str, Any]) -> None
     relu = problem.pop("activation") == "relu"
     if 0 in (*problem["out"].shape, *problem["a"].shape):
         return
-    for part in reduced(Product(**problem, relu=relu)):
+    for part in reduced(GemmProblem(**problem, relu=relu)):
         made = stand_in(part)
         assert key(made) == key(part)
         names = [candidate.name for candidate in candidates_for(part, 2**30)]
@@ -243,7 +244,7 @@ def test_a_stand_in_has_the_form_of_the_product(problem: dict[str, Any]) -> None
 
 def test_a_large_product_is_measured_on_a_smaller_one() -> None:
     operand = torch.empty(1).expand(100_000, 100_000)
-    made = stand_in(Product(operand, operand, operand, 1.0, 0.0, None, False))
+    made = stand_in(GemmProblem(operand, operand, operand, 1.0, 0.0, None, False))
     assert sum(x.untyped_storage().nbytes() for x in (made.out, made.a, made.b)) < 2**28
 
 
@@ -282,7 +283,7 @@ def test_alpha_is_asked_before_every_call(tuner: Tuner) -> None:
 def test_not_a_number_and_infinity_pass_through(candidate: Candidate) -> None:
     out, a, b = torch.zeros(3, 3), torch.eye(3), torch.eye(3)
     a[0, 0], a[1, 1] = torch.nan, torch.inf
-    product = Product(out, a, b, 1.0, 0.0, torch.zeros(3), True)
+    product = GemmProblem(out, a, b, 1.0, 0.0, torch.zeros(3), True)
     if candidate in candidates_for(product, 2**60):
         candidate.bind(product, default)()
         assert out[0, 0].isnan()
@@ -293,7 +294,7 @@ def test_half_types_accumulate_in_float32() -> None:
     """4096 ones and then a half: a half type's own sum would stop at 2048 or 256."""
     for dtype in (torch.float16, torch.bfloat16):
         a, b = torch.ones(2, 4096, dtype=dtype), torch.ones(4096, 2, dtype=dtype)
-        product = Product(torch.empty(2, 2, dtype=dtype), a, b, 1.0, 0.0, None, False)
+        product = GemmProblem(torch.empty(2, 2, dtype=dtype), a, b, 1.0, 0.0, None, False)
         for candidate in candidates_for(product, 2**30):
             candidate.bind(product, default)()
             assert torch.equal(product.out, torch.full((2, 2), 4096, dtype=dtype)), candidate.name
@@ -306,7 +307,7 @@ def test_integers_are_exact_over_more_summands_than_a_float_holds(
     rng = np.random.default_rng(2)
     for dtype in SIGNED:
         out, a, b = (values(dtype, shape, rng) for shape in ((3, 4), (3, 13), (13, 4)))
-        product = Product(out, a, b, 1.0, 0.0, None, False)
+        product = GemmProblem(out, a, b, 1.0, 0.0, None, False)
         limbs = CANDIDATES["limbs"]
         truth = expected(out, a, b, 1, 0, None, False)
         limbs.bind(product, default)()
@@ -318,7 +319,7 @@ def test_memory_of_a_bound_call_lives_with_it() -> None:
 
     def bound() -> tuple[Call, torch.Tensor]:
         out = torch.empty(50, 50)
-        return pointer.bind(Product(out, torch.ones(50, 50), torch.ones(50, 50), 1.0, 0.0,
+        return pointer.bind(GemmProblem(out, torch.ones(50, 50), torch.ones(50, 50), 1.0, 0.0,
                                     None, False), default), out  # fmt: skip
 
     calls = [bound() for _ in range(20)]

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.array import indexing, session
+from magmath.api import indexing
 from magmath.core.index_set import IndexSet
+from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError, TracingError
-from magmath.ops.places import Locator
+from magmath.ops.local_index import Locator
 from operation_bodies import leaf, placements
 
 KINDS = [("inline", 1), ("shared", 3), ("messages", 2)]

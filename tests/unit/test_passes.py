@@ -18,26 +18,26 @@ import magmath as mm
 from engines import current, engine_of
 from executors import Compiled, NativeWherePossible
 from graphs import expressions, held_variable, leaf_of, numpy_values, stepping
-from magmath.array.data import data_of
-from magmath.array.engine import Engine
+from magmath.codegen import background_build
 from magmath.core.dtypes import DType, float32, float64
+from magmath.engine.engine import Engine
+from magmath.engine.remote_array import remote_array_of
 from magmath.errors import ProtocolError
+from magmath.executor import executable
 from magmath.graph import Graph, Node, apply
-from magmath.graph.structure import structure_of
-from magmath.kernels import build
+from magmath.graph.index_notation import index_notation_of
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
 from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
 from magmath.ops.manipulation import broadcast_to, permute, reshape
-from magmath.ops.movement import redistribute
+from magmath.ops.redistribute import redistribute
 from magmath.passes import pipeline
+from magmath.passes.candidate_cost import prices_of
 from magmath.passes.fuse import fuse
-from magmath.passes.options import prices_of
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
-from magmath.program import execute
 from magmath.program.arena import arrange
 from magmath.program.instructions import Barrier, Call, Move, Program, decode, encode
 from operation_bodies import values
@@ -66,7 +66,7 @@ def test_planned_expressions_compute_what_numpy_does(
     for result, value in zip(values(engine, *outputs), expected, strict=True):
         np.testing.assert_allclose(result.numpy(), value, rtol=1e-10, atol=1e-10)
     for leaf, value in known.items():
-        np.testing.assert_array_equal(engine.pool.get(data_of(leaf).handle).numpy(), value)
+        np.testing.assert_array_equal(engine.pool.get(remote_array_of(leaf).handle).numpy(), value)
 
 
 @every_kind
@@ -92,7 +92,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
         expected = [value for _ in range(count) for value in steps.advance()]
         np.testing.assert_allclose(run.values(), expected, rtol=1e-9, atol=1e-9)
         for leaf, value in steps.values.items():
-            held = engine.pool.get(data_of(leaf).handle).numpy()
+            held = engine.pool.get(remote_array_of(leaf).handle).numpy()
             np.testing.assert_allclose(held, value, rtol=1e-9, atol=1e-9)
 
 
@@ -102,8 +102,8 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
 def test_native_steps_compute_what_numpy_does(kind: str, workers: int, data: st.DataObject) -> None:
     """The same, by compiled programs: loops that are joined read what they should."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "Chooser", NativeWherePossible)
-        patch.setattr(build, "Build", Compiled)
+        patch.setattr(executable, "Chooser", NativeWherePossible)
+        patch.setattr(background_build, "BackgroundBuild", Compiled)
         check_steps(engine_of(kind, workers), data)
 
 
@@ -125,7 +125,7 @@ def check_placed(graph: Graph) -> None:
         assert node.layout.shape == node.shape
         if node.is_leaf or node.name in ("redistribute", "constant"):
             continue
-        structure = structure_of(node)
+        structure = index_notation_of(node)
         splits: dict[str, Any] = {}
         following = []
         numbered = enumerate((*structure.inputs, structure.output))
@@ -140,8 +140,8 @@ def check_placed(graph: Graph) -> None:
                     assert splits.setdefault(letter, split) == split, f"{node}: {structure}"
         for letter, operand, split in following:
             known = splits.get(letter)
-            assert node.operation.follow is not None
-            expected = known and node.operation.follow(node, letter, known, operand)
+            assert node.operation.derived_split is not None
+            expected = known and node.operation.derived_split(node, letter, known, operand)
             assert split == expected, f"{node}: {structure}, {letter} of {operand}"
     for output in graph.outputs:
         assert output.layout is not None

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from magmath.core.index_set import IndexSet
 from magmath.errors import LinAlgError
-from magmath.graph import LocalCall
-from magmath.kernels import fortran, lapack, routines
+from magmath.graph import KernelCall
+from magmath.kernels import fortran, lapack, lapack_candidates
 from magmath.kernels.dispatch.tuner import Tuner
-from magmath.kernels.routines import (
+from magmath.kernels.lapack_candidates import (
     ADD_PRODUCT,
     CHOLESKY,
     DIVIDE,
@@ -41,7 +41,7 @@ ALL = [CHOLESKY, LU, INVERSE, DIVIDE, REFLECTIONS, EIGEN, SINGULAR]
 def _measuring() -> Iterator[None]:
     """What takes longer than a call is measured here, though nowhere else in the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routines, "LEAST_FLOPS", 2e5)
+        patch.setattr(lapack_candidates, "LEAST_FLOPS", 2e5)
         yield
 
 
@@ -275,7 +275,7 @@ def test_who_computes_what_others_compute_does_not_choose(
     a, whole = torch.eye(3), (IndexSet.range(0, 3),) * 2
     context: Any = SimpleNamespace(deterministic=bool(deterministic))
     OPERATIONS["cholesky"].kernel(
-        LocalCall(a, [a], {}, whole, [whole], (3, 3), [(3, 3)], context, bool(repeated))
+        KernelCall(a, [a], {}, whole, [whole], (3, 3), [(3, 3)], context, bool(repeated))
     )()
     assert used[0].enabled == (not deterministic and not repeated)
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 import magmath as mm
 from engines import current
-from magmath.array import session
+from magmath.engine import session
 from magmath.errors import DTypeError, OptionError, ShapeError, TracingError
 from operation_bodies import leaf, placements
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magmath.codegen.vectors import VECTOR_BYTES
-from magmath.kernels import tiled
+from magmath.kernels import packed_gemm
 
 TOLERANCE = {np.float32: 2e-4, np.float64: 1e-12}
 FORMS = [(False, False), (False, True), (True, False)]
@@ -48,7 +48,7 @@ def multiply(form: Any, a: Padded, b: Padded, c: Padded, alpha: float, beta: flo
              bias: Any = None, relu: bool = False) -> None:  # fmt: skip
     number = c.memory.dtype.name
     k = a.rows if form[0] else a.columns
-    gemm = tiled.code(number).function("gemm")
+    gemm = packed_gemm.code(number).function("gemm")
     gemm(
         *form, c.rows, c.columns, k, alpha, a.address, a.pitch, b.address, b.pitch,
         beta, c.address, c.pitch, 0 if bias is None else bias.ctypes.data, int(relu),

@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from magmath.array import printing, session, tracing
-from magmath.array.captured import note_update
+from magmath.array import printing
 from magmath.array.conversion import as_node, bind_layout
-from magmath.array.devices import check_device
 from magmath.array.dlpack import CPU, to_dlpack
-from magmath.array.explain import explain_array
-from magmath.array.handle import Handle, evaluate
-from magmath.array.lines import user_line
+from magmath.array.lazy_array import LazyArray, evaluate
 from magmath.array.namespace import array_namespace
 from magmath.array.operands import OPERANDS, operands, written_operand
 from magmath.array.operators import Operators
 from magmath.array.pickling import restored_leaf, values_of
-from magmath.array.reuse import UNNAMED, UNNAMED_TARGET
 from magmath.array.subscripts import getitem, setitem
 from magmath.core.dtypes import DType, as_dtype, bool_
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype
+from magmath.diagnostics.explain import explain_node
+from magmath.engine import session, tracing
+from magmath.engine.captured_arrays import note_update
+from magmath.engine.devices import check_device
+from magmath.engine.donation import TEMPORARY, TEMPORARY_TARGET
+from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, applied, apply
 from magmath.graph.node import NO_ATTRIBUTES
@@ -37,12 +38,12 @@ from magmath.layout import Layout, Rule
 from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e
 from magmath.ops.creation import full
-from magmath.ops.matrices import matrix_transpose
-from magmath.ops.movement import REDISTRIBUTE, redistribute
-from magmath.ops.rules import check_kind
+from magmath.ops.infer_rules import require_kind
+from magmath.ops.matrix_algebra import matrix_transpose
+from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 
 if TYPE_CHECKING:
-    from magmath.array.explanation import Explanation
+    from magmath.diagnostics.explanation import Explanation
 
 Number = bool | int | float | complex
 Operand: TypeAlias = (
@@ -50,7 +51,7 @@ Operand: TypeAlias = (
 )
 
 
-class Array(Handle, Operators):
+class Array(LazyArray, Operators["Array"]):
     """An n-dimensional array, divided over the workers as its layout says.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`.
@@ -212,7 +213,7 @@ class Array(Handle, Operators):
     def explain(self) -> Explanation:
         """How this array is, was or would be computed: instructions, seconds, bytes, messages and
         memory, by operation and by line. Prints as a listing; its fields are the figures."""
-        return explain_array(self)
+        return explain_node(self.node)
 
     # operators ------------------------------------------------------------------------------
 
@@ -232,25 +233,27 @@ class Array(Handle, Operators):
         return Array(getitem(self.node, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if sys.getrefcount(self) <= UNNAMED_TARGET:
+        if sys.getrefcount(self) <= TEMPORARY_TARGET:
             raise MagmathError(
                 "x[i][j] = v: x[i] is another array, not a part of x, so nothing would be written; "
                 "write x[i, j] = v"
             )
-        unnamed = isinstance(value, Array) and sys.getrefcount(value) <= UNNAMED
+        unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
         written = self._updated(Array(setitem(self.node, key, written_operand(self.dtype, value))))
         self._formers = None  # what is written may take its memory
-        if session.engine().settles([written.node, *([value.node] if unnamed else [])]):
+        if session.engine().should_evaluate_now([written.node, *([value.node] if unnamed else [])]):
             try:
                 written.evaluated()
             except BaseException:
-                if written.node.operation.updates and written.node.value is None:  # nothing written
+                if (
+                    written.node.operation.overwrites_first and written.node.value is None
+                ):  # nothing written
                     former = Array(written.node.inputs[0])
                     self._node, self._leaf = former._node, former._leaf
                 raise
 
     def __pos__(self) -> Array:
-        check_kind("positive", "numeric", self.dtype)
+        require_kind("positive", "numeric", self.dtype)
         return Array(self._node)
 
     def __matmul__(self, other: Any) -> Array:
@@ -321,7 +324,7 @@ def laid(array: Array, layout: Layout | None) -> Array:
     return Array(redistribute(array.node, layout))
 
 
-_MATRICES = (Handle, np.ndarray, list, tuple)
+_MATRICES = (LazyArray, np.ndarray, list, tuple)
 _OF_STRANGERS = ("equal", "not_equal")
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from magmath.array import session
-from magmath.array.data import Data
-from magmath.array.handle import Handle
+from magmath.array.lazy_array import LazyArray
 from magmath.array.number_list import is_number, number_list
 from magmath.core.dtypes import DType, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
+from magmath.engine import session
+from magmath.engine.remote_array import RemoteArray
 from magmath.errors import DTypeError, LayoutError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout, Rule, Split
@@ -42,14 +42,14 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
     else:
         bound = bind_layout("asarray", layout, shape)
     pool = session.engine().pool
-    data = Data(pool, pool.put(tensor, bound), shape, element, bound)
+    data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
     return input_leaf(shape, element, bound, data)
 
 
 def as_node(operation: str, value: Any) -> Node:
     """The node of an array, or the leaf for NumPy's arrays and scalars and for nested lists and
     tuples; TypeError for anything else."""
-    if isinstance(value, Handle):
+    if isinstance(value, LazyArray):
         return value.node
     if isinstance(value, (np.ndarray, np.generic, list, tuple)):
         return leaf_of_values(value)

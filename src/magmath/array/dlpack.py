@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from magmath.array.data import data_of
-from magmath.array.handle import Handle
+from magmath.array.lazy_array import LazyArray
+from magmath.engine.remote_array import remote_array_of
 
 CPU = (1, 0)  # kDLCPU, its only device
 
 
 def to_dlpack(
-    x: Handle,
+    x: LazyArray,
     stream: Any,
     max_version: tuple[int, int] | None,
     dl_device: tuple[int, int] | None,
@@ -27,6 +27,6 @@ def to_dlpack(
     if copy is False:
         raise BufferError("__dlpack__: copy=False, but an array's values must be copied from the "
                           "workers")  # fmt: skip
-    data = data_of(x.evaluated())
+    data = remote_array_of(x.evaluated())
     tensor: torch.Tensor = data.pool.get(data.handle)
     return tensor.__dlpack__(max_version=max_version)

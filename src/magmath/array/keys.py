@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from magmath.array.conversion import leaf_of_values
-from magmath.array.handle import Handle
+from magmath.array.lazy_array import LazyArray
 from magmath.array.masks import Mask
 from magmath.core.dtypes import bool_, int64
 from magmath.core.shapes import broadcast
@@ -22,7 +22,7 @@ from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.creation import full
 from magmath.ops.leaves import constant, parameter
-from magmath.ops.places import out_of_range
+from magmath.ops.local_index import out_of_range
 
 NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
 
@@ -98,7 +98,7 @@ def parse(x: Node, key: Any) -> Key:
     """The key for an array. Raises IndexError for indices that do not fit."""
     items = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
     items = _expanded(items, x.ndim)
-    arrays = [item for item in items if isinstance(item, (Handle, np.ndarray))]
+    arrays = [item for item in items if isinstance(item, (LazyArray, np.ndarray))]
     masks = [item for item in arrays if _is_mask(item)]
     alone = len(masks) == len(arrays) == 1 and not any(isinstance(item, int) for item in items)
     picking = bool(masks) or any(item.ndim for item in arrays)
@@ -113,7 +113,7 @@ def _item(item: Any) -> Any:
     """None, `...`, a slice, a Python integer, or an array, of magmath or of NumPy."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
-    if isinstance(item, (Handle, np.ndarray)):
+    if isinstance(item, (LazyArray, np.ndarray)):
         found = item
     elif isinstance(item, list):
         found = np.asarray(item, dtype=None if item else np.int64)
@@ -136,12 +136,12 @@ def _unfit(given: str) -> IndexError:
     )
 
 
-def _node(item: Handle | np.ndarray[Any, Any]) -> Node:
-    return item.node if isinstance(item, Handle) else leaf_of_values(item)
+def _node(item: LazyArray | np.ndarray[Any, Any]) -> Node:
+    return item.node if isinstance(item, LazyArray) else leaf_of_values(item)
 
 
 def _is_mask(item: Any) -> bool:
-    return isinstance(item, (Handle, np.ndarray)) and item.dtype.kind in ("bool", "b")
+    return isinstance(item, (LazyArray, np.ndarray)) and item.dtype.kind in ("bool", "b")
 
 
 def _dimensions(item: Any) -> int:
@@ -220,7 +220,7 @@ class _Parser:
         self.key.order.append(KEPT)
         self.axis += 1
 
-    def _mask(self, item: Handle | np.ndarray[Any, Any]) -> None:
+    def _mask(self, item: LazyArray | np.ndarray[Any, Any]) -> None:
         mask = _node(item)
         own = self.key.shape[self.axis : self.axis + mask.ndim]
         if mask.size == 0 and _fits_or_empty(mask.shape, own):
@@ -246,7 +246,7 @@ class _Parser:
         self.key.order.append(PICKED)
         self.axis += 1
 
-    def _position(self, item: int | Handle | np.ndarray[Any, Any]) -> Node:
+    def _position(self, item: int | LazyArray | np.ndarray[Any, Any]) -> Node:
         """An index array, or an integer, as a node."""
         if isinstance(item, int):
             return parameter(self._checked(item), int64)
@@ -254,8 +254,8 @@ class _Parser:
             self._check_all(item)
         return _node(item)
 
-    def _start(self, item: int | Handle | np.ndarray[Any, Any]) -> int | Node:
-        if isinstance(item, Handle):
+    def _start(self, item: int | LazyArray | np.ndarray[Any, Any]) -> int | Node:
+        if isinstance(item, LazyArray):
             return item.node
         return self._checked(int(item))
 

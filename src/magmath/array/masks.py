@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from magmath.array import session
-from magmath.array.data import data_of
-from magmath.array.handle import Handle
-from magmath.array.lines import user_line
+from magmath.array.lazy_array import LazyArray
+from magmath.engine import session
+from magmath.engine.remote_array import remote_array_of
+from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply
 from magmath.layout import Layout, even_cuts
 from magmath.ops.creation import iota
 from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND
-from magmath.ops.pieces import cuts_of
+from magmath.ops.segments import cuts_of
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ def count(mask: Node, beside: Layout | None = None, axis: int = 0) -> Counted:
     Raises TracingError while a function is traced: then there are no values.
     """
     try:
-        leaf = Handle(mask).evaluated()
+        leaf = LazyArray(mask).evaluated()
         engine = session.engine()
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
         cuts |= cuts_of(leaf.layout, 0) | cuts_of(beside, axis)
         (counted,) = engine.evaluate([apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))])
-        data = data_of(counted)
+        data = remote_array_of(counted)
     except TracingError:
         raise TracingError(
             f"indexing: how many elements a mask picks is not known while mm.compile traces a "

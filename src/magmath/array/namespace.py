@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from magmath.array.devices import check_device, current_device
 from magmath.core.dtypes import DTYPES, KINDS, DType, int64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
+from magmath.engine.devices import check_device, current_device
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 MAX_DIMENSIONS = 32

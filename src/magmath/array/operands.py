@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from magmath.array.conversion import as_node, leaf_of_values
-from magmath.array.handle import Handle
 from magmath.array.integer_compare import comparable
+from magmath.array.lazy_array import LazyArray
 from magmath.array.number_list import NumberList, is_number, number_list
 from magmath.core.dtypes import PYTHON_NUMBERS, DType, float64
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
@@ -17,9 +17,9 @@ from magmath.errors import DTypeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
-from magmath.ops.repairs import negative_power
+from magmath.ops.torch_gaps import negative_power
 
-OPERANDS = (Handle, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
+OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
 _NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
 _COMPARING = frozenset(
     ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
@@ -36,14 +36,14 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
     if len(values) == 2:  # nearly always two arrays of floats, or one and a number
         x, y = values
         first, second = type(x), type(y)
-        if isinstance(x, Handle):
+        if isinstance(x, LazyArray):
             node = x.node
             if node.dtype.kind == "float" and not x.is_weak:
                 if second is float or second is int:
                     return node, leaves.parameter(y, node.dtype)
-                if isinstance(y, Handle) and y.dtype is node.dtype and not y.is_weak:
+                if isinstance(y, LazyArray) and y.dtype is node.dtype and not y.is_weak:
                     return node, y.node
-        elif (first is float or first is int) and isinstance(y, Handle) and not y.is_weak:
+        elif (first is float or first is int) and isinstance(y, LazyArray) and not y.is_weak:
             node = y.node
             if node.dtype.kind == "float":
                 return leaves.parameter(x, node.dtype), node
@@ -75,7 +75,7 @@ def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
         numbers = number_list(value)
         if numbers is not None:
             return numbers, numbers.kind
-    if isinstance(value, Handle):
+    if isinstance(value, LazyArray):
         return value.node, value.operand_kind
     node = value if isinstance(value, Node) else as_node(operation, value)
     return node, node.dtype

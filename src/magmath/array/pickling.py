@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import torch
 
-from magmath.array import session
 from magmath.array.conversion import bind_layout, leaf_of_tensor
-from magmath.array.data import data_of
-from magmath.array.handle import Handle
+from magmath.array.lazy_array import LazyArray
+from magmath.engine import session
+from magmath.engine.remote_array import remote_array_of
 from magmath.errors import LayoutError
 from magmath.graph import Node
 from magmath.layout import Layout, Mesh, Rule
@@ -31,12 +31,12 @@ _BITS = {"bfloat16": torch.int16}
 """Element types that NumPy lacks, and those that carry their bits."""
 
 
-def values_of(array: Handle) -> Values:
+def values_of(array: LazyArray) -> Values:
     """What is pickled of an array: the arguments from which `restored_leaf` makes it again."""
     tensor, layout = array.fetched(), array.layout
     name = from_torch(tensor.dtype).name
     values = tensor.view(_BITS[name]) if name in _BITS else tensor
-    mesh = data_of(array.evaluated()).pool.mesh
+    mesh = remote_array_of(array.evaluated()).pool.mesh
     return name, values.numpy(), _rule_of(layout, mesh), mesh.size
 
 

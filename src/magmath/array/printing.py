@@ -10,31 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.data import data_of
-from magmath.array.handle import Handle
+from magmath.array.lazy_array import LazyArray
 from magmath.diagnostics.layout_svg import draw_layout
+from magmath.engine.remote_array import remote_array_of
 from magmath.errors import WorkerLost
 from magmath.graph import apply, topological
 from magmath.ops.manipulation import CONCAT
 from magmath.ops.slicing import slice_along
 
 
-def text(array: Handle) -> str:
+def text(array: LazyArray) -> str:
     """The values alone, as `print` shows them."""
     return _shown(array, _text)
 
 
-def representation(array: Handle) -> str:
+def representation(array: LazyArray) -> str:
     """What the prompt shows: the values, shape, element type and layout."""
     return _shown(array, _representation)
 
 
-def html(array: Handle) -> str:
+def html(array: LazyArray) -> str:
     """What a notebook shows: the layout, and the values."""
     return _shown(array, _html)
 
 
-def _shown(array: Handle, show: Callable[[Handle], str]) -> str:
+def _shown(array: LazyArray, show: Callable[[LazyArray], str]) -> str:
     """What `show` makes of an array; a line that says so where its pool has ended."""
     lost = why_lost(array)
     if not lost:
@@ -48,7 +48,7 @@ def _shown(array: Handle, show: Callable[[Handle], str]) -> str:
     return escape(line) if show is _html else line
 
 
-def why_lost(array: Handle) -> str:
+def why_lost(array: LazyArray) -> str:
     """What has become of a pool that held values of which an array is made: "has ended", or "is
     another process's" in a fork of the process that started it. Empty while all of them exist."""
     known = array.is_known()
@@ -56,7 +56,7 @@ def why_lost(array: Handle) -> str:
     for node in order:
         leaf = node.known
         if leaf.is_leaf and leaf.name != "parameter" and leaf.value is not None:
-            pool = data_of(leaf).pool
+            pool = remote_array_of(leaf).pool
             if pool.closed:
                 return "has ended"
             if pool.end_reason is not None:
@@ -64,26 +64,26 @@ def why_lost(array: Handle) -> str:
     return ""
 
 
-def _text(array: Handle) -> str:
+def _text(array: LazyArray) -> str:
     with _as_numpy_would(array) as values:
         return str(values)
 
 
-def _representation(array: Handle) -> str:
+def _representation(array: LazyArray) -> str:
     prefix = "magmath.Array("
     with _as_numpy_would(array) as values:
         shown = np.array2string(values, separator=", ", prefix=prefix)
     return f"{prefix}{shown}, shape={array.shape}, dtype={array.dtype}, layout={array.layout})"
 
 
-def _html(array: Handle) -> str:
+def _html(array: LazyArray) -> str:
     drawn = draw_layout(array.layout, array.dtype.itemsize, "Array", array.dtype.name)
     style = "font-size: 11px; margin: 4px 6px"
     return f'<div>{drawn}<pre style="{style}">{escape(_text(array))}</pre></div>'
 
 
 @contextmanager
-def _as_numpy_would(array: Handle) -> Iterator[np.ndarray[Any, Any]]:
+def _as_numpy_would(array: LazyArray) -> Iterator[np.ndarray[Any, Any]]:
     """The values, or the edges of many, while NumPy's options are such that it prints them so."""
     options: Any = np.get_printoptions()
     if array.size <= options["threshold"]:
@@ -95,7 +95,7 @@ def _as_numpy_would(array: Handle) -> Iterator[np.ndarray[Any, Any]]:
         yield _edges(array, edge).numpy()
 
 
-def _edges(array: Handle, edge: int) -> Handle:
+def _edges(array: LazyArray, edge: int) -> LazyArray:
     """The first and last indices of each dimension: one more than are shown, so that NumPy leaves
     out the middle."""
     node = array.node
@@ -104,4 +104,4 @@ def _edges(array: Handle, edge: int) -> Handle:
             first = slice_along(node, dim, 0, edge + 1)
             last = slice_along(node, dim, extent - edge, extent)
             node = apply(CONCAT, first, last, axis=dim)
-    return Handle(node)
+    return LazyArray(node)

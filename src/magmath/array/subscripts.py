@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array import session
 from magmath.array.conversion import SMALL_BYTES, leaf_of_values
-from magmath.array.handle import Handle
 from magmath.array.keys import NEW, Cut, Key, parse
-from magmath.array.lines import user_line
+from magmath.array.lazy_array import LazyArray
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
+from magmath.engine import session
+from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
-from magmath.ops.gathering import PUT, TAKE
+from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.gather_scatter import PUT, TAKE
 from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
-from magmath.ops.windows import SET_WINDOW, WINDOW
 
 
 def getitem(x: Node, key: Any) -> Node:
@@ -66,15 +66,15 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
 def _is_truth(key: Any) -> bool:
     """True for a single truth value: it picks all or nothing, in a new dimension."""
-    if isinstance(key, (Handle, np.ndarray)):
+    if isinstance(key, (LazyArray, np.ndarray)):
         return key.ndim == 0 and key.dtype.kind in ("bool", "b")
     return isinstance(key, (bool, np.bool_))
 
 
-def _listed(truth: Any) -> Handle:
+def _listed(truth: Any) -> LazyArray:
     """A single truth value as a mask of one element."""
-    node = truth.node if isinstance(truth, Handle) else leaf_of_values(truth)
-    return Handle(reshape(node, (1,)))
+    node = truth.node if isinstance(truth, LazyArray) else leaf_of_values(truth)
+    return LazyArray(reshape(node, (1,)))
 
 
 def _places(key: Key) -> dict[str, Any]:

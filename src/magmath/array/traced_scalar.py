@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from magmath.array.array import Array
-from magmath.array.data import untold
-from magmath.array.lines import user_line
 from magmath.array.number_list import is_number
 from magmath.core.dtypes import DTYPE_OF_PYTHON, PYTHON_NUMBERS
 from magmath.core.promotion import number_dtype
+from magmath.engine.remote_array import no_value_error
+from magmath.engine.user_line import user_line
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
@@ -62,7 +62,7 @@ class TracedScalar(Array):
         return type(self.sample)
 
     def __len__(self) -> int:
-        raise untold()  # asked for where a shape or axes are wanted
+        raise no_value_error()  # asked for where a shape or axes are wanted
 
     def __pos__(self) -> Array:
         return TracedScalar(self.node, +self.sample)

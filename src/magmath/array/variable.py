@@ -14,18 +14,18 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.array import session, tracing
 from magmath.array.array import Array, copy_of, laid
-from magmath.array.captured import note_update
 from magmath.array.conversion import leaf_of_values
-from magmath.array.data import Data, data_of, leaf_of, untold
-from magmath.array.engine import can_fail
-from magmath.array.handle import Handle, evaluate
+from magmath.array.lazy_array import LazyArray, evaluate
 from magmath.array.operands import written_operand
-from magmath.array.pending_readers import readers_of_former_values
 from magmath.array.pickling import restored_leaf, values_of
-from magmath.array.reuse import is_referred_to
 from magmath.array.subscripts import setitem
+from magmath.engine import session, tracing
+from magmath.engine.captured_arrays import note_update
+from magmath.engine.donation import is_referenced
+from magmath.engine.engine import can_fail
+from magmath.engine.pending_readers import readers_of_former_values
+from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
 from magmath.layout import Layout
@@ -44,7 +44,7 @@ class Variable(Array):
 
     __slots__ = ("_value", "_version", "data", "leaf", "name", "number")
 
-    def __init__(self, name: str, data: Data) -> None:
+    def __init__(self, name: str, data: RemoteArray) -> None:
         self.name = name
         self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
         self.number = 0
@@ -58,7 +58,7 @@ class Variable(Array):
         return {}
 
     @classmethod
-    def restored(cls, name: str, data: Data, settings: Mapping[str, Any]) -> Variable:
+    def restored(cls, name: str, data: RemoteArray, settings: Mapping[str, Any]) -> Variable:
         """A variable of this class with a value and settings."""
         made = cls.__new__(cls)
         Variable.__init__(made, name, data)
@@ -66,12 +66,12 @@ class Variable(Array):
             setattr(made, setting, value)
         return made
 
-    def take(self, data: Data) -> None:
+    def take(self, data: RemoteArray) -> None:
         """Have another value from now on, of the same shape, type and layout."""
         self.number += 1
         self._hold(data)
 
-    def _hold(self, data: Data) -> None:
+    def _hold(self, data: RemoteArray) -> None:
         self.data = data
         self._value: Node = leaf_of(data)
         self._version: Node | None = None
@@ -105,7 +105,7 @@ class Variable(Array):
     def evaluated(self) -> Node:
         """The leaf with the value. Raises TracingError while a function is traced."""
         if tracing.current() is not None:
-            raise untold()
+            raise no_value_error()
         return self._value
 
     def is_known(self) -> bool:
@@ -120,7 +120,7 @@ class Variable(Array):
         shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
         if shape != self.shape:
             raise ShapeError(f"assign: variable {self.name} has shape {self.shape}, not {shape}")
-        assign([(self, value.node if isinstance(value, Handle) else leaf_of_values(value))])
+        assign([(self, value.node if isinstance(value, LazyArray) else leaf_of_values(value))])
 
     def snapshot(self) -> Array:
         """The value, which stays when the variable is assigned, and counts as a constant."""
@@ -136,7 +136,7 @@ class Variable(Array):
         if layout == self.layout:
             return
         moved = laid(Array(self.node), layout)
-        data = data_of(moved.evaluated())
+        data = remote_array_of(moved.evaluated())
         note_update(self.leaf)
         self.leaf.layout = layout  # the leaf stays, as gradients with respect to it do
         self._hold(data)
@@ -159,7 +159,7 @@ class Variable(Array):
 
     def __deepcopy__(self, memo: dict[int, object]) -> Variable:
         """Another variable with the same name and value."""
-        data = data_of(copy_of(self, self.layout).evaluated())
+        data = remote_array_of(copy_of(self, self.layout).evaluated())
         return type(self).restored(self.name, data, self.settings)
 
     def release(self) -> list[Node]:
@@ -171,7 +171,7 @@ class Variable(Array):
     @property
     def is_observed(self) -> bool:
         """True if anything but the variable refers to its value."""
-        return is_referred_to(self.release())
+        return is_referenced(self.release())
 
 
 def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
@@ -213,7 +213,7 @@ def _forget_former(variables: Sequence[Variable]) -> None:
         if reader.is_known():
             continue
         order = topological((reader.node,), cut=True)
-        data = [data_of(node) for node in order if node.is_leaf and node.name == "input"]
+        data = [remote_array_of(node) for node in order if node.is_leaf and node.name == "input"]
         if not any(map(can_fail, order)) and all(one.pool is pool for one in data):
             pending.append(reader)
     evaluate(*pending)
@@ -222,8 +222,8 @@ def _forget_former(variables: Sequence[Variable]) -> None:
 
 
 def overwrite(
-    variables: Sequence[Variable], start: Callable[[], tuple[list[Data], RunHandle]]
-) -> tuple[list[Data], RunHandle]:
+    variables: Sequence[Variable], start: Callable[[], tuple[list[RemoteArray], RunHandle]]
+) -> tuple[list[RemoteArray], RunHandle]:
     """Start a program that computes the next values of variables, its last outputs, in the memory
     of the present ones; its other outputs, and the run.
 
@@ -235,7 +235,7 @@ def overwrite(
     if observed:
         copies = [laid(Array(_copied(v.node)), v.layout).node for v in observed]
         for v, leaf in zip(observed, engine.evaluate(copies), strict=True):
-            v._hold(data_of(leaf))
+            v._hold(remote_array_of(leaf))
     with engine.pool.defer_interrupts():
         made, run = start()
         first = len(made) - len(variables)
@@ -251,4 +251,4 @@ def _copied(node: Node) -> Node:
 def _restored(
     kind: type[Variable], name: str, settings: Mapping[str, Any], *values: Any
 ) -> Variable:
-    return kind.restored(name, data_of(restored_leaf(*values)), settings)
+    return kind.restored(name, remote_array_of(restored_leaf(*values)), settings)

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 import magmath as mm
-from magmath.array import session
 from magmath.core.cpu import cpu_name
 from magmath.cost import DEFAULT_MACHINE, GemmRate, Link, Machine
+from magmath.engine import session
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport

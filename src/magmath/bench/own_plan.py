@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.array import session
 from magmath.bench.contestants.common import VERSIONS, use_workers
 from magmath.bench.peers.service import Contestant
 from magmath.core.stage_times import StageTimes, recording
-from magmath.passes.options import prices_of
+from magmath.engine import session
+from magmath.passes.candidate_cost import prices_of
 from magmath.passes.partition import forget_partitions
 
 _WIDTH = 32

@@ -8,7 +8,7 @@ from typing import Protocol
 from magmath.cost.link import Link
 from magmath.cost.machine import Machine
 from magmath.graph import Node
-from magmath.graph.structure import is_collective
+from magmath.graph.index_notation import is_distributed
 from magmath.layout import Layout
 
 
@@ -52,11 +52,11 @@ def compute_seconds(
         share *= count if used else 1
     exchange = exchange_seconds(node, inputs, output, environment)
     sizes = [layout.max_local_size for layout in (*inputs, output)]
-    if node.operation.selects:
+    if node.operation.reads_subset:
         sizes[0] = min(sizes[0], sizes[-1])
     touched = sum(sizes) * node.dtype.itemsize
-    if node.operation.collective is not None and is_collective(node, inputs, output):
-        touched += node.operation.collective.touched(node, output.mesh.size)
+    if node.operation.distributed is not None and is_distributed(node, inputs, output):
+        touched += node.operation.distributed.touched(node, output.mesh.size)
     arithmetic = _arithmetic_seconds(node, node.operation.flops(node) / share, output, environment)
     return max(arithmetic, touched / environment.bandwidth) + exchange
 
@@ -80,7 +80,7 @@ def exchange_seconds(
 ) -> float:
     """The predicted seconds in which the workers exchange data while they compute a node."""
     nbytes, messages = traffic(node, inputs, output)
-    collective = node.operation.collective
+    collective = node.operation.distributed
     if collective is None or not messages:
         return 0.0
     machine = environment.machine
@@ -99,9 +99,9 @@ def exchange_seconds(
 
 def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, int]:
     """The bytes and messages between workers while they compute a node together."""
-    if not is_collective(node, inputs, output):
+    if not is_distributed(node, inputs, output):
         return 0, 0
-    collective = node.operation.collective
+    collective = node.operation.distributed
     assert collective is not None
     return collective.traffic(node, output.mesh.size)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from magmath.api.input_output import absolute, missing, read_table
 from magmath.array.array import Array
 from magmath.array.conversion import LayoutLike
-from magmath.array.files import absolute, missing, read_table
 from magmath.core.dtypes import DType
 from magmath.files.csv import Header
 

@@ -1,9 +1,9 @@
 """Nodes, graphs and operation records: what a user's lines become before anything is computed."""
 
-from magmath.graph.collective import Collective, CollectiveCall, Workspace
+from magmath.graph.distributed import DistributedCall, DistributedKernel, Workspace
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.node import Node, Shape
-from magmath.graph.operation import LocalCall, Operation, applied, apply
+from magmath.graph.operation import KernelCall, Operation, applied, apply
 from magmath.graph.provenance import (
     Operand,
     Provenance,
@@ -14,10 +14,10 @@ from magmath.graph.provenance import (
 )
 
 __all__ = [
-    "Collective",
-    "CollectiveCall",
+    "DistributedCall",
+    "DistributedKernel",
     "Graph",
-    "LocalCall",
+    "KernelCall",
     "Node",
     "Operand",
     "Operation",

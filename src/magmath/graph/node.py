@@ -17,28 +17,28 @@ from magmath.graph.arithmetic import Arithmetic
 from magmath.layout import Layout
 
 if TYPE_CHECKING:
+    from magmath.graph.index_notation import IndexNotation
     from magmath.graph.operation import Operation
     from magmath.graph.provenance import Provenance, WeakResult
-    from magmath.graph.structure import Structure
 
 Shape = tuple[int, ...]
 Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
-class Form:
+class Signature:
     """What the applications of an operation, with the same attributes, to operands of the same
     shapes and types have in common: the result's shape and type, and once they are known the index
     structure, and under `ready` what computes such a node at once."""
 
-    __slots__ = ("dtype", "nbytes", "ready", "shape", "structure")
+    __slots__ = ("dtype", "index_notation", "nbytes", "ready", "shape")
 
     def __init__(self, shape: Shape, dtype: DType) -> None:
         self.shape = shape
         self.dtype = dtype
         self.nbytes = prod(shape) * dtype.itemsize
         self.ready: Any = None
-        self.structure: Structure | None = None
+        self.index_notation: IndexNotation | None = None
 
 
 class Node(Arithmetic):
@@ -58,7 +58,6 @@ class Node(Arithmetic):
         "attributes",
         "depth",
         "dtype",
-        "form",
         "inputs",
         "layout",
         "line",
@@ -67,6 +66,7 @@ class Node(Arithmetic):
         "reads_version",
         "result",
         "shape",
+        "signature",
         "value",
     )
 
@@ -80,7 +80,7 @@ class Node(Arithmetic):
         layout: Layout | None = None,
         line: Line = None,
         value: Any = None,
-        form: Form | None = None,
+        form: Signature | None = None,
     ) -> None:
         self.operation = operation
         self.inputs = inputs
@@ -90,7 +90,7 @@ class Node(Arithmetic):
         self.layout = layout
         self.line = line
         self.value = value
-        self.form = form
+        self.signature = form
         self.provenance: Provenance | None = None
         self.result: WeakResult | None = None
         depth: int = 0
@@ -140,7 +140,7 @@ class Node(Arithmetic):
             layout=layout if layout is not None else self.layout,
             line=self.line,
             value=self.value,
-            form=self.form,
+            form=self.signature,
         )
 
     def __repr__(self) -> str:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DType
 from magmath.core.index_set import Tile
-from magmath.graph.collective import Collective
-from magmath.graph.node import NO_ATTRIBUTES, Form, Line, Node, Shape
+from magmath.graph.distributed import DistributedKernel
+from magmath.graph.node import NO_ATTRIBUTES, Line, Node, Shape, Signature
 from magmath.layout import Layout, Split
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class KernelContext(Protocol):
 
 
 @dataclass(slots=True)
-class LocalCall:
+class KernelCall:
     """One operation on one worker's tensors, to be bound to a ready call.
 
     `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers). For operations that
@@ -71,7 +71,7 @@ class LocalCall:
     repeated: bool = False
 
 
-class Brief(NamedTuple):
+class NumpyUfunc(NamedTuple):
     """NumPy's function for an operation, given its operands and its result, quicker than torch's on
     results of up to `most` elements, where calling it takes longer than the arithmetic."""
 
@@ -84,12 +84,12 @@ Infer = Callable[..., Inference]
 Axes = Callable[[Node], str]
 Gradients = tuple["Node | None", ...]
 Vjp = Callable[[Node, Node], Gradients]
-Kernel = Callable[[LocalCall], Callable[[], object]]
-Ways = Callable[[Node, Sequence[Layout]], Sequence[Node]]
-Follow = Callable[[Node, str, Split, "int | None"], "Split | None"]
+Kernel = Callable[[KernelCall], Callable[[], object]]
+Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
+DerivedSplit = Callable[[Node, str, Split, "int | None"], "Split | None"]
 Native = Any
 """A scalar expression such as "({0} + {1})", one for each kind of the result's type, a `Reading` of
-other places, an emitter (`ops/native_emit.py`), or None."""
+other places, an emitter (`codegen/emit.py`), or None."""
 
 
 SameBits = Callable[[DType, Sequence[DType]], bool]
@@ -101,7 +101,7 @@ def no_same_bits(result: DType, operands: Sequence[DType]) -> bool:
     return False
 
 
-def one_way(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+def no_decomposition(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Of operations that are computed as they stand."""
     return ()
 
@@ -158,24 +158,24 @@ class Operation:
     same_bits: SameBits = no_same_bits
     epilogues: frozenset[str] = frozenset()
     efficiency: Callable[[Node, Shape], float] = full_speed
-    ways: Ways = one_way
-    follow: Follow | None = None
-    selects: bool = False
+    decompositions: Decompositions = no_decomposition
+    derived_split: DerivedSplit | None = None
+    reads_subset: bool = False
     in_place: bool = False
-    updates: bool = False
+    overwrites_first: bool = False
     elementwise: bool = False
     leaf: bool = False
-    expand: Callable[[Node], Node] | None = None
-    brief: Brief | None = None
+    lower_to: Callable[[Node], Node] | None = None
+    numpy_ufunc: NumpyUfunc | None = None
     lapack: bool = False
-    collective: Collective | None = None
+    distributed: DistributedKernel | None = None
     version: bool = False
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"
 
 
-_forms: dict[Hashable, Form] = {}
+_forms: dict[Hashable, Signature] = {}
 _MOST_FORMS = 10_000
 
 
@@ -213,7 +213,7 @@ def applied(
     form = _forms.get(key)
     if form is None:
         form = store_bounded(
-            _forms, key, Form(*operation.infer(*inputs, **attributes)), _MOST_FORMS
+            _forms, key, Signature(*operation.infer(*inputs, **attributes)), _MOST_FORMS
         )
     if line is None and inputs:
         line = inputs[0].line

@@ -17,14 +17,14 @@ from magmath.graph.node import NO_ATTRIBUTES, Node
 
 if TYPE_CHECKING:
     from magmath.core.dtypes import DType
-    from magmath.graph.node import Form, Line, Shape
+    from magmath.graph.node import Line, Shape, Signature
     from magmath.graph.operation import Operation
     from magmath.layout import Layout
 
-LONGEST = 20_000
+MAX_LENGTH = 20_000
 """Operations behind one another that are remembered; of earlier ones only what they read."""
 
-SMALL = 1 << 20
+SMALL_BYTES = 1 << 20
 """Bytes of the arrays that a value keeps which was computed without being asked for."""
 
 Number = bool | int | float | complex
@@ -35,7 +35,7 @@ _Step = tuple[
     "DType",
     "Layout | None",
     "Line",
-    "Form | None",
+    "Signature | None",
     tuple[int, ...],
 ]
 
@@ -231,7 +231,7 @@ def recipe_of(
             steps.append(
                 (
                     operation, node.attributes, node.shape, node.dtype, node.layout, node.line,
-                    node.form, sources,
+                    node.signature, sources,
                 )
             )  # fmt: skip
             if node in held:
@@ -286,7 +286,7 @@ class Provenance:
         for x in operands:
             before = x.provenance
             if before is not None:
-                if before._length > LONGEST:
+                if before._length > MAX_LENGTH:
                     before._forget_operands()
                 longest = max(longest, before._length)
         self._length: int = longest + (recipe.length if recipe is not None else 1)
@@ -296,10 +296,10 @@ class Provenance:
         """Of a result of a loop, by its number; the operands are in the order of its recipe."""
         found = Provenance(None, output, operands, line)
         found._loop = loop
-        if loop.length <= LONGEST:
+        if loop.length <= MAX_LENGTH:
             found._length += loop.length
             # All loops behind one another that gradients go through keep no more than that.
-            found._keep_up_to(SMALL * loop.length // LONGEST)
+            found._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
         return found
 
     def read(self) -> list[Operand]:
@@ -326,7 +326,7 @@ class Provenance:
 
     def keep_arrays(self) -> None:
         """Refer to the arrays that the value was computed from directly, if they are small."""
-        self._keep_up_to(SMALL)
+        self._keep_up_to(SMALL_BYTES)
 
     def _keep_up_to(self, nbytes: int) -> None:
         plain, _ = self.arrays()
@@ -392,7 +392,7 @@ class Provenance:
     ) -> Node | None:
         """The expression, given those of the operands that do not exist any more."""
         recipe, output = self._recipe, self._output
-        if self._loop is not None and self._loop.length <= LONGEST:
+        if self._loop is not None and self._loop.length <= MAX_LENGTH:
             recipe, outputs = self._loop.written_out()
             output = outputs[output]
         if recipe is None:
@@ -421,13 +421,13 @@ class Provenance:
         before = [x.provenance for x in self.operands() if x.provenance is not None]
         unknown = [one for one in (self, *before) if one._recipe is None]
         for one in unknown:
-            if one._loop is not None and one._loop.length > LONGEST:
+            if one._loop is not None and one._loop.length > MAX_LENGTH:
                 return (
                     f"it is the result of a loop on the workers (mm.fori_loop, mm.scan) of "
-                    f"{one._loop.length:,} operations, and gradients go through {LONGEST:,}"
+                    f"{one._loop.length:,} operations, and gradients go through {MAX_LENGTH:,}"
                 )
         if any(one._loop is None for one in unknown):
-            return f"more than {LONGEST:,} operations were made of it since"
+            return f"more than {MAX_LENGTH:,} operations were made of it since"
         if any(isinstance(x, VersionOperand) and x.find() is None for x in self.operands()):
             return "a variable that it was computed from was assigned since"
         return "an array that it was computed from does not exist any more"

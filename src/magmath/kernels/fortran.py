@@ -141,4 +141,4 @@ def mkl() -> ctypes.CDLL | None:
 LIBRARIES: Final[Mapping[str, Callable[[str], int]]] = {SCIPY: _in_scipy, TORCH: _in_torch}
 """The libraries: where each has a routine, 0 where it has none."""
 CANDIDATES: Final = {name: name for name in LIBRARIES}
-"""For `kernels/dispatch/registry.py`: `kernels/routines.py` binds a library by its name."""
+"""Bind nothing: `kernels/lapack_candidates.py` binds a library by its name."""

@@ -13,9 +13,9 @@ from functools import cache, partial
 import torch
 
 from magmath.kernels.dispatch.registry import Candidate
-from magmath.kernels.dispatch.tuner import Call, Tuner, company, tuner_for
+from magmath.kernels.dispatch.tuner import Call, Tuner, tuner_for, wake_thread_pool
 from magmath.kernels.gemm_candidates import candidates_for, sequence
-from magmath.kernels.product import Number, Product, check, key, reduced, stand_in
+from magmath.kernels.gemm_problem import GemmProblem, Number, check, key, reduced, stand_in
 
 __all__ = ["bind_gemm", "tuner_for"]
 
@@ -48,14 +48,14 @@ def bind_gemm(
     """
     if activation not in ("none", "relu"):
         raise ValueError(f"gemm: activation must be 'none' or 'relu', was given {activation!r}")
-    product = Product(out, a, b, alpha, beta, bias, activation == "relu")
+    product = GemmProblem(out, a, b, alpha, beta, bias, activation == "relu")
     check(product)
     if out.numel() == 0:
         return _nothing
     return sequence(*[_bind(part, tuner) for part in reduced(product)])
 
 
-def _bind(product: Product, tuner: Tuner) -> Call:
+def _bind(product: GemmProblem, tuner: Tuner) -> Call:
     """The tuner's choice for a product of two or three dimensions."""
     if product.out.is_cuda and product.a.dtype in (torch.float16, torch.bfloat16):
         _accumulate_in_float32()
@@ -65,7 +65,7 @@ def _bind(product: Product, tuner: Tuner) -> Call:
     if product.extents[2] > 0:
         operands = cache(partial(stand_in, product))
 
-        around = company() if product.out.device.type == "cpu" else _nothing
+        around = wake_thread_pool() if product.out.device.type == "cpu" else _nothing
 
         def trial(candidate: Candidate) -> Call:
             return sequence(around, candidate.bind(operands(), inner))

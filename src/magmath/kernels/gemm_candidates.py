@@ -15,7 +15,7 @@ import torch
 
 from magmath.kernels.dispatch.registry import Candidate, candidates
 from magmath.kernels.dispatch.tuner import Call
-from magmath.kernels.product import Number, Product, leading
+from magmath.kernels.gemm_problem import GemmProblem, Number, leading
 
 _BLAS_MOST = 2**31 - 1
 LIMB_BITS = 16
@@ -23,7 +23,7 @@ EXACT_SUMMANDS = 2 ** (53 - 2 * LIMB_BITS)
 """How many products of two limbs a float64 adds up exactly."""
 
 
-def candidates_for(product: Product, workspace_limit: int) -> list[Candidate]:
+def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate]:
     """The candidates that take a product, the default first; never none."""
     offered = candidates("gemm", product.out.device.type, product.a.dtype)
     able: list[Candidate] = [candidate for candidate in offered if candidate.takes(product)]
@@ -51,7 +51,7 @@ def sequence(*calls: Call) -> Call:
     return each
 
 
-def _on_cpu(product: Product) -> bool:
+def _on_cpu(product: GemmProblem) -> bool:
     return product.out.device.type == "cpu"
 
 
@@ -59,7 +59,7 @@ def _is_whole(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
-def _epilogue(product: Product, bias: bool = True) -> list[Call]:
+def _epilogue(product: GemmProblem, bias: bool = True) -> list[Call]:
     """What is left to do when out = alpha · a·b + beta · out."""
     out, calls = product.out, list[Call]()
     if bias and product.bias is not None:
@@ -72,11 +72,11 @@ def _epilogue(product: Product, bias: bool = True) -> list[Call]:
 # torch: MKL, oneDNN, cuBLAS -----------------------------------------------------------------------
 
 
-def _torch_takes(product: Product) -> bool:
+def _torch_takes(product: GemmProblem) -> bool:
     return not product.widens or (product.out.is_cuda and product.is_plain)
 
 
-def _bind_torch(product: Product, inner: object) -> Call:
+def _bind_torch(product: GemmProblem, inner: object) -> Call:
     out, a, b = product.out, product.a, product.b
     if product.is_plain:
         if product.bias is not None and out.ndim == 2 and not product.widens:
@@ -88,7 +88,7 @@ def _bind_torch(product: Product, inner: object) -> Call:
     return sequence(_torch_scaled(product), *_epilogue(product))
 
 
-def _torch_scaled(product: Product) -> Call:
+def _torch_scaled(product: GemmProblem) -> Call:
     """out = alpha · a·b + beta · out in place."""
     out, a, b, alpha = product.out, product.a, product.b, product.alpha
     add = out.addmm_ if out.ndim == 2 else out.baddbmm_
@@ -112,12 +112,12 @@ def _unchanged(value: Number) -> Number:
 # torch's product with bias and ReLU in one kernel (cuBLASLt) or at least in one call
 
 
-def _fused_takes(product: Product) -> bool:
+def _fused_takes(product: GemmProblem) -> bool:
     fits = product.is_plain and product.bias is not None and product.relu and not product.widens
     return fits and product.out.ndim == 2
 
 
-def _bind_fused(product: Product, inner: object) -> Call:
+def _bind_fused(product: GemmProblem, inner: object) -> Call:
     assert product.bias is not None
     return partial(
         torch._addmm_activation,
@@ -128,14 +128,14 @@ def _bind_fused(product: Product, inner: object) -> Call:
 # NumPy: its OpenBLAS, or whatever NumPy was built with --------------------------------------------
 
 
-def _numpy_takes(product: Product) -> bool:
+def _numpy_takes(product: GemmProblem) -> bool:
     if not product.is_plain:
         return False
     operands = (product.out, product.a, product.b)
     return not any(x.is_conj() or x.is_neg() for x in operands)
 
 
-def _bind_numpy(product: Product, inner: object) -> Call:
+def _bind_numpy(product: GemmProblem, inner: object) -> Call:
     out, a, b = (x.numpy() for x in (product.out, product.a, product.b))
 
     @np.errstate(all="ignore")  # infinities and NaN are results like any other
@@ -148,7 +148,7 @@ def _bind_numpy(product: Product, inner: object) -> Call:
 # SciPy's OpenBLAS by pointer, with the epilogue compiled ------------------------------------------
 
 
-def _blas_takes(product: Product) -> bool:
+def _blas_takes(product: GemmProblem) -> bool:
     forms = [leading(x) for x in (product.out, product.a, product.b)]
     if None in forms or max(*product.extents, *(form[1] for form in forms if form)) > _BLAS_MOST:
         return False
@@ -156,13 +156,13 @@ def _blas_takes(product: Product) -> bool:
     return not (turned and product.bias is not None)
 
 
-def _bind_blas(product: Product, inner: object) -> Call:
+def _bind_blas(product: GemmProblem, inner: object) -> Call:
     from magmath.kernels import blas
 
     return _recorded(product, blas.runner(_number(product)))
 
 
-def _recorded(product: Product, run: Callable[[int], object]) -> Call:
+def _recorded(product: GemmProblem, run: Callable[[int], object]) -> Call:
     """A call of a compiled routine that reads the product from a record."""
     from magmath.kernels.blas import RECORD
 
@@ -182,7 +182,7 @@ def _recorded(product: Product, run: Callable[[int], object]) -> Call:
     return call
 
 
-def _blas_record(product: Product) -> dict[str, Number]:
+def _blas_record(product: GemmProblem) -> dict[str, Number]:
     m, n, k = product.extents
     out, a, b, bias = product.out, product.a, product.b, product.bias
     if _form(out)[0]:  # Cᵀ = Bᵀ·Aᵀ
@@ -210,35 +210,35 @@ def _form(x: torch.Tensor) -> tuple[bool, int]:
 # our own tiles, on one thread ---------------------------------------------------------------------
 
 
-def _tiled_takes(product: Product) -> bool:
+def _tiled_takes(product: GemmProblem) -> bool:
     if not _blas_takes(product):
         return False
-    from magmath.kernels import tiled
+    from magmath.kernels import packed_gemm
 
     record = _blas_record(product)
     both = record["transpose_a"] and record["transpose_b"]
     written = not both and record.get("bias_step", 1) == 1
-    return written and tiled.code(_number(product)).is_cached()
+    return written and packed_gemm.code(_number(product)).is_cached()
 
 
-def _number(product: Product) -> str:
+def _number(product: GemmProblem) -> str:
     return "float32" if product.dtype == torch.float32 else "float64"
 
 
-def _bind_tiled(product: Product, inner: object) -> Call:
-    from magmath.kernels import tiled
+def _bind_tiled(product: GemmProblem, inner: object) -> Call:
+    from magmath.kernels import packed_gemm
 
-    return _recorded(product, tiled.runner(_number(product)))
+    return _recorded(product, packed_gemm.runner(_number(product)))
 
 
 # in float32, for types that the processor is slow with: what is stored half is computed wider
 
 
-def _widened_takes(product: Product) -> bool:
+def _widened_takes(product: GemmProblem) -> bool:
     return _on_cpu(product) or product.dtype == torch.bool or product.widens
 
 
-def _bind_widened(product: Product, inner: Callable[[Product], Call]) -> Call:
+def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], Call]) -> Call:
     wide = replace(
         product,
         out=_float32_like(product.out), a=_float32_like(product.a), b=_float32_like(product.b),
@@ -263,22 +263,22 @@ def _float32_like(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype == torch.float32 else torch.empty_like(x, dtype=torch.float32)
 
 
-def _widened_workspace(product: Product) -> int:
+def _widened_workspace(product: GemmProblem) -> int:
     return 4 * (product.out.numel() + product.a.numel() + product.b.numel())
 
 
 # integers exactly, by float64 products of their 16-bit limbs --------------------------------------
 
 
-def _limbs_take(product: Product) -> bool:
+def _limbs_take(product: GemmProblem) -> bool:
     return True
 
 
-def _limb_count(product: Product) -> int:
+def _limb_count(product: GemmProblem) -> int:
     return max(1, 8 * product.out.itemsize // LIMB_BITS)
 
 
-def _bind_limbs(product: Product, inner: Callable[[Product], Call]) -> Call:
+def _bind_limbs(product: GemmProblem, inner: Callable[[GemmProblem], Call]) -> Call:
     """a = Σ aᵢ·2¹⁶ⁱ and b alike: every aᵢ·bⱼ is exact in float64 over at most 2²¹ summands, and
     limbs beyond the type's width vanish modulo 2 to that width, as sums of integers do."""
     count, out = _limb_count(product), product.out
@@ -319,7 +319,7 @@ def _add_limb(total: torch.Tensor, whole: torch.Tensor, part: torch.Tensor, shif
     total.add_(whole.copy_(part).bitwise_left_shift_(shift))
 
 
-def _store_whole(product: Product, total: torch.Tensor) -> None:
+def _store_whole(product: GemmProblem, total: torch.Tensor) -> None:
     alpha, beta = _whole(product.current_alpha()), _whole(product.beta)
     if alpha != 1:
         total.mul_(alpha)
@@ -329,7 +329,7 @@ def _store_whole(product: Product, total: torch.Tensor) -> None:
         product.out.copy_(total)
 
 
-def _limbs_workspace(product: Product) -> int:
+def _limbs_workspace(product: GemmProblem) -> int:
     operands = product.a.numel() + product.b.numel()
     width = 8 * _limb_count(product) + product.out.itemsize
     return width * operands + 24 * product.out.numel()

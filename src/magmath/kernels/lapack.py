@@ -23,7 +23,7 @@ from magmath.core.block_cyclic import is_tall
 from magmath.errors import LinAlgError
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.fortran import invoke
-from magmath.kernels.routines import (
+from magmath.kernels.lapack_candidates import (
     CHOLESKY,
     DIVIDE,
     EIGEN,
@@ -34,7 +34,7 @@ from magmath.kernels.routines import (
     SINGULAR,
     put,
 )
-from magmath.kernels.tall import tall_qr
+from magmath.kernels.tall_skinny_qr import tall_qr
 
 DIRECT = 96
 """Matrices with smaller extents than this go to torch, whose loop over a stack costs less."""

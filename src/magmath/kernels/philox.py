@@ -21,7 +21,7 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.core.index_set import Tile, tile_shape
 from magmath.errors import DTypeError
-from magmath.kernels.elementary import cosine_series, log_series, sine_series
+from magmath.kernels.portable_math import cosine_series, log_series, sine_series
 
 _LOW: Final = 0xFFFFFFFF
 _MULTIPLIER_0: Final = 0xD2511F53

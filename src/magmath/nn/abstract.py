@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from magmath.array import session, tracing
 from magmath.array.array import Array
-from magmath.array.tracing import Trace
-from magmath.array.trees import flatten, unflatten
+from magmath.array.tree import flatten, unflatten
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.promotion import get_default_dtype
+from magmath.engine import session, tracing
+from magmath.engine.tracing import Trace
 from magmath.errors import ShapeError
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
-    from magmath.array.creation import DTypeLike
+    from magmath.api.creation import DTypeLike
     from magmath.graph import Shape
     from magmath.nn.module import Module
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from magmath.array.trees import flatten
+from magmath.array.tree import flatten
 from magmath.array.variable import Variable
 from magmath.nn.abstract import inputs_of, trace_call
 from magmath.nn.inventory import Inventory, joined
@@ -13,7 +13,7 @@ from magmath.nn.module import Module, observing
 from magmath.nn.variables import Deferred
 
 if TYPE_CHECKING:
-    from magmath.array.creation import DTypeLike
+    from magmath.api.creation import DTypeLike
 
 _PLAIN = (bool, int, float, complex, str, type(None))
 

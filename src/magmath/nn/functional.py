@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import magmath as mm
-from magmath.array.activations import log_softmax as log_softmax
-from magmath.array.activations import relu as relu
-from magmath.array.activations import sigmoid as sigmoid
-from magmath.array.activations import softmax as softmax
+from magmath.api.activations import log_softmax as log_softmax
+from magmath.api.activations import relu as relu
+from magmath.api.activations import sigmoid as sigmoid
+from magmath.api.activations import softmax as softmax
+from magmath.api.random import Distributions
 from magmath.array.array import Array, as_array, floating
-from magmath.array.random import Distributions
 from magmath.core.dtypes import compute_dtype
 from magmath.core.shapes import normalize_axes, size_of
 from magmath.errors import DTypeError, MagmathError, ShapeError

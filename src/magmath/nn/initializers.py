@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final
 
 import magmath as mm
+from magmath.api.creation import DTypeLike, normal_shape
 from magmath.array.array import Array
 from magmath.array.conversion import LayoutLike
-from magmath.array.creation import DTypeLike, normal_shape
 from magmath.core.dtypes import DType, as_dtype, compute_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import size_of

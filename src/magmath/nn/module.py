@@ -16,16 +16,16 @@ from fnmatch import fnmatchcase
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from magmath.array import tracing
 from magmath.array.array import Array
-from magmath.array.captured import note_update
 from magmath.array.variable import Variable
+from magmath.engine import tracing
+from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError
 from magmath.nn.inventory import Inventory, named, note_change
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
 
 if TYPE_CHECKING:
-    from magmath.array.creation import DTypeLike
+    from magmath.api.creation import DTypeLike
 
 Call = Callable[..., Any]
 Kind = TypeVar("Kind", bound=Variable)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import magmath as mm
-from magmath.array import session, tracing
+from magmath.api.creation import DTypeLike, variable
+from magmath.api.random import OWN_STREAMS, Distributions, drawing_from
 from magmath.array.array import Array
 from magmath.array.conversion import LayoutLike
-from magmath.array.creation import DTypeLike, variable
-from magmath.array.data import Data
 from magmath.array.number_list import is_number
-from magmath.array.random import OWN_STREAMS, Distributions, drawing_from
 from magmath.array.variable import Variable
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
+from magmath.engine import session, tracing
+from magmath.engine.remote_array import RemoteArray
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.ops import creation
@@ -116,7 +116,7 @@ def _first_value(
     shape: int | Sequence[int] | None,
     dtype: DTypeLike,
     layout: LayoutLike,
-) -> Data:
+) -> RemoteArray:
     """The data of a first value, which exists outside of the function that is traced."""
     extents = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
     with tracing.suspended():

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magmath.api.creation import asarray
 from magmath.array.array import Array
-from magmath.array.creation import asarray
 from magmath.array.variable import assign
 from magmath.core.atomic_replace import atomic_replace
 from magmath.errors import WeightsError

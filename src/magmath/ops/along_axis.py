@@ -14,12 +14,18 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.errors import ShapeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.gathering import Picker, check_indices, others
-from magmath.ops.picking import Picking, bind_add, bind_read, pick_together, places_along
-from magmath.ops.places import neutral
-from magmath.ops.rules import LETTERS, as_signed, is_numpy_only
+from magmath.ops.gather_scatter import Picker, check_indices, unindexed_letters
+from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only
+from magmath.ops.local_index import neutral
+from magmath.ops.request_reply import (
+    IndexedAccess,
+    bind_add,
+    bind_read,
+    distributed_access,
+    places_along,
+)
 
 
 def _no_flops(node: Node) -> float:
@@ -34,16 +40,18 @@ def _along_letters(ndim: int, axis: int) -> tuple[str, str]:
 
 def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) -> None:
     check_indices(name, indices)
-    if others(compared, (axis,)) != others(indices.shape, (axis,)):
+    if unindexed_letters(compared, (axis,)) != unindexed_letters(indices.shape, (axis,)):
         raise ShapeError(
             f"{name}: needs shapes that agree but for axis {axis}, was given {compared} and "
             f"indices {indices.shape}"
         )
 
 
-def _picking(array: Shape, indices: Shape, axis: int) -> Picking:
+def _picking(array: Shape, indices: Shape, axis: int) -> IndexedAccess:
     """The same as indices for all axes, those of the others being the places themselves."""
-    return Picking(array, (axis, *others(tuple(range(len(array))), (axis,))), indices, 0)
+    return IndexedAccess(
+        array, (axis, *unindexed_letters(tuple(range(len(array))), (axis,))), indices, 0
+    )
 
 
 def _take_along_infer(x: Node, indices: Node, *, axis: int) -> tuple[Shape, DType]:
@@ -56,7 +64,7 @@ def _take_along_axes(node: Node) -> str:
     return f"{array},{picked}->{picked}"
 
 
-def _take_along_kernel(call: LocalCall) -> Callable[[], object]:
+def _take_along_kernel(call: KernelCall) -> Callable[[], object]:
     import torch
 
     (x, indices), out, axis = call.inputs, as_signed(call.out), call.attributes["axis"]
@@ -99,8 +107,8 @@ TAKE_ALONG = Operation(
     native=None,
     reference=_take_along_reference,
     flops=_no_flops,
-    selects=True,
-    collective=pick_together(
+    reads_subset=True,
+    distributed=distributed_access(
         lambda shapes, shape, a: _picking(shapes[0], shape, a["axis"]),
         ("array",),
         "picked",
@@ -119,7 +127,7 @@ def _scatter_along_axes(node: Node) -> str:
     return f"{picked},{picked}->{array}"
 
 
-def _scatter_along_kernel(call: LocalCall) -> Callable[[], object]:
+def _scatter_along_kernel(call: KernelCall) -> Callable[[], object]:
     (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
     picker = Picker(call, (axis,), call.shape, call.tile)
 
@@ -163,7 +171,7 @@ SCATTER_ALONG = Operation(
     native=None,
     reference=_scatter_along_reference,
     flops=_no_flops,
-    collective=pick_together(
+    distributed=distributed_access(
         lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),
         ("picked",),
         "array",

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.core.shapes import reduced_shape
-from magmath.graph import LocalCall, Node, Operation, Shape
-from magmath.graph.structure import LOGICAL_PARTS
+from magmath.graph import KernelCall, Node, Operation, Shape
+from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
+from magmath.ops.infer_rules import no_gradient
 from magmath.ops.reductions import BY_NAME, identity
-from magmath.ops.rules import no_gradient
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +66,7 @@ def _axes(node: Node) -> str:
     return f"{','.join('.' * x.ndim for x in node.inputs)}->{'.' * node.ndim}"
 
 
-def _kernel(call: LocalCall) -> Callable[[], object]:
+def _kernel(call: KernelCall) -> Callable[[], object]:
     return BlockReduction(call).run
 
 
@@ -96,7 +96,7 @@ class BlockReduction:
     threads that met after every operation of a block would wait for one another all the time.
     """
 
-    def __init__(self, call: LocalCall) -> None:
+    def __init__(self, call: KernelCall) -> None:
         attributes = call.attributes
         self._call = call
         self._reduction = BY_NAME[attributes["reduction"]]
@@ -222,7 +222,7 @@ class BlockReduction:
 class _Evaluator:
     """Computes blocks of the operand, in one thread."""
 
-    def __init__(self, call: LocalCall, steps: Sequence[Step], tile: Tile) -> None:
+    def __init__(self, call: KernelCall, steps: Sequence[Step], tile: Tile) -> None:
         self._call, self._steps, self._tile = call, steps, tile
         self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
         self._bound: dict[tuple[int, Shape], Callable[[], object]] = {}
@@ -302,7 +302,7 @@ class _Evaluator:
 
 
 def _made(
-    call: LocalCall,
+    call: KernelCall,
     operation: Operation,
     attributes: Mapping[str, Any],
     out: torch.Tensor,
@@ -313,7 +313,7 @@ def _made(
     """The ready call of an operation on tensors of one block."""
     shapes = [tuple(x.shape) for x in inputs]
     tiles: list[Tile] = [()] * len(inputs)
-    inner = LocalCall(out, inputs, attributes, tile, tiles, shape, shapes, call.context)
+    inner = KernelCall(out, inputs, attributes, tile, tiles, shape, shapes, call.context)
     return operation.kernel(inner)
 
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.graph import Collective, Node, Operation, Shape, Workspace, apply
+from magmath.graph import DistributedKernel, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
-from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
+from magmath.ops.block_cyclic import (
+    block_cyclic_layout,
+    collective_kernel,
+    panel_bytes,
+    panel_traffic,
+)
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import conj
 from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
 from magmath.ops.leaves import constant
-from magmath.ops.matrices import adjoint, by_lower, diagonal_part, triangle
+from magmath.ops.matrix_algebra import adjoint, by_lower, diagonal_part, triangle
 from magmath.ops.triangular import solve_adjoint
 
 
@@ -42,7 +47,7 @@ def _cholesky_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layou
     """Rows are dealt."""
     if node.ndim != 2 or not node.size:
         return None
-    layout = dealt(node.shape, mesh, 0)
+    layout = block_cyclic_layout(node.shape, mesh, 0)
     return (layout,), layout
 
 
@@ -57,7 +62,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ, of the lower triangle of a
     reference=np.linalg.cholesky,
     flops=lambda node: count(node) * node.shape[-1] ** 3 / 3,
     lapack=True,
-    collective=Collective(
+    distributed=DistributedKernel(
         layouts=_cholesky_layouts,
         kernel=collective_kernel("together", "cholesky"),
         workspace=lambda node, workers: Workspace(panel_bytes(node.shape, node, workers)),

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from magmath.codegen.emit import NativeCall, Operand, Writer
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.index_notation import index_notation_of
 from magmath.graph.node import Line
 from magmath.graph.operation import Gradients
-from magmath.graph.structure import structure_of
 from magmath.ops.elementwise import astype
-from magmath.ops.linalg import emit_gemm, product_efficiency
+from magmath.ops.gemm import emit_gemm, product_efficiency
+from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.native_emit import NativeCall, Operand, Writer
-from magmath.ops.panels import in_panels
+from magmath.ops.panel_products import in_panels
 from magmath.ops.reductions import sum_
-from magmath.ops.rules import LETTERS, check_kind
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +82,7 @@ def subscripts_of(node: Node) -> Subscripts:
 
 
 def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, DType]:
-    check_kind("matmul", "numeric", a.dtype)
+    require_kind("matmul", "numeric", a.dtype)
     if a.dtype is not b.dtype or dtype not in (a.dtype, compute_dtype(a.dtype)):
         raise DTypeError(f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}")
     letters = Subscripts.parsed(subscripts)
@@ -115,7 +115,7 @@ def _axes(node: Node) -> str:
 
 def _vjp(node: Node, g: Node) -> Gradients:
     (a, b), letters = node.inputs, subscripts_of(node)
-    held_a, held_b = (operand.replace(".", "") for operand in structure_of(node).inputs)
+    held_a, held_b = (operand.replace(".", "") for operand in index_notation_of(node).inputs)
     g = astype(g, a.dtype)
     return (
         reshape(contraction(g, letters.out, b, letters.b, held_a), a.shape),
@@ -138,7 +138,7 @@ def _efficiency(node: Node, local: Shape) -> float:
     return product_efficiency(rows, columns)
 
 
-def _kernel(call: LocalCall) -> Callable[[], object]:
+def _kernel(call: KernelCall) -> Callable[[], object]:
     """A matrix product, or a batch of them, on the local tensors seen as matrices."""
     letters = Subscripts.parsed(call.attributes["subscripts"])
     rows, columns, summed = letters.rows, letters.columns, letters.summed
@@ -236,7 +236,7 @@ CONTRACT = Operation(
     flops=_flops,
     epilogues=frozenset({"convert"}),
     efficiency=_efficiency,
-    ways=in_panels,
+    decompositions=in_panels,
 )
 
 

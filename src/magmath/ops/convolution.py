@@ -24,9 +24,9 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Split
 from magmath.ops import convolution_kernels as kernels
-from magmath.ops.rules import LETTERS, check_kind
+from magmath.ops.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
+from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.slicing import SLICE, padded, slice_along
-from magmath.ops.spectral import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 
 Numbers: TypeAlias = tuple[int, ...]
 
@@ -38,7 +38,7 @@ _SPACE = LETTERS[3:]
 
 
 def _check(name: str, a: Node, b: Node, *, fits: bool) -> None:
-    check_kind(name, "numeric", a.dtype)
+    require_kind(name, "numeric", a.dtype)
     if a.dtype is not b.dtype:
         raise DTypeError(f"{name}: operands have types {a.dtype} and {b.dtype}")
     if not fits:
@@ -220,8 +220,8 @@ CORRELATION: Operation = Operation(
     reference=kernels.correlation_reference,
     flops=lambda node: _flops(node.inputs[1].shape, node.shape),
     efficiency=_efficiency,
-    ways=_correlation_ways,
-    follow=_follow,
+    decompositions=_correlation_ways,
+    derived_split=_follow,
 )
 
 CORRELATION_INPUT: Operation = Operation(
@@ -235,7 +235,7 @@ CORRELATION_INPUT: Operation = Operation(
     reference=kernels.input_reference,
     flops=lambda node: _flops(node.inputs[1].shape, node.inputs[0].shape),
     efficiency=_efficiency,
-    follow=_follow,
+    derived_split=_follow,
 )
 
 CORRELATION_KERNEL: Operation = Operation(
@@ -249,7 +249,7 @@ CORRELATION_KERNEL: Operation = Operation(
     reference=kernels.kernel_reference,
     flops=lambda node: _flops(node.shape, node.inputs[1].shape),
     efficiency=_efficiency,
-    follow=_follow,
+    derived_split=_follow,
 )
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.index_set import IndexSet
-from magmath.graph import LocalCall
-from magmath.ops.rules import is_numpy_only
+from magmath.graph import KernelCall
+from magmath.ops.infer_rules import is_numpy_only
 
 if TYPE_CHECKING:
     import torch
@@ -255,7 +255,7 @@ def _convolution(
     return convolution
 
 
-def bind_correlation(call: LocalCall) -> Ready:
+def bind_correlation(call: KernelCall) -> Ready:
     """y from w and the stretch of x that it sees."""
     import torch
 
@@ -274,7 +274,7 @@ def bind_correlation(call: LocalCall) -> Ready:
                  lambda: y.copy_(total))  # fmt: skip
 
 
-def bind_input(call: LocalCall) -> Ready:
+def bind_input(call: KernelCall) -> Ready:
     """x from w and the stretch of y that reaches it."""
     (y, w), x = call.inputs, call.out
     if not y.numel() or not w.numel():
@@ -292,7 +292,7 @@ def bind_input(call: LocalCall) -> Ready:
                  lambda: target.copy_(total[here]))  # fmt: skip
 
 
-def bind_kernel(call: LocalCall) -> Ready:
+def bind_kernel(call: KernelCall) -> Ready:
     """w from y and the stretch of x that it sees."""
     import torch
 

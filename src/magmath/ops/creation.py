@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType, int64
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Kernel
-from magmath.ops.native_emit import NativeCall, Writer
-from magmath.ops.rules import LETTERS, no_gradient, numpy_name, same_bits_always
+from magmath.ops.infer_rules import LETTERS, no_gradient, numpy_name, same_bits_always
 
 
 def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
@@ -30,7 +30,7 @@ def _element_flops(node: Node) -> float:
     return 1.0 * node.size
 
 
-def _full_kernel(call: LocalCall) -> Callable[[], object]:
+def _full_kernel(call: KernelCall) -> Callable[[], object]:
     (value,), out = call.inputs, call.out
     return lambda: out.copy_(value)
 
@@ -65,7 +65,7 @@ def full(shape: Shape, value: Node) -> Node:
     return apply(FULL, value, shape=shape, dtype=value.dtype)
 
 
-def _iota_kernel(call: LocalCall) -> Callable[[], object]:
+def _iota_kernel(call: KernelCall) -> Callable[[], object]:
     import torch
 
     out, axis = call.out, call.attributes["axis"]
@@ -110,7 +110,7 @@ def iota(shape: Shape, axis: int, dtype: DType = int64) -> Node:
 
 
 def _random_kernel(fill: str) -> Kernel:
-    def bind(call: LocalCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> Callable[[], object]:
         from magmath.kernels import philox
 
         (seed, stream), out, tile, shape = call.inputs, call.out, call.tile, call.shape
@@ -170,7 +170,7 @@ NORMAL = _random("random_normal", "fill_normal", None, 60)
 BITS = _random("random_bits", "fill_bits", None, 20)
 
 
-def _permutation_kernel(call: LocalCall) -> Callable[[], object]:
+def _permutation_kernel(call: KernelCall) -> Callable[[], object]:
     from magmath.kernels import philox
 
     (seed, stream), out = call.inputs, call.out

@@ -19,11 +19,18 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer
 from magmath.layout import Layout
 from magmath.ops.contraction import matmul
+from magmath.ops.distributed_svd import (
+    bind_eigh,
+    bind_eigvalsh,
+    bind_svd,
+    bind_svdvals,
+    distributed_spectrum,
+)
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import CONCAT, reshape, transpose
-from magmath.ops.matrices import (
+from magmath.ops.matrix_algebra import (
     adjoint,
     by_lower,
     columns,
@@ -34,13 +41,6 @@ from magmath.ops.matrices import (
 )
 from magmath.ops.qr import qr, qr_parts
 from magmath.ops.solvers import solve
-from magmath.ops.spectrum import (
-    bind_eigh,
-    bind_eigvalsh,
-    bind_svd,
-    bind_svdvals,
-    shared_spectrum,
-)
 
 
 def _packed_square_infer(name: str, to: Callable[[DType], DType]) -> Infer:
@@ -110,7 +110,7 @@ EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the low
     reference=_eigh_reference,
     flops=lambda node: 9.0 * count(node) * node.shape[-1] ** 3,
     lapack=True,
-    collective=shared_spectrum(bind_eigh, sums=1, passes=1),
+    distributed=distributed_spectrum(bind_eigh, sums=1, passes=1),
 )
 
 
@@ -132,7 +132,7 @@ EIGVALSH = Operation(
     reference=np.linalg.eigvalsh,
     flops=lambda node: 4 / 3 * count(node) * node.shape[-1] ** 3,
     lapack=True,
-    collective=shared_spectrum(bind_eigvalsh, sums=1, passes=1),
+    distributed=distributed_spectrum(bind_eigvalsh, sums=1, passes=1),
 )
 
 
@@ -314,9 +314,9 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     native=None,
     reference=_svd_reference,
     flops=lambda node: count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
-    ways=_svd_by_qr,
+    decompositions=_svd_by_qr,
     lapack=True,
-    collective=shared_spectrum(bind_svd, sums=2, passes=2),
+    distributed=distributed_spectrum(bind_svd, sums=2, passes=2),
 )
 
 
@@ -355,9 +355,9 @@ SVDVALS = Operation(
     native=None,
     reference=lambda a: np.linalg.svd(a, compute_uv=False),
     flops=lambda node: count(node) * 4.0 * max(node.inputs[0].shape[-2:]) * node.shape[-1] ** 2,
-    ways=_svdvals_by_qr,
+    decompositions=_svdvals_by_qr,
     lapack=True,
-    collective=shared_spectrum(bind_svdvals, sums=2, passes=2),
+    distributed=distributed_spectrum(bind_svdvals, sums=2, passes=2),
 )
 
 OPERATIONS = {

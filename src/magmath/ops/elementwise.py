@@ -15,11 +15,23 @@ import numpy as np
 from magmath.core.dtypes import DType, bool_, real_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
-from magmath.graph import LocalCall, Node, Operation, Shape, applied, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.arithmetic import Number, define
-from magmath.graph.operation import Brief, Gradients, Kernel, SameBits, Vjp, no_same_bits
+from magmath.graph.operation import Gradients, Kernel, NumpyUfunc, SameBits, Vjp, no_same_bits
+from magmath.ops.infer_rules import (
+    Result,
+    flops_per_element,
+    no_gradient,
+    numpy_name,
+    pointwise_axes,
+    pointwise_infer,
+    require_kind,
+    same_bits_always,
+    same_bits_of_integers,
+    torch_kernel,
+)
 from magmath.ops.leaves import constant
-from magmath.ops.repairs import (
+from magmath.ops.torch_gaps import (
     exact_complex_kernel,
     expm1,
     flag_kernel,
@@ -31,18 +43,6 @@ from magmath.ops.repairs import (
     remainder_kernel,
     round_kernel,
     sign_kernel,
-)
-from magmath.ops.rules import (
-    Result,
-    check_kind,
-    flops_per_element,
-    no_gradient,
-    numpy_name,
-    pointwise_axes,
-    pointwise_infer,
-    same_bits_always,
-    same_bits_of_integers,
-    torch_kernel,
 )
 
 FLOATING: set[str] = set()
@@ -89,7 +89,7 @@ def _row(
         flops=flops_per_element(flops),
         same_bits=bits,
         elementwise=True,
-        brief=Brief(_into(reference), int(BRIEF_FLOPS / flops)) if short else None,
+        numpy_ufunc=NumpyUfunc(_into(reference), int(BRIEF_FLOPS / flops)) if short else None,
     )
 
 
@@ -370,7 +370,7 @@ BINARY = (
 
 
 def _where_infer(condition: Node, x: Node, y: Node) -> tuple[Shape, DType]:
-    check_kind("where (condition)", "bool", condition.dtype)
+    require_kind("where (condition)", "bool", condition.dtype)
     shape, dtype = pointwise_infer("where", "any")(x, y)
     return broadcast("where", condition.shape, shape), dtype
 
@@ -409,7 +409,7 @@ def _astype_infer(x: Node, *, dtype: DType) -> tuple[Shape, DType]:
     return x.shape, dtype
 
 
-def _astype_kernel(call: LocalCall) -> Callable[[], object]:
+def _astype_kernel(call: KernelCall) -> Callable[[], object]:
     out, source = call.out, call.inputs[0]
     return lambda: out.copy_(source)
 

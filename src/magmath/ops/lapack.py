@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import LocalCall, Node
-from magmath.ops.rules import LETTERS, whole
+from magmath.graph import KernelCall, Node
+from magmath.ops.infer_rules import LETTERS, whole_letters
 
 TYPES = ("float32", "float64", "complex64", "complex128")
 
@@ -47,8 +47,8 @@ def check_system(name: str, a: Node, b: Node) -> None:
 def stacked_axes(node: Node) -> str:
     """Stacks may be split, matrices may not."""
     batch = LETTERS[: node.inputs[0].ndim - 2]
-    inputs = ",".join(batch + whole(x.ndim - len(batch)) for x in node.inputs)
-    return f"{inputs}->{batch}{whole(node.ndim - len(batch))}"
+    inputs = ",".join(batch + whole_letters(x.ndim - len(batch)) for x in node.inputs)
+    return f"{inputs}->{batch}{whole_letters(node.ndim - len(batch))}"
 
 
 def columns_axes(node: Node) -> str:
@@ -60,12 +60,12 @@ def columns_axes(node: Node) -> str:
 
 def lapack(
     name: str, *keys: str, tuned: bool = True
-) -> Callable[[LocalCall], Callable[[], object]]:
+) -> Callable[[KernelCall], Callable[[], object]]:
     """The kernel `magmath.kernels.lapack.<name>`, with these attributes; `tuned` where it chooses
     between libraries. Workers that compute the same choose alike: factors are unique but for signs.
     """
 
-    def bind(call: LocalCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> Callable[[], object]:
         from magmath.kernels import lapack
         from magmath.kernels.dispatch.tuner import tuner_for
 

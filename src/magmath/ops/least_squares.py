@@ -18,18 +18,18 @@ from magmath.graph.operation import Gradients
 from magmath.ops.contraction import matmul
 from magmath.ops.eigen import svd, svd_parts
 from magmath.ops.elementwise import call, conj, real, where
+from magmath.ops.infer_rules import LETTERS, whole_letters
 from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
-from magmath.ops.matrices import adjoint, columns
-from magmath.ops.rules import LETTERS, whole
+from magmath.ops.matrix_algebra import adjoint, columns
 from magmath.ops.solvers import no_kernel
 
 
 def _axes(node: Node) -> str:
     """Stacks may be split; `tolerance` is one number for each matrix."""
     batch = LETTERS[: node.ndim - 2]
-    operands = [batch + whole(x.ndim - len(batch)) for x in node.inputs]
+    operands = [batch + whole_letters(x.ndim - len(batch)) for x in node.inputs]
     return f"{','.join(operands)}->{batch}.."
 
 
@@ -97,7 +97,7 @@ PINV = Operation(
     native=None,
     reference=_pinv_reference,
     flops=lambda node: 0.0,
-    expand=_pinv_expanded,
+    lower_to=_pinv_expanded,
 )
 
 
@@ -152,7 +152,7 @@ LSTSQ = Operation(
     native=None,
     reference=_lstsq_reference,
     flops=lambda node: 0.0,
-    expand=_lstsq_expanded,
+    lower_to=_lstsq_expanded,
 )
 
 

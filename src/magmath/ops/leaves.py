@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, convert_number
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.node import NO_ATTRIBUTES
 from magmath.layout import Layout
-from magmath.ops.rules import LETTERS, no_gradient
+from magmath.ops.infer_rules import LETTERS, no_gradient
 
 Number = bool | int | float | complex
 
@@ -58,12 +58,12 @@ VERSION = Operation(
     native=None,
     reference=lambda variable, value, *, number: value,
     flops=lambda node: 0.0,
-    expand=lambda node: node.inputs[1],
+    lower_to=lambda node: node.inputs[1],
     version=True,
 )
 
 
-def _constant_kernel(call: LocalCall) -> Callable[[], object]:
+def _constant_kernel(call: KernelCall) -> Callable[[], object]:
     value = call.attributes["value"]
     return lambda: call.out.fill_(value)
 

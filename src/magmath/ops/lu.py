@@ -13,10 +13,15 @@ import numpy as np
 from magmath.core.block_cyclic import PERMUTED_COLUMNS, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType, int64
 from magmath.errors import ShapeError
-from magmath.graph import Collective, Node, Operation, Shape, Workspace, apply
+from magmath.graph import DistributedKernel, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
-from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
+from magmath.ops.block_cyclic import (
+    block_cyclic_layout,
+    collective_kernel,
+    panel_bytes,
+    panel_traffic,
+)
 from magmath.ops.contraction import matmul
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call
@@ -30,7 +35,7 @@ from magmath.ops.lapack import (
     stacked_axes,
 )
 from magmath.ops.manipulation import CONCAT, transpose
-from magmath.ops.matrices import columns, identity, rows, triangle
+from magmath.ops.matrix_algebra import columns, identity, rows, triangle
 from magmath.ops.triangular import columns_layouts, solve_triangular
 
 
@@ -108,7 +113,9 @@ def _lu_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | N
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
-    return (dealt(a.shape, mesh, 0),), dealt(node.shape, mesh, 0, before=1)
+    return (block_cyclic_layout(a.shape, mesh, 0),), block_cyclic_layout(
+        node.shape, mesh, 0, before=1
+    )
 
 
 def _lu_workspace(node: Node, workers: int) -> Workspace:
@@ -129,7 +136,7 @@ LU = Operation(  # a·P = L·U; partial pivoting by columns, so that nothing is 
     reference=_lu_reference,
     flops=lambda node: count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
-    collective=Collective(
+    distributed=DistributedKernel(
         layouts=_lu_layouts,
         kernel=collective_kernel("together", "lu"),
         workspace=_lu_workspace,
@@ -181,7 +188,7 @@ LU_SOLVE = Operation(
     reference=_lu_solve_reference,
     flops=lambda node: 2.0 * node.size * node.shape[-2],
     lapack=True,
-    collective=Collective(
+    distributed=DistributedKernel(
         layouts=columns_layouts(1),
         kernel=collective_kernel("sweeps", "lu_solve", "transpose", before=1),
         workspace=_lu_solve_workspace,

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from magmath.codegen.emit import IndexMap, NativeCall, Places, Writer, emit_reshape
 from magmath.core.dtypes import DType
 from magmath.core.shapes import broadcast, size_of
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Split
-from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, emit_reshape
-from magmath.ops.pieces import letters_of
-from magmath.ops.rules import LETTERS, pointwise_axes, same_bits_always
+from magmath.ops.infer_rules import LETTERS, pointwise_axes, same_bits_always
+from magmath.ops.segments import letters_of
 from magmath.ops.slicing import slice_along
 
 
@@ -82,7 +82,7 @@ def _reshape_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     return [reshape(reshape(x, (x.size,)), node.shape)] if apart else []
 
 
-def _reshape_kernel(call: LocalCall) -> Callable[[], object]:
+def _reshape_kernel(call: KernelCall) -> Callable[[], object]:
     (x,), out = call.inputs, call.out
     if x.is_contiguous():
         x = x.view(out.shape)
@@ -101,8 +101,8 @@ RESHAPE = Operation(
     reference=lambda x, *, shape: np.reshape(x, shape),
     flops=_no_flops,
     same_bits=same_bits_always,
-    ways=_reshape_ways,
-    follow=_reshape_follow,
+    decompositions=_reshape_ways,
+    derived_split=_reshape_follow,
 )
 
 
@@ -125,7 +125,7 @@ def _permute_axes(node: Node) -> str:
     return f"{letters}->{''.join(letters[d] for d in node.attributes['axes'])}"
 
 
-def _permute_kernel(call: LocalCall) -> Callable[[], object]:
+def _permute_kernel(call: KernelCall) -> Callable[[], object]:
     view, out = call.inputs[0].permute(call.attributes["axes"]), call.out
     return lambda: out.copy_(view)
 
@@ -147,7 +147,7 @@ PERMUTE = Operation(
     reduction=None,
     vjp=_permute_vjp,
     kernel=_permute_kernel,
-    native=Reading(_permuted_places, lambda call, x: x.permute(call.attributes["axes"])),
+    native=IndexMap(_permuted_places, lambda call, x: x.permute(call.attributes["axes"])),
     reference=lambda x, *, axes: np.transpose(x, axes),
     flops=_no_flops,
     same_bits=same_bits_always,
@@ -173,7 +173,7 @@ def _broadcast_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
     return shape, x.dtype
 
 
-def _broadcast_kernel(call: LocalCall) -> Callable[[], object]:
+def _broadcast_kernel(call: KernelCall) -> Callable[[], object]:
     view, out = call.inputs[0].expand(call.out.shape), call.out
     return lambda: out.copy_(view)
 
@@ -191,7 +191,7 @@ BROADCAST = Operation(
     reduction=None,
     vjp=_broadcast_vjp,
     kernel=_broadcast_kernel,
-    native=Reading(
+    native=IndexMap(
         lambda w, call: lambda indices: indices, lambda call, x: x.expand(call.out.shape)
     ),
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
@@ -239,7 +239,7 @@ def _concat_follow(node: Node, letter: str, split: Split, operand: int | None) -
     return split.map_positions(lambda cut: min(max(cut - start, 0), extent))
 
 
-def _concat_kernel(call: LocalCall) -> Callable[[], object]:
+def _concat_kernel(call: KernelCall) -> Callable[[], object]:
     import torch
 
     inputs, out, axis = tuple(call.inputs), call.out, call.attributes["axis"]
@@ -281,7 +281,7 @@ CONCAT = Operation(
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
     flops=_no_flops,
     same_bits=same_bits_always,
-    follow=_concat_follow,
+    derived_split=_concat_follow,
 )
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from magmath.core.dtypes import DType, int64
 from magmath.core.index_set import IndexSet
 from magmath.errors import ShapeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
-from magmath.ops.pieces import Cuts, between_pieces
-from magmath.ops.rules import LETTERS, as_signed, check_kind, no_gradient
+from magmath.ops.infer_rules import LETTERS, as_signed, no_gradient, require_kind
+from magmath.ops.segments import Cuts, between_pieces
 
 if TYPE_CHECKING:
     import torch
@@ -34,11 +34,11 @@ def _no_flops(node: Node) -> float:
 
 
 def _count_infer(mask: Node, *, cuts: Cuts) -> tuple[Shape, DType]:
-    check_kind("count_pieces", "bool", mask.dtype)
+    require_kind("count_pieces", "bool", mask.dtype)
     return (len(cuts) - 1,), int64
 
 
-def _count_kernel(call: LocalCall) -> Callable[[], object]:
+def _count_kernel(call: KernelCall) -> Callable[[], object]:
     (mask,), out, held = call.inputs, call.out, call.tiles[0][0]
     parts: list[torch.Tensor] = []
     for start, stop in pairwise(call.attributes["cuts"]):
@@ -93,7 +93,7 @@ def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split
 def _compress_infer(
     x: Node, mask: Node, *, axis: int, cuts: Cuts, counts: tuple[int, ...]
 ) -> tuple[Shape, DType]:
-    check_kind("compress (mask)", "bool", mask.dtype)
+    require_kind("compress (mask)", "bool", mask.dtype)
     if x.shape[axis : axis + mask.ndim] != mask.shape:
         raise ShapeError(
             f"compress: a mask of shape {mask.shape} does not fit dimensions {axis} to "
@@ -108,7 +108,7 @@ def _compress_axes(node: Node) -> str:
     return f"{array},{letters}->{picked}"
 
 
-def _compress_kernel(call: LocalCall) -> Callable[[], object]:
+def _compress_kernel(call: KernelCall) -> Callable[[], object]:
     (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
     where = (*(slice(None),) * call.attributes["axis"], mask)
     return lambda: out.copy_(x[where])
@@ -132,7 +132,7 @@ COMPRESS = Operation(
     native=None,
     reference=_compress_reference,
     flops=_no_flops,
-    follow=_follow,
+    derived_split=_follow,
 )
 
 
@@ -142,7 +142,7 @@ COMPRESS = Operation(
 def _expand_infer(
     x: Node, mask: Node, *, axis: int, cuts: Cuts, counts: tuple[int, ...]
 ) -> tuple[Shape, DType]:
-    check_kind("expand (mask)", "bool", mask.dtype)
+    require_kind("expand (mask)", "bool", mask.dtype)
     return (*x.shape[:axis], *mask.shape, *x.shape[axis + 1 :]), x.dtype
 
 
@@ -153,7 +153,7 @@ def _expand_axes(node: Node) -> str:
     return f"{picked},{letters}->{array}"
 
 
-def _expand_kernel(call: LocalCall) -> Callable[[], object]:
+def _expand_kernel(call: KernelCall) -> Callable[[], object]:
     (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
     where = (*(slice(None),) * call.attributes["axis"], mask)
 
@@ -184,7 +184,7 @@ EXPAND = Operation(  # zeros with the operand's elements where the mask is true
     native=None,
     reference=_expand_reference,
     flops=_no_flops,
-    follow=_follow,
+    derived_split=_follow,
 )
 
 OPERATIONS = {record.name: record for record in (COUNT_PIECES, COMPRESS, EXPAND)}

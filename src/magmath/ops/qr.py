@@ -14,10 +14,18 @@ import numpy as np
 from magmath.core.block_cyclic import is_tall, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError
-from magmath.graph import Collective, CollectiveCall, Node, Operation, Shape, Workspace, apply
+from magmath.graph import (
+    DistributedCall,
+    DistributedKernel,
+    Node,
+    Operation,
+    Shape,
+    Workspace,
+    apply,
+)
 from magmath.graph.operation import Gradients
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
-from magmath.ops.collective import dealt, panel_traffic, shared_out
+from magmath.ops.block_cyclic import block_cyclic_layout, block_cyclic_rows, panel_traffic
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import conj
 from magmath.ops.lapack import (
@@ -29,7 +37,7 @@ from magmath.ops.lapack import (
     stacked_axes,
 )
 from magmath.ops.manipulation import CONCAT
-from magmath.ops.matrices import adjoint, columns, hermitian_from_lower, rows, triangle
+from magmath.ops.matrix_algebra import adjoint, columns, hermitian_from_lower, rows, triangle
 from magmath.ops.triangular import solve_triangular
 
 
@@ -104,7 +112,9 @@ def _qr_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | N
         return None
     if not _by_rows(node, mesh.size):
         rows = panel_rows(node.shape[1], mesh.size)
-        return (dealt(a.shape, mesh, 1, rows=rows),), dealt(node.shape, mesh, 1, rows=rows)
+        return (block_cyclic_layout(a.shape, mesh, 1, rows=rows),), block_cyclic_layout(
+            node.shape, mesh, 1, rows=rows
+        )
     cuts = (*even_cuts(a.shape[0], mesh.size)[:-1], node.shape[0])
     split = Split(0, Blocks(cuts, tuple(range(mesh.size))))
     return (Layout.even(a.shape, mesh, 0),), Layout.whole(node.shape, mesh).replace_split(0, split)
@@ -134,19 +144,19 @@ def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:
     return panel_traffic((min(m, n), m), node, workers, 2.0)
 
 
-def _qr_kernel(call: CollectiveCall) -> Callable[[], object]:
+def _qr_kernel(call: DistributedCall) -> Callable[[], object]:
     n, comm, out, (a,) = call.layouts[0].shape[1], call.comm, call.out, call.inputs
     if call.layout.axis_of(0) is None:
-        from magmath.kernels.reflections import Reflections
+        from magmath.kernels.householder_qr import Reflections
 
-        shares = shared_out(call.layout.shape[1], comm)
+        shares = block_cyclic_rows(call.layout.shape[1], comm)
         return lambda: Reflections(shares, call.ring, call.scratch, out, a, n).run()
-    from magmath.kernels.tall import tall_qr_together
+    from magmath.kernels.tall_skinny_qr import distributed_tall_qr
 
     q, scratch = out[: len(a)], call.scratch
     square = scratch[: n * n * a.itemsize].view(a.dtype).view(n, n)
     r = out[len(a) :] if comm.rank == comm.size - 1 else square
-    return lambda: tall_qr_together(comm, scratch[n * n * a.itemsize :], q, r, a)
+    return lambda: distributed_tall_qr(comm, scratch[n * n * a.itemsize :], q, r, a)
 
 
 QR = Operation(  # Q over R
@@ -160,7 +170,7 @@ QR = Operation(  # Q over R
     reference=_qr_reference,
     flops=lambda node: 4 * count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
-    collective=Collective(
+    distributed=DistributedKernel(
         layouts=_qr_layouts, kernel=_qr_kernel, workspace=_qr_workspace, traffic=_qr_traffic
     ),
 )

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from magmath.core.dtypes import DType
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.rules import LETTERS, whole
+from magmath.ops.infer_rules import LETTERS, whole_letters
 
 
 def _checkpoint_infer(value: Node, *inputs: Node, recomputed: int) -> tuple[Shape, DType]:
@@ -36,7 +36,7 @@ CHECKPOINT = Operation(
     native=None,
     reference=lambda value, *inputs, recomputed: value,
     flops=lambda node: 0.0,
-    expand=lambda node: node.inputs[0],
+    lower_to=lambda node: node.inputs[0],
 )
 
 
@@ -57,7 +57,7 @@ def _recompute_vjp(node: Node, cotangent: Node) -> Gradients:
     return cotangent, None
 
 
-def _recompute_kernel(call: LocalCall) -> Callable[[], object]:
+def _recompute_kernel(call: KernelCall) -> Callable[[], object]:
     out, x = call.out, call.inputs[0]
     return lambda: out.copy_(x)
 
@@ -66,7 +66,7 @@ RECOMPUTE = Operation(  # a view of x where the passes see the whole graph; `aft
     name="recompute",
     infer=_recompute_infer,
     axes=lambda node: (
-        f"{LETTERS[: node.ndim]},{whole(node.inputs[1].ndim)}->{LETTERS[: node.ndim]}"
+        f"{LETTERS[: node.ndim]},{whole_letters(node.inputs[1].ndim)}->{LETTERS[: node.ndim]}"
     ),
     reduction=None,
     vjp=_recompute_vjp,

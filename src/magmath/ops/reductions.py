@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from magmath.codegen.emit import emit_reduction
 from magmath.core.dtypes import DType, accumulator_dtype, bool_
 from magmath.core.shapes import normalize_axes, reduced_shape
 from magmath.errors import ShapeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer, Kernel, Vjp
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
+from magmath.ops.infer_rules import LETTERS, is_numpy_only, no_gradient, numpy_call, require_kind
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import broadcast_to, reshape
-from magmath.ops.native_emit import emit_reduction
-from magmath.ops.rules import LETTERS, check_kind, is_numpy_only, no_gradient, numpy_call
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ Axis = tuple[int, ...]
 
 def _infer(name: str, domain: str, result: Callable[[DType], DType]) -> Infer:
     def infer(x: Node, *, axis: Axis, keepdims: bool) -> tuple[Shape, DType]:
-        check_kind(name, domain, x.dtype)
+        require_kind(name, domain, x.dtype)
         if name in ("max", "min") and any(x.shape[d] == 0 for d in axis):
             raise ShapeError(f"{name}: axis of extent 0 in shape {x.shape} has no {name}imum")
         return reduced_shape(x.shape, axis, keepdims), result(x.dtype)
@@ -69,7 +69,7 @@ def identity(reduction: str, dtype: DType) -> float:
 
 
 def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel:
-    def bind(call: LocalCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> Callable[[], object]:
         import torch
 
         (x,), out = call.inputs, call.out

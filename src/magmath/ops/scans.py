@@ -26,13 +26,23 @@ from magmath.core.dtypes import (
 )
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Kernel, Vjp
 from magmath.layout import Layout, Split
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
+from magmath.ops.infer_rules import (
+    LETTERS,
+    as_signed,
+    is_numpy_only,
+    letters_except,
+    no_gradient,
+    numpy_call,
+    require_kind,
+)
 from magmath.ops.leaves import constant
-from magmath.ops.pieces import (
+from magmath.ops.reductions import sum_
+from magmath.ops.segments import (
     Cuts,
     between_pieces,
     cuts_along,
@@ -41,16 +51,6 @@ from magmath.ops.pieces import (
     letters_of,
     number_held,
     pieces_held,
-)
-from magmath.ops.reductions import sum_
-from magmath.ops.rules import (
-    LETTERS,
-    as_signed,
-    check_kind,
-    is_numpy_only,
-    letters_except,
-    no_gradient,
-    numpy_call,
 )
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ COMBINE = {"sum": "add", "prod": "mul"}
 
 
 def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
-    check_kind("cumulative_sum/cumulative_prod", "numeric", x.dtype)
+    require_kind("cumulative_sum/cumulative_prod", "numeric", x.dtype)
     return x.shape, accumulator_dtype(x.dtype)
 
 
 def _cumulative_kernel(name: str) -> Kernel:
     torch_name, reference, _ = SCANS[name]
 
-    def bind(call: LocalCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> Callable[[], object]:
         import torch
 
         (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
@@ -140,7 +140,7 @@ def _cumulative(name: str, vjp: Vjp) -> Operation:
         native=None,
         reference=SCANS[name][1],
         flops=lambda node: float(node.size),
-        ways=partial(_cumulative_ways, name),
+        decompositions=partial(_cumulative_ways, name),
     )
 
 
@@ -159,7 +159,7 @@ def wide(dtype: DType) -> DType:
 
 
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
-    check_kind("piece_totals", "numeric", x.dtype)
+    require_kind("piece_totals", "numeric", x.dtype)
     return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), wide(x.dtype)
 
 
@@ -168,7 +168,7 @@ def _totals_axes(node: Node) -> str:
     return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
 
 
-def _totals_kernel(call: LocalCall) -> Callable[[], object]:
+def _totals_kernel(call: KernelCall) -> Callable[[], object]:
     import torch
 
     (x,), out, name = call.inputs, as_signed(call.out), call.attributes["name"]
@@ -237,7 +237,7 @@ PIECE_TOTALS = Operation(  # the sum or product of each piece of an axis
     native=None,
     reference=_totals_reference,
     flops=lambda node: float(node.inputs[0].size),
-    follow=follow_pieces,
+    derived_split=follow_pieces,
 )
 
 
@@ -262,7 +262,7 @@ def _follow_between(node: Node, letter: str, split: Split, operand: int | None) 
     return between_pieces(split, cuts, cuts)
 
 
-def _scan_kernel(call: LocalCall) -> Callable[[], object]:
+def _scan_kernel(call: KernelCall) -> Callable[[], object]:
     import torch
 
     (x, totals), out = call.inputs, as_signed(call.out)
@@ -325,7 +325,7 @@ PIECE_SCAN = Operation(  # running sums within pieces, upon the totals of the pi
     native=None,
     reference=_scan_reference,
     flops=lambda node: 2.0 * node.size,
-    follow=_follow_between,
+    derived_split=_follow_between,
 )
 
 OPERATIONS = {

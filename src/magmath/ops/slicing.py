@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from magmath.codegen.emit import IndexMap, NativeCall, Places, Writer, Writing, emit_copy
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
 from magmath.core.shapes import can_broadcast_to
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
 from magmath.ops.creation import full
+from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
 from magmath.ops.leaves import constant
-from magmath.ops.native_emit import NativeCall, Places, Reading, Writer, Writing, emit_copy
-from magmath.ops.rules import LETTERS, as_signed, same_bits_always
 
 if TYPE_CHECKING:
     import torch
@@ -172,7 +172,7 @@ def selector(held: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tens
     return torch.from_numpy(held.find(start + step * part.indices()))
 
 
-def _slice_kernel(call: LocalCall) -> Callable[[], object]:
+def _slice_kernel(call: KernelCall) -> Callable[[], object]:
     x, out = as_signed(call.inputs[0]), as_signed(call.out)
     part = _part_of(x, call.tiles[0], call.tile, call.attributes["bounds"])
     return lambda: out.copy_(part.get())
@@ -233,12 +233,12 @@ SLICE = Operation(
     reduction=None,
     vjp=_slice_vjp,
     kernel=_slice_kernel,
-    native=Reading(_slice_places, _slice_view),
+    native=IndexMap(_slice_places, _slice_view),
     reference=lambda x, *, bounds: x[_grid_of(bounds)],
     flops=_no_flops,
     same_bits=same_bits_always,
-    follow=_slice_follow,
-    selects=True,
+    derived_split=_slice_follow,
+    reads_subset=True,
 )
 
 
@@ -259,7 +259,7 @@ def _set_slice_axes(node: Node) -> str:
     return f"{letters},{aligned(_sliced_letters(x.shape, bounds), part, values.shape)}->{letters}"
 
 
-def _set_slice_kernel(call: LocalCall) -> Callable[[], object]:
+def _set_slice_kernel(call: KernelCall) -> Callable[[], object]:
     x, values, out = *map(as_signed, call.inputs), as_signed(call.out)
     bounds = call.attributes["bounds"]
     held = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))
@@ -321,8 +321,8 @@ SET_SLICE = Operation(
     reference=_set_slice_reference,
     flops=_no_flops,
     same_bits=same_bits_always,
-    follow=_slice_follow,
-    updates=True,
+    derived_split=_slice_follow,
+    overwrites_first=True,
 )
 
 

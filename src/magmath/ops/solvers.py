@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, real_dtype
-from magmath.graph import LocalCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import astype, call, real, where
+from magmath.ops.infer_rules import LETTERS, no_gradient
 from magmath.ops.lapack import (
     check_matrix,
     check_system,
@@ -30,12 +31,11 @@ from magmath.ops.lapack import (
 from magmath.ops.leaves import constant
 from magmath.ops.lu import lu, lu_solve
 from magmath.ops.manipulation import reshape, transpose
-from magmath.ops.matrices import diagonal, identity, rows
+from magmath.ops.matrix_algebra import diagonal, identity, rows
 from magmath.ops.reductions import BY_NAME, sum_
-from magmath.ops.rules import LETTERS, no_gradient
 
 
-def no_kernel(call: LocalCall) -> Callable[[], object]:
+def no_kernel(call: KernelCall) -> Callable[[], object]:
     """The kernel of what the passes expand."""
     raise AssertionError("the passes expand this operation")
 
@@ -71,7 +71,7 @@ SOLVE = Operation(
     native=None,
     reference=_solve_reference,
     flops=lambda node: 0.0,
-    expand=lambda node: lu_solve(
+    lower_to=lambda node: lu_solve(
         lu(node.inputs[0]), node.inputs[1], transpose=node.attributes["transpose"]
     ),
 )
@@ -112,7 +112,7 @@ INV = Operation(
     native=None,
     reference=np.linalg.inv,
     flops=lambda node: 2.0 * count(node) * node.shape[-1] ** 3,
-    ways=_by_solution,
+    decompositions=_by_solution,
     lapack=True,
 )
 
@@ -202,7 +202,7 @@ DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a matrix that is not si
     native=None,
     reference=np.linalg.det,
     flops=lambda node: 0.0,
-    expand=_det_expanded,
+    lower_to=_det_expanded,
 )
 
 
@@ -220,7 +220,7 @@ LOGABSDET = Operation(  # log |det(A)|
     native=None,
     reference=lambda a: np.linalg.slogdet(a)[1],
     flops=lambda node: 0.0,
-    expand=_logabsdet_expanded,
+    lower_to=_logabsdet_expanded,
 )
 
 
@@ -248,7 +248,7 @@ DET_SIGN = Operation(  # det(A) / |det(A)|, 0 for a singular matrix
     native=None,
     reference=lambda a: np.linalg.slogdet(a)[0],
     flops=lambda node: 0.0,
-    expand=_sign_expanded,
+    lower_to=_sign_expanded,
 )
 
 OPERATIONS = {

@@ -1,10 +1,10 @@
 """Sorting along an axis, and the place of values among sorted ones.
 
-An axis that is sorted must be whole, but for arrays of one dimension, which all workers sort
-together (`kernels/sorting.py`), and those that are a few such lines. NaN comes last in either
-direction, as the largest number that there is would ascending. The sum of the places of a value
-among parts of a sorted array is its place in the whole, so that the sorted array of `searchsorted`
-may be split; where the values are too, those who have the parts are asked (`kernels/owners.py`).
+An axis that is sorted must be whole, except for arrays of one dimension, which all workers sort
+collectively (`kernels/distributed_sort.py`), and for a few such lines. NaN comes last in either
+direction. The position of a value in a sorted array is the sum of its positions in the parts, so
+the sorted array of `searchsorted` may be split; where the values are split too, workers request the
+positions from the owners of the parts (`kernels/request_reply.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from magmath.core.request_batching import receive_buffer_bytes, requests_per_rou
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import (
-    Collective,
-    CollectiveCall,
-    LocalCall,
+    DistributedCall,
+    DistributedKernel,
+    KernelCall,
     Node,
     Operation,
     Shape,
@@ -32,18 +32,18 @@ from magmath.graph import (
     apply,
 )
 from magmath.graph.operation import Gradients, Kernel
-from magmath.kernels import ordered
+from magmath.kernels import sortable_keys
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.along_axis import TAKE_ALONG
-from magmath.ops.manipulation import CONCAT, permute, reshape
-from magmath.ops.rules import (
+from magmath.ops.infer_rules import (
     LETTERS,
     as_signed,
-    check_kind,
     is_numpy_only,
     letters_except,
     no_gradient,
+    require_kind,
 )
+from magmath.ops.manipulation import CONCAT, permute, reshape
 from magmath.ops.slicing import slice_along
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ MANY = 1 << 16
 
 def _sort_infer(name: str, result: DType | None) -> Callable[..., tuple[Shape, DType]]:
     def infer(x: Node, *, axis: int, descending: bool) -> tuple[Shape, DType]:
-        check_kind(name, "ordered", x.dtype)
+        require_kind(name, "ordered", x.dtype)
         return x.shape, result or x.dtype
 
     return infer
@@ -93,10 +93,10 @@ def _sort_reference(x: Any, *, axis: int, descending: bool) -> Any:
 
 
 def _kernel(name: str) -> Kernel:
-    def bind(call: LocalCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> Callable[[], object]:
         (x,), out = call.inputs, call.out
         if x.device.type == "cpu":
-            return partial(getattr(ordered, name), x, out, **call.attributes)
+            return partial(getattr(sortable_keys, name), x, out, **call.attributes)
         part = ("sort", "argsort").index(name)
         return lambda: out.copy_(_sorted(x, **call.attributes)[part])
 
@@ -110,8 +110,8 @@ def _sorted(x: torch.Tensor, axis: int, descending: bool) -> tuple[torch.Tensor,
     if descending and x.is_floating_point():
         negated, order = torch.sort(-x, dim=axis, stable=True)
         return -negated, order
-    ordered, order = torch.sort(x, dim=axis, descending=descending, stable=True)
-    return ordered, order
+    sortable_keys, order = torch.sort(x, dim=axis, descending=descending, stable=True)
+    return sortable_keys, order
 
 
 def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
@@ -122,13 +122,13 @@ def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None
     return (layout,), layout
 
 
-def _together(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
+def _together(name: str) -> Callable[[DistributedCall], Callable[[], object]]:
     """Bind the kernel by which all workers sort; what a device holds is sorted by its host."""
 
-    def bind(call: CollectiveCall) -> Callable[[], object]:
+    def bind(call: DistributedCall) -> Callable[[], object]:
         import torch
 
-        from magmath.kernels import sorting  # the compiler loads on first use
+        from magmath.kernels import distributed_sort  # the compiler loads on first use
 
         (x,), out, comm = call.inputs, call.out, call.comm
         memory = [None if m is None else m[panel_ring_bytes(0) :] for m in call.memory]
@@ -136,7 +136,7 @@ def _together(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
             memory = [None] * comm.size
             memory[comm.rank] = torch.empty(len(call.scratch), dtype=torch.uint8)
         cuts = even_cuts(call.layout.shape[0], comm.size)
-        sort, descending = getattr(sorting, name), call.attributes["descending"]
+        sort, descending = getattr(distributed_sort, name), call.attributes["descending"]
 
         def run() -> None:
             comm.barrier()  # the others have done with the workspace
@@ -152,7 +152,7 @@ def _together(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
 
 def _workspace(name: str) -> Callable[[Node, int], Workspace]:
     def workspace(node: Node, workers: int) -> Workspace:
-        count = ordered.sort_bytes if name == "sort" else ordered.argsort_bytes
+        count = sortable_keys.sort_bytes if name == "sort" else sortable_keys.argsort_bytes
         return Workspace(0, count(-(-node.size // workers), node.inputs[0].dtype.itemsize))
 
     return workspace
@@ -172,8 +172,8 @@ def _traffic(name: str) -> Callable[[Node, int], tuple[int, int]]:
     return traffic
 
 
-def _collective(name: str) -> Collective:
-    return Collective(
+def _collective(name: str) -> DistributedKernel:
+    return DistributedKernel(
         layouts=_layouts,
         kernel=_together(name),
         workspace=_workspace(name),
@@ -223,8 +223,8 @@ SORT = Operation(
     native=None,
     reference=_sort_reference,
     flops=_flops(20.0),
-    ways=_line_by_line,
-    collective=_collective("sort"),
+    decompositions=_line_by_line,
+    distributed=_collective("sort"),
 )
 
 ARGSORT = Operation(
@@ -237,13 +237,13 @@ ARGSORT = Operation(
     native=None,
     reference=_order,
     flops=_flops(60.0),
-    ways=_line_by_line,
-    collective=_collective("argsort"),
+    decompositions=_line_by_line,
+    distributed=_collective("argsort"),
 )
 
 
 def _search_infer(x: Node, values: Node, *, side: str) -> tuple[Shape, DType]:
-    check_kind("searchsorted", "ordered", x.dtype)
+    require_kind("searchsorted", "ordered", x.dtype)
     if x.dtype is not values.dtype:
         raise DTypeError(f"searchsorted: arrays have types {x.dtype} and {values.dtype}")
     if x.ndim != 1:
@@ -256,7 +256,7 @@ def _search_axes(node: Node) -> str:
     return f"{LETTERS[node.ndim]},{letters}->{letters}"
 
 
-def _search_kernel(call: LocalCall) -> Callable[[], object]:
+def _search_kernel(call: KernelCall) -> Callable[[], object]:
     (x, values), out, side = call.inputs, call.out, call.attributes["side"]
     return lambda: out.copy_(_search(x, values, side))
 
@@ -287,7 +287,7 @@ def _places(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
         return torch.searchsorted(x, values, side=side)
     flat = values.view(-1)
     order = torch.empty(flat.shape, dtype=torch.int64)
-    ordered.argsort(flat, order, axis=0, descending=False)
+    sortable_keys.argsort(flat, order, axis=0, descending=False)
     found = torch.empty_like(order)
     found[order] = torch.searchsorted(x, flat[order], side=side)
     return found.view(values.shape)
@@ -335,12 +335,12 @@ def _search_touched(node: Node, workers: int) -> int:
     return 4 * _search_rounds(node.shape, itemsize, workers)[0] * (itemsize + PLACE)
 
 
-def _search_together(call: CollectiveCall) -> Callable[[], object]:
+def _search_together(call: DistributedCall) -> Callable[[], object]:
     """Values are looked for in the part between whose ends they belong: the last element of each
     part tells."""
     import torch
 
-    from magmath.kernels.owners import Rounds, Rows, ask
+    from magmath.kernels.request_reply import Rounds, Rows, ask
 
     (x, values), comm, side = call.inputs, call.comm, call.attributes["side"]
     sees_all = comm.shares_memory and x.device.type == "cpu"
@@ -380,7 +380,7 @@ SEARCHSORTED = Operation(  # of parts of a sorted array, the places add up
     native=None,
     reference=_search_reference,
     flops=lambda node: 20.0 * node.size * (node.inputs[0].size + 1).bit_length(),
-    collective=Collective(
+    distributed=DistributedKernel(
         layouts=_search_layouts,
         kernel=_search_together,
         workspace=_search_workspace,

@@ -12,15 +12,20 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.graph import Collective, Node, Operation, Shape, Workspace, apply
+from magmath.graph import DistributedKernel, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
-from magmath.ops.collective import collective_kernel, dealt, panel_bytes, panel_traffic
+from magmath.ops.block_cyclic import (
+    block_cyclic_layout,
+    collective_kernel,
+    panel_bytes,
+    panel_traffic,
+)
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import conj
 from magmath.ops.lapack import check_system, check_type, columns_axes, lapack
 from magmath.ops.manipulation import transpose
-from magmath.ops.matrices import triangle
+from magmath.ops.matrix_algebra import triangle
 
 
 def _solve_triangular_infer(
@@ -58,7 +63,7 @@ def columns_layouts(
         if node.ndim != 2 or not node.size:
             return None
         divided = Layout.even(node.shape, mesh, 1)
-        return (dealt(node.inputs[0].shape, mesh, 0, before=before), divided), divided
+        return (block_cyclic_layout(node.inputs[0].shape, mesh, 0, before=before), divided), divided
 
     return layouts
 
@@ -78,7 +83,7 @@ SOLVE_TRIANGULAR = Operation(
     reference=_solve_triangular_reference,
     flops=lambda node: float(node.size * node.shape[-2]),
     lapack=True,
-    collective=Collective(
+    distributed=DistributedKernel(
         layouts=columns_layouts(0),
         kernel=collective_kernel("sweeps", "solve_triangular", "lower", "transpose", "unit"),
         workspace=lambda node, w: Workspace(panel_bytes(node.inputs[0].shape, node, w)),

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from magmath.array import tracing
+from magmath.api.creation import constant
 from magmath.array.array import Array, as_array
-from magmath.array.creation import constant
 from magmath.array.variable import Variable, assign
 from magmath.core.dtypes import compute_dtype, float64, int64
 from magmath.core.integers import require_integer
+from magmath.engine import tracing
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -31,7 +31,7 @@ from magmath.optim.schedules import Schedule, plateau_of
 from magmath.optim.states import MASTER, Needs, Slot, States
 
 if TYPE_CHECKING:
-    from magmath.array.explanation import Explanation
+    from magmath.diagnostics.explanation import Explanation
 
 State = dict[str, Node]
 
@@ -285,8 +285,8 @@ class Optimizer(ABC):
 
     def explain(self) -> Explanation:
         """The program of the last `minimize`. Raises MagmathError before the first one."""
-        from magmath.array import session
-        from magmath.array.explain import explain_program
+        from magmath.diagnostics.explain import explain_program
+        from magmath.engine import session
 
         last = self._minimizer.last
         if last is None:

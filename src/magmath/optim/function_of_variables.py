@@ -11,11 +11,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import final
 from weakref import ref
 
-from magmath.array import session
 from magmath.array.array import Array
-from magmath.array.reuse import held_on_the_way
-from magmath.array.rng_state import RngState, generator_of
 from magmath.array.variable import Variable
+from magmath.engine import session
+from magmath.engine.donation import live_intermediates
+from magmath.engine.rng_state import RngState, generator_of
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Operand, topological
 from magmath.graph.provenance import VersionOperand
@@ -95,7 +95,7 @@ def _evaluate_constants(node: Node) -> None:
     """Compute the arrays that an expression reads, that users refer to, and that depend on no
     variable: a data set that was drawn is not drawn anew."""
     order = topological((node,), cut=True)
-    named = held_on_the_way(order, (node,))
+    named = live_intermediates(order, (node,))
     constants = [x for x in order if x in named and not x.reads_version and not x.is_leaf]
     if constants:
         for constant, leaf in zip(constants, session.engine().evaluate(constants), strict=True):
@@ -139,7 +139,7 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
         else:
             made = Node(
                 node.operation, inputs, node.attributes, node.shape, node.dtype, node.layout,
-                node.line, form=node.form,
+                node.line, form=node.signature,
             )  # fmt: skip
         new[node] = made
         varying.add(made)

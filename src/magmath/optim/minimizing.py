@@ -13,15 +13,15 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, final
 from weakref import WeakSet
 
-from magmath.array import session
+from magmath.api.creation import variable
 from magmath.array.array import Array
-from magmath.array.creation import variable
-from magmath.array.data import Data, data_of
-from magmath.array.engine import Compiled, Engine, provenance_of
 from magmath.array.variable import Variable, overwrite
 from magmath.autodiff import gradients
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
+from magmath.engine import session
+from magmath.engine.engine import Compiled, Engine, provenance_of
+from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node, Operand, Provenance
 from magmath.graph.provenance import VersionOperand
@@ -194,11 +194,11 @@ class _Program:
             elif leaf.name == "parameter":
                 given[place] = leaf.value
             elif place is not leaf:
-                given[place] = data_of(leaf)
+                given[place] = remote_array_of(leaf)
         leaves, compiled = self.graph.leaves, self.compiled
 
-        def start() -> tuple[list[Data], RunHandle]:
-            inputs = [given.get(leaves[i]) or data_of(leaves[i]) for i in compiled.inputs]
+        def start() -> tuple[list[RemoteArray], RunHandle]:
+            inputs = [given.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs]
             parameters = [given[leaves[i]] for i in compiled.parameters]
             return self.engine.start(compiled, inputs, parameters, steps=steps, progress=note)
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from magmath.array.creation import variable
+from magmath.api.creation import variable
 from magmath.array.variable import Variable
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError
 from magmath.graph import Node
+from magmath.ops.dynamic_slice import window
 from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along
-from magmath.ops.windows import window
 from magmath.optim.schedules import Schedule
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 from weakref import ref
 
-from magmath.array import tracing
-from magmath.array.captured import note_update
-from magmath.array.creation import asarray, variable, zeros
+from magmath.api.creation import asarray, variable, zeros
 from magmath.array.variable import Variable
 from magmath.core.dtypes import compute_dtype, int64
+from magmath.engine import tracing
+from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout

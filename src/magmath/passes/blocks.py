@@ -17,7 +17,7 @@ from magmath.layout import Layout
 from magmath.ops.blocks import REDUCE_BLOCKS, Step
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
 from magmath.ops.manipulation import BROADCAST
-from magmath.ops.movement import REDISTRIBUTE
+from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.ops.reductions import REDUCTIONS
 from magmath.passes.environment import Environment
 

@@ -16,12 +16,12 @@ from functools import cache, lru_cache
 from itertools import combinations, product
 
 from magmath.graph import Node
-from magmath.graph.structure import (
+from magmath.graph.index_notation import (
     LOGICAL_PARTS,
-    Structure,
-    is_collective,
+    IndexNotation,
+    index_notation_of,
+    is_distributed,
     logical_letter,
-    structure_of,
 )
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
@@ -42,7 +42,7 @@ def candidates(
     wanted: Layout | None = None,
 ) -> Iterator[Candidate]:
     """Every way to compute a node that its index structure allows, preferred ones first."""
-    structure = structure_of(node)
+    structure = index_notation_of(node)
     known = operands if wanted is None else (*operands, wanted)
     for mesh in _meshes(node, known, environment):
         choices = [
@@ -59,7 +59,7 @@ def candidates(
         return
     if is_contraction(structure) and not environment.deterministic:
         yield from _on_grids(node, structure, environment)
-    collective = node.operation.collective
+    collective = node.operation.distributed
     if collective is not None and (collective.exact or not environment.deterministic):
         mesh = Mesh((environment.workers,), None, environment.mesh.workers)
         layouts = collective.layouts(node, mesh)
@@ -70,14 +70,16 @@ def candidates(
 Choice = tuple[str, Split] | None
 
 
-def is_contraction(structure: Structure) -> bool:
+def is_contraction(structure: IndexNotation) -> bool:
     """True for a sum over letters that several operands have: there is more to gain from dividing
     two or three letters than one, since every worker needs less of each operand then."""
     apart = "".join(structure.inputs).replace(".", "").lower()
     return any(apart.count(c) > 1 and c not in structure.letters for c in apart)
 
 
-def _on_grids(node: Node, structure: Structure, environment: Environment) -> Iterator[Candidate]:
+def _on_grids(
+    node: Node, structure: IndexNotation, environment: Environment
+) -> Iterator[Candidate]:
     """All workers as a grid of two or three dimensions, each dividing a letter evenly: of the grids
     for the same letters that on which a worker touches least (Irony, Toledo and Tiskin, 2004)."""
     letters = _letters(node, structure, environment)
@@ -106,7 +108,7 @@ def algorithm(node: Node, candidate: Candidate) -> str:
     """What a candidate for a contraction of two operands, or for a factorisation, is called."""
     if node.operation.lapack:
         return _who(node, candidate)
-    structure = structure_of(node)
+    structure = index_notation_of(node)
     split = set()
     for letters, layout in zip(
         (*structure.inputs, structure.output), (*candidate.inputs, candidate.output), strict=True
@@ -118,7 +120,7 @@ def algorithm(node: Node, candidate: Candidate) -> str:
 
 
 def _who(node: Node, candidate: Candidate) -> str:
-    if is_collective(node, candidate.inputs, candidate.output):
+    if is_distributed(node, candidate.inputs, candidate.output):
         return "together"
     if candidate.output.mesh.size == 1:
         return "by one for all"
@@ -176,7 +178,7 @@ def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> 
 
 def _choices(
     node: Node,
-    structure: Structure,
+    structure: IndexNotation,
     known: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
@@ -191,7 +193,7 @@ def _choices(
     yield None
 
 
-def _letters(node: Node, structure: Structure, environment: Environment) -> dict[str, int]:
+def _letters(node: Node, structure: IndexNotation, environment: Environment) -> dict[str, int]:
     """The letters that may be split, the result's first."""
     extents = structure.extents(node)
     if environment.deterministic:
@@ -206,7 +208,7 @@ def _letters(node: Node, structure: Structure, environment: Environment) -> dict
 def _splits(
     letter: str,
     extent: int,
-    structure: Structure,
+    structure: IndexNotation,
     known: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
@@ -233,7 +235,7 @@ def logical_split(axis: int, extent: int, workers: int) -> Split:
 
 
 def _candidate(
-    node: Node, structure: Structure, mesh: Mesh, choice: tuple[Choice, ...]
+    node: Node, structure: IndexNotation, mesh: Mesh, choice: tuple[Choice, ...]
 ) -> Candidate | None:
     """The candidate that these choices make; None where a dimension cannot follow."""
     splits = {c[0]: c[1] for c in choice if c is not None}
@@ -263,8 +265,8 @@ def _following(
     where one cannot follow."""
     found = {}
     for letter in letters:
-        assert node.operation.follow is not None
-        following = node.operation.follow(node, letter, splits[letter], operand)
+        assert node.operation.derived_split is not None
+        following = node.operation.derived_split(node, letter, splits[letter], operand)
         if following is None:
             return None
         found[letter.upper()] = following

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from magmath.cost import DEFAULT_MACHINE, Link, Machine
 from magmath.layout import Layout, Mesh
-from magmath.ops.panels import PANEL_BYTES
+from magmath.ops.panel_products import PANEL_BYTES
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Environment:
     memory: int | None = None
     bound: int | None = None
     workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels are not worth less than an eighth
-    lent: int = 1 << 29
+    lapack_memory: int = 1 << 29
     carried: int = 1 << 16
     machine: Machine = DEFAULT_MACHINE
     threads: int = 1

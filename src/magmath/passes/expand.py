@@ -7,7 +7,7 @@ from magmath.graph import Graph, Node, rewrite
 
 def expand(graph: Graph) -> Graph:
     """An equal graph of operations that have kernels."""
-    if not any(node.operation.expand for node in graph.nodes):
+    if not any(node.operation.lower_to for node in graph.nodes):
         return graph
     return rewrite(graph, _expanded)
 
@@ -15,9 +15,9 @@ def expand(graph: Graph) -> Graph:
 def _expanded(node: Node) -> Node | None:
     """What an operation stands for; all of it comes from the user's line that wrote the
     operation."""
-    if node.operation.expand is None:
+    if node.operation.lower_to is None:
         return None
-    result = node.operation.expand(node)
+    result = node.operation.lower_to(node)
     if result in node.inputs:
         return result
     made, known = [result], {*node.inputs, result}

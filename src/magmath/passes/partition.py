@@ -53,7 +53,7 @@ class Part:
     options: Mapping[str, tuple[Layout, ...]]
 
     @cached_property
-    def form(self) -> Hashable:
+    def signature(self) -> Hashable:
         """Equal for parts with the same options."""
         return tuple(self.options.items())
 
@@ -73,7 +73,7 @@ def partition(step: Graph, parts: Sequence[Part], environment: Environment) -> P
     with stage("partition"):
         first = next(iter(parts[0].options))
         step, parts = _with_options(step, parts, [first] * len(parts))
-        key = (step.key, tuple([part.form for part in parts]), environment)
+        key = (step.key, tuple([part.signature for part in parts]), environment)
         found = _partitions.get(key)
         if found is None:
             found = store_bounded(
@@ -181,12 +181,12 @@ class _Block:
     known: dict[Hashable, float] = field(default_factory=dict)
 
     @cached_property
-    def form(self) -> Hashable:
+    def signature(self) -> Hashable:
         """Equal for blocks that have the same prices."""
         number = {leaf: i for i, leaf in enumerate(self.graph.nodes)}
         own = tuple([number[self.part.leaves[i]] for i in self.own])
         borders = [tuple([number[leaf] for leaf in side]) for side in (self.left, self.right)]
-        return self.graph.key, own, tuple(self.own), *borders, self.part.form, self.environment
+        return self.graph.key, own, tuple(self.own), *borders, self.part.signature, self.environment
 
     def seconds(self, left: str, option: str, right: str) -> float:
         """The predicted seconds with this option, and these layouts at the borders."""
@@ -237,8 +237,10 @@ def _blocks(
     for number, part in enumerate(parts):
         cut = _Cut(number, owner, layouts, environment)
         block = cut.block(step, members[number], part, users)
-        known = _prices.get(block.form)
-        block.known = store_bounded(_prices, block.form, {}, MOST_KNOWN) if known is None else known
+        known = _prices.get(block.signature)
+        block.known = (
+            store_bounded(_prices, block.signature, {}, MOST_KNOWN) if known is None else known
+        )
         blocks.append(block)
     return blocks
 

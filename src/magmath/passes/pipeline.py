@@ -9,10 +9,10 @@ from magmath.graph import Graph
 from magmath.passes.blocks import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
-from magmath.passes.memory import Storage, memory
 from magmath.passes.place import place
 from magmath.passes.schedule import Schedule, schedule
 from magmath.passes.simplify import simplify
+from magmath.passes.storage import Storage, assign_storage
 
 
 @dataclass(frozen=True)
@@ -37,4 +37,4 @@ def run(graph: Graph, environment: Environment) -> Planned:
         several = environment.workers > 1 and not environment.shares_memory
         order = schedule(graph, environment.workspace if several else 0)
     with stage("memory"):
-        return Planned(graph, order, memory(graph, order))
+        return Planned(graph, order, assign_storage(graph, order))

@@ -1,9 +1,8 @@
 """Place: choose a layout for every node and insert the redistributions that this needs.
 
-The candidates of a node (`passes/candidates.py`) are priced (`passes/options.py`), and the cheapest
-that fits the memory is taken, node by node. An operation that can also be computed as a graph of
-others is placed in every such way, and the cheapest stays. Whatever layouts users chose, the result
-is the same.
+The candidates of a node (`passes/candidates.py`) are priced (`passes/candidate_cost.py`). Node by
+node, the cheapest candidate that fits the memory is chosen. An operation with decompositions is
+placed in each of them, and the cheapest is chosen. The result is the same for all layouts.
 """
 
 from __future__ import annotations
@@ -14,18 +13,25 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from magmath.graph import Graph, Node
+from magmath.graph.index_notation import index_notation_of
 from magmath.graph.node import Line
-from magmath.graph.structure import structure_of
 from magmath.layout import Layout, plan
 from magmath.layout.redistribution import SINGLE_STAGE_SIZE
-from magmath.ops.movement import redistribute
-from magmath.ops.panels import panels_of
+from magmath.ops.panel_products import panels_of
+from magmath.ops.redistribute import redistribute
+from magmath.passes.aliasing import is_materialised
+from magmath.passes.candidate_cost import (
+    OperandState,
+    PriceCache,
+    PricedCandidate,
+    Pricing,
+    is_readable_as,
+    prices_of,
+)
 from magmath.passes.candidates import is_contraction
+from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
-from magmath.passes.options import Operand, Option, Prices, Pricing, prices_of, serves
-from magmath.passes.reduced import reduced
-from magmath.passes.transfer import lies
-from magmath.passes.wanted import wanted_layouts
+from magmath.passes.layout_hints import layout_hints
 
 
 def place(graph: Graph, environment: Environment) -> Graph:
@@ -36,7 +42,7 @@ def place(graph: Graph, environment: Environment) -> Graph:
 def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """The same, and what each node of the given graph has become."""
     _pass_lines_on(graph)
-    placing = _Placing(environment, wanted_layouts(graph))
+    placing = _Placing(environment, layout_hints(graph))
     for node in graph.nodes:
         placing.place(node)
     outputs = tuple(
@@ -60,26 +66,28 @@ def _pass_lines_on(graph: Graph) -> None:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Alternatives:
     """What `place` chooses from at a contraction or a factorisation, the option taken first; or,
     where that would need too much memory at a time, the number of `panels` that are summed one
     after the other; 0 panels where other operations compute it."""
 
     node: Node
-    options: list[Option]
+    options: list[PricedCandidate]
     panels: int
 
 
-def choices(graph: Graph, environment: Environment) -> list[Choice]:
+def alternatives(graph: Graph, environment: Environment) -> list[Alternatives]:
     """What `place` chooses from at each contraction and each factorisation of a graph."""
-    placing = _Placing(environment, wanted_layouts(graph))
+    placing = _Placing(environment, layout_hints(graph))
     found = []
     for node in graph.nodes:
-        shown = node.operation.lapack or is_contraction(structure_of(node))
+        shown = node.operation.lapack or is_contraction(index_notation_of(node))
         options = placing.options(node) if shown else None
         placing.place(node)
         if options is not None:
-            found.append(Choice(node, options, panels_of(node, placing.taken.get(node, node))))
+            found.append(
+                Alternatives(node, options, panels_of(node, placing.taken.get(node, node)))
+            )
     return found
 
 
@@ -120,7 +128,9 @@ class _Placing:
     def _place_cheapest(self, node: Node) -> None:
         """Place a node as it stands, or as the cheapest of the graphs that compute the same."""
         layouts = [_layout(self.new[source]) for source in node.inputs]
-        ways = [] if self.environment.deterministic else node.operation.ways(node, layouts)
+        ways = (
+            [] if self.environment.deterministic else node.operation.decompositions(node, layouts)
+        )
         if not ways:
             self.new[node] = self._placed(node)
             return
@@ -160,23 +170,23 @@ class _Placing:
             return node
         return node.replace((), self.environment.whole(node.shape))
 
-    def options(self, node: Node) -> list[Option]:
+    def options(self, node: Node) -> list[PricedCandidate]:
         """The candidates of a node whose operands are placed, in the order of preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
         return Pricing(self._prices, node, operands, self.wanted.get(node)).options()
 
     @cached_property
-    def _prices(self) -> Prices:
+    def _prices(self) -> PriceCache:
         return prices_of(self.environment)
 
-    def _operands(self, nodes: Sequence[Node]) -> tuple[Operand, ...]:
+    def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Where placed nodes lie."""
         return tuple(
             [
-                Operand(
+                OperandState(
                     _layout(node),
                     node.dtype.itemsize,
-                    lies(node),
+                    is_materialised(node),
                     tuple(self.copies.get(node, NO_COPIES)),
                 )
                 for node in nodes
@@ -205,7 +215,7 @@ class _Placing:
         Workers that share memory gather into one shared copy, and reduce in one step.
         """
         have = _layout(node)
-        if serves(have, layout):
+        if is_readable_as(have, layout):
             return node
         if layout.is_replicated and not (
             have.is_replicated or (have.is_partial and node.size <= SINGLE_STAGE_SIZE)
@@ -234,7 +244,7 @@ class _Placing:
     def resolved(self, node: Node) -> Node:
         """`node` without pending reductions."""
         layout = _layout(node)
-        return self.moved(node, reduced(layout)) if layout.is_partial else node
+        return self.moved(node, default_reduction(layout)) if layout.is_partial else node
 
 
 def _layout(node: Node) -> Layout:

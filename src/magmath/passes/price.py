@@ -6,8 +6,8 @@ from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, traffic
 from magmath.graph import Node
 from magmath.layout import plan
+from magmath.passes.aliasing import is_materialised
 from magmath.passes.environment import Environment
-from magmath.passes.transfer import lies
 
 
 def node_seconds(node: Node, environment: Environment) -> float:
@@ -21,7 +21,7 @@ def node_seconds(node: Node, environment: Environment) -> float:
         assert source.layout is not None
         itemsize = node.dtype.itemsize
         seconds = redistribution_seconds(plan(source.layout, layout), itemsize, environment.link)
-        if layout.shared and not source.layout.shared and lies(source):
+        if layout.shared and not source.layout.shared and is_materialised(source):
             seconds += source.layout.max_local_size * itemsize / environment.bandwidth
         return seconds
     inputs = [source.layout for source in node.inputs if source.layout is not None]

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from magmath.graph import Graph, Node, topological, users_of
-from magmath.passes.transfer import crosses
+from magmath.passes.aliasing import crosses_workers
 
 _VIEWS = ("redistribute", "slice", "recompute")
 
@@ -161,7 +161,7 @@ def _crosses(node: Node) -> bool:
     have, want = node.inputs[0].layout, node.layout
     assert have is not None
     assert want is not None
-    return crosses(have, want)
+    return crosses_workers(have, want)
 
 
 def _any_order(nodes: list[Node], after: Mapping[Node, set[Node]]) -> list[Node]:

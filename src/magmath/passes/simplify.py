@@ -15,7 +15,7 @@ from magmath.core.shapes import broadcast
 from magmath.graph import Graph, Node, apply, rewrite, topological
 from magmath.ops.contraction import CONTRACT, Subscripts, subscripts_of
 from magmath.ops.elementwise import call
-from magmath.ops.linalg import gemm
+from magmath.ops.gemm import gemm
 from magmath.passes.expand import expand
 
 

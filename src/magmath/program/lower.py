@@ -14,16 +14,16 @@ from functools import cached_property
 
 import msgspec
 
+from magmath.codegen.emit import IndexMap, Writing
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
-from magmath.graph.structure import is_collective
+from magmath.graph.index_notation import is_distributed
 from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS
-from magmath.ops.native_emit import Reading, Writing
+from magmath.passes.aliasing import crosses_workers
 from magmath.passes.environment import Environment
-from magmath.passes.memory import Storage
 from magmath.passes.pipeline import Planned
-from magmath.passes.transfer import crosses
+from magmath.passes.storage import Storage
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program, Slot
 
 
@@ -182,16 +182,16 @@ class _Lowering:
 
 def _meets(node: Node) -> bool:
     """True for a node that the workers compute together."""
-    if node.operation.collective is None or node.layout is None:
+    if node.operation.distributed is None or node.layout is None:
         return False
     inputs = [source.layout for source in node.inputs if source.layout is not None]
-    return is_collective(node, inputs, node.layout)
+    return is_distributed(node, inputs, node.layout)
 
 
 def _workspace_bytes(node: Node) -> int:
-    assert node.operation.collective is not None
+    assert node.operation.distributed is not None
     assert node.layout is not None
-    return node.operation.collective.workspace(node, node.layout.mesh.size).nbytes
+    return node.operation.distributed.workspace(node, node.layout.mesh.size).nbytes
 
 
 @dataclass
@@ -228,7 +228,7 @@ class _Hazards:
         return found
 
     def _pulls(self, move: Move) -> bool:
-        return crosses(self.slots[move.source].layout, self.slots[move.target].layout)
+        return crosses_workers(self.slots[move.source].layout, self.slots[move.target].layout)
 
     def _accesses(self, instruction: Instruction) -> Iterable[_Access]:
         match instruction:
@@ -333,7 +333,7 @@ def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction
 def _is_long(move: Move, slots: Sequence[Slot], least: int) -> bool:
     have, want = slots[move.source], slots[move.target]
     large = want.layout.max_local_size * want.dtype.itemsize >= least
-    return large and crosses(have.layout, want.layout)
+    return large and crosses_workers(have.layout, want.layout)
 
 
 def _roots(slots: Sequence[Slot]) -> list[int]:
@@ -389,7 +389,7 @@ def _joins_loops(instruction: Instruction) -> bool:
     if not isinstance(instruction, Call):
         return False
     operation = OPERATIONS[instruction.operation]
-    return operation.elementwise or isinstance(operation.native, (Reading, Writing))
+    return operation.elementwise or isinstance(operation.native, (IndexMap, Writing))
 
 
 def _replaced(slot: Slot, first: int, last: int) -> Slot:

@@ -116,12 +116,12 @@ class ArrayTable:
                 taken = position in donated
                 made.append(given[donated[position]] if taken else result.allocate(self._heap))
         except Exception as error:
-            from magmath.program.bind import blame
+            from magmath.executor.bind import attach_user_line
 
             for position, stored in enumerate(made):
                 if position not in donated:
                     stored.free(self._heap)
-            blame(error, program.writer(program.outputs[len(made)]))
+            attach_user_line(error, program.writer(program.outputs[len(made)]))
             raise
         if donated:
             self.move_donated(program, inputs, outputs)

@@ -69,7 +69,7 @@ BindProgram = Callable[[Program, "Worker"], ProgramPort]
 
 def bind_program(program: Program, worker: Worker) -> ProgramPort:
     """Bind a program to the executor."""
-    from magmath.program.execute import Context, Executable  # loads the kernels: on first use
+    from magmath.executor.executable import Context, Executable  # loads the kernels: on first use
 
     context = Context(
         worker.comm,

@@ -167,8 +167,8 @@ class Worker:
 
     @cached_property
     def _compute(self) -> Compute:
-        from magmath.program.execute import Context  # loads the kernels: on first use
-        from magmath.program.immediate import compute
+        from magmath.executor.eager import compute
+        from magmath.executor.executable import Context  # loads the kernels: on first use
 
         context = Context(self.comm, self.heap, self.device, self.options.deterministic)
         return partial(compute, context)

@@ -11,12 +11,12 @@ from operator import is_
 from typing import Any, final
 
 import magmath as mm
-from magmath.array import session
+from magmath.api.creation import asarray
 from magmath.array.array import Array
-from magmath.array.creation import asarray
-from magmath.array.handle import evaluate
-from magmath.array.trees import flatten, unflatten
+from magmath.array.lazy_array import evaluate
+from magmath.array.tree import flatten, unflatten
 from magmath.core.dtypes import DType
+from magmath.engine import session
 from magmath.errors import DataError
 from magmath.graph import Node
 from magmath.nn.abstract import AbstractArray

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol, final
 
 import magmath as mm
-from magmath.array import tracing
+from magmath.api.creation import variable
 from magmath.array.array import Array
-from magmath.array.creation import variable
 from magmath.array.variable import Variable
 from magmath.core.dtypes import int64
+from magmath.engine import tracing
 from magmath.errors import ShapeError
 from magmath.graph import Node
 from magmath.nn.metrics import Metric as CountedMetric

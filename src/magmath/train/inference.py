@@ -8,13 +8,13 @@ from typing import Any, final
 
 import magmath as mm
 from magmath.array.array import Array
-from magmath.array.compiled import compile
-from magmath.array.trees import flatten, unflatten
+from magmath.array.tree import flatten, unflatten
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
-from magmath.ops import windows
+from magmath.ops import dynamic_slice
 from magmath.train.dataset import DataSet
 from magmath.train.measures import Metric
+from magmath.transform.compiled import compile
 
 SCORING_ROWS = 4096
 """Samples that pass through a module at once."""
@@ -66,7 +66,7 @@ class Inference:
 
     def _outputs_of_part(self, count: int, inputs: Any, first: Any) -> Any:
         leaves, tree = flatten(inputs)
-        parts = [Array(windows.window(x.node, 0, first.node, count)) for x in leaves]
+        parts = [Array(dynamic_slice.window(x.node, 0, first.node, count)) for x in leaves]
         return self._outputs(unflatten(tree, parts))
 
     def _measured(self, metrics: Mapping[str, Metric], outputs: Any, targets: Any) -> list[Array]:

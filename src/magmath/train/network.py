@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
-from magmath.array import session
+from magmath.api.creation import asarray
 from magmath.array.array import Array
-from magmath.array.creation import asarray
 from magmath.core.dtypes import DType
+from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError, WeightsError
 from magmath.graph import Shape
 from magmath.nn.abstract import AbstractArray
@@ -27,7 +27,7 @@ from magmath.train.step import TrainingStep
 from magmath.train.trainer import Loss, Metrics, Trainer
 
 if TYPE_CHECKING:
-    from magmath.array.explanation import Explanation
+    from magmath.diagnostics.explanation import Explanation
 
 
 @final

@@ -15,24 +15,24 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
 import magmath as mm
-from magmath.array import session, tracing
+from magmath.api.creation import variable
+from magmath.api.random import drawing_from
 from magmath.array.array import Array
-from magmath.array.captured import Captured
-from magmath.array.creation import variable
-from magmath.array.data import Data, data_of
-from magmath.array.engine import Compiled, Progress
-from magmath.array.explain import explain_program
-from magmath.array.random import drawing_from
-from magmath.array.rng_state import RngState
-from magmath.array.tracing import Trace
 from magmath.array.variable import Variable, assign, overwrite
 from magmath.core.dtypes import int64
+from magmath.diagnostics.explain import explain_program
+from magmath.engine import session, tracing
+from magmath.engine.captured_arrays import Captured
+from magmath.engine.engine import Compiled, Progress
+from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.engine.rng_state import RngState
+from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node, apply
 from magmath.layout import Layout
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
-from magmath.ops import creation, gathering, windows
+from magmath.ops import creation, dynamic_slice, gather_scatter
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf, parameter
 from magmath.optim import Optimizer
@@ -46,7 +46,7 @@ from magmath.train.measures import Metric
 from magmath.train.strategy import Choice, parameter_layout, parts_of
 
 if TYPE_CHECKING:
-    from magmath.array.explanation import Explanation
+    from magmath.diagnostics.explanation import Explanation
     from magmath.runtime.run_handle import RunHandle
 
 ORDER_STREAM = 1 << 41
@@ -217,8 +217,8 @@ class TrainingStep:
             order = apply(creation.PERMUTATION, self._seed, stream, shape=shape, dtype=int64)
         else:
             order = creation.iota((self.count,), 0)
-        index = windows.window(order, 0, start, batch)
-        return [Array(gathering.take(place, index, 0)) for place in self._places]
+        index = dynamic_slice.window(order, 0, start, batch)
+        return [Array(gather_scatter.take(place, index, 0)) for place in self._places]
 
     # strategy -----------------------------------------------------------------------------------
 
@@ -293,9 +293,9 @@ class TrainingStep:
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
 
-        def start() -> tuple[list[Data], RunHandle]:
+        def start() -> tuple[list[RemoteArray], RunHandle]:
             read = [leaves[i] for i in compiled.inputs]
-            inputs = [data_of(values.get(leaf, leaf)) for leaf in read]
+            inputs = [remote_array_of(values.get(leaf, leaf)) for leaf in read]
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, final
 
-from magmath.array import session
+from magmath.api.random import initial_values_from
 from magmath.array.array import Array
-from magmath.array.random import initial_values_from
-from magmath.array.rng_state import INITIAL_STREAMS, RngState
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
+from magmath.engine import session
+from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.errors import DataError, MagmathError, NonFiniteLoss
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
@@ -38,7 +38,7 @@ from magmath.train.step import StepSettings, TrainingStep
 from magmath.train.strategy import check_strategy
 
 if TYPE_CHECKING:
-    from magmath.array.explanation import Explanation
+    from magmath.diagnostics.explanation import Explanation
 
 OWN_STREAM = 1 << 42
 """The first stream of trainers with a seed of their own, apart from those that users draw from."""

@@ -13,7 +13,7 @@ import magmath as mm
 from arrays import check
 from engines import current
 from magmath.errors import DTypeError, MagmathError, ShapeError, TracingError
-from magmath.graph.provenance import LONGEST
+from magmath.graph.provenance import MAX_LENGTH
 
 RANDOM = np.random.default_rng(0)
 W, ROWS, START = RANDOM.normal(size=(3, 3)) / 2, RANDOM.normal(size=(5, 3)), RANDOM.normal(size=3)
@@ -178,7 +178,7 @@ def test_gradients_go_through_random_loops() -> None:
 
 def test_gradients_of_long_loops_are_refused() -> None:
     x = mm.asarray(1.0)
-    y = mm.fori_loop(0, LONGEST + 1, lambda i, z: z * x, x)
+    y = mm.fori_loop(0, MAX_LENGTH + 1, lambda i, z: z * x, x)
     with pytest.raises(MagmathError, match=r"grad: .*result of a loop.*mm\.scan.*20,000"):
         mm.grad(y, x)
 

@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as hnp
 import magmath as mm
 from arrays import EDGES, check
 from engines import current
-from magmath.array import session
 from magmath.core.dtypes import DTYPES
 from magmath.core.promotion import promote
+from magmath.engine import session
 from magmath.errors import (
     DTypeError,
 )

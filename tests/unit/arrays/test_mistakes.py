@@ -11,7 +11,7 @@ import pytest
 import magmath as mm
 from arrays import GRID, check
 from engines import current
-from magmath.array.reuse import held_elsewhere
+from magmath.engine.donation import referenced_elsewhere
 from magmath.errors import (
     DTypeError,
     LayoutError,
@@ -234,4 +234,4 @@ def test_an_array_that_is_held_stays_where_nodes_share_their_operands() -> None:
     kept = mm.asarray(np.arange(9.0)).node
     first = apply(OPERATIONS["tanh"], kept)
     second = first.replace(first.inputs)
-    assert kept in held_elsewhere([kept, first, second])
+    assert kept in referenced_elsewhere([kept, first, second])

@@ -13,7 +13,7 @@ import pytest
 import magmath as mm
 from arrays import GRID, SHAPE, check, programs
 from engines import current
-from magmath.array import session
+from magmath.engine import session
 from magmath.errors import (
     LayoutError,
     MemoryLimitError,

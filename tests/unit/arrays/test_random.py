@@ -11,7 +11,7 @@ import pytest
 import magmath as mm
 from arrays import GRID, KINDS
 from engines import current, start
-from magmath.array import session
+from magmath.engine import session
 from magmath.errors import (
     DTypeError,
     ShapeError,

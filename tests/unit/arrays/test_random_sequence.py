@@ -62,7 +62,7 @@ class Drawing:
 @settings(max_examples=15, deadline=None)
 @given(
     kinds=st.lists(st.integers(0, 7), min_size=1, max_size=3),
-    ways=st.lists(st.integers(0, 2), min_size=1, max_size=3),
+    decompositions=st.lists(st.integers(0, 2), min_size=1, max_size=3),
 )
 def test_all_ways_draw_one_sequence(
     kind: str, workers: int, kinds: list[int], ways: list[int]

@@ -13,11 +13,11 @@ import magmath as mm
 from arrays import check
 from engines import current
 from executors import Compiled, NativeWherePossible
-from magmath.array.compiled import _Function
+from magmath.codegen import background_build
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.kernels import build
-from magmath.program import execute
+from magmath.executor import executable
 from magmath.program.arena import arrange
+from magmath.transform.compiled import _CompiledFunction
 
 RANDOM = np.random.default_rng(0)
 X, W = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=(3, 4))
@@ -262,7 +262,7 @@ def planned_bytes(rows: int, depth: int, wrap: Callable[..., Any]) -> int:
     loss, variables = network(rows, depth, wrap)
     step = mm.compile(lambda: list(mm.value_and_grad(loss, variables)[1].values()))
     step()
-    assert isinstance(step, _Function)
+    assert isinstance(step, _CompiledFunction)
     (trace,) = step._traces.values()
     return arrange(trace.repeated.compiled.program).nbytes
 
@@ -285,8 +285,8 @@ def test_recomputation_saves_memory(kind: str, workers: int) -> None:
 def test_recomputed_networks_have_a_native_form(
     kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "Chooser", NativeWherePossible)
-    monkeypatch.setattr(build, "Build", Compiled)
+    monkeypatch.setattr(executable, "Chooser", NativeWherePossible)
+    monkeypatch.setattr(background_build, "BackgroundBuild", Compiled)
 
     def trained(wrap: Callable[..., Any]) -> Any:
         x = mm.variable("x", X)

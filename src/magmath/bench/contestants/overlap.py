@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.array import session
 from magmath.bench.contestants.common import VERSIONS
 from magmath.bench.peers.service import Contestant
+from magmath.engine import session
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport

@@ -147,7 +147,7 @@ def tuner_for(deterministic: bool) -> Tuner:
 
 
 @cache
-def company() -> Call:
+def wake_thread_pool() -> Call:
     """An operation of torch on several threads, as programs have them between others.
 
     Its threads stay awake for a while, in the way of a library that brings its own: what is

@@ -1,0 +1,1 @@
+"""The functions of the NumPy-like namespace, a file a family."""

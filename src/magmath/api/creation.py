@@ -1,0 +1,418 @@
+"""Creation functions of the array API, with a `layout` besides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from magmath.array.array import Array, Number, as_array, copy_of
+from magmath.array.conversion import LayoutLike, bind_layout, leaf_of_values
+from magmath.array.number_list import is_number
+from magmath.array.traced_scalar import TracedScalar
+from magmath.array.variable import Variable
+from magmath.core.dtypes import (
+    DType,
+    as_dtype,
+    complex128,
+    float64,
+    int64,
+    uint64,
+)
+from magmath.core.promotion import (
+    common_dtype,
+    floating_dtype,
+    get_default_dtype,
+)
+from magmath.engine.devices import check_device
+from magmath.engine.remote_array import remote_array_of
+from magmath.engine.user_line import user_line
+from magmath.errors import ShapeError, TracingError
+from magmath.graph import Node, Shape, apply
+from magmath.ops import creation, manipulation
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant as constant_leaf
+from magmath.ops.leaves import parameter
+from magmath.ops.redistribute import redistribute
+
+DTypeLike = DType | str | type | None
+
+
+def asarray(
+    obj: Any,
+    /,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    copy: bool | None = None,
+    device: object = None,
+) -> Array:
+    """An array from nested sequences, Python numbers, NumPy arrays, torch tensors or an Array.
+
+    layout: a Layout or a rule such as `Layout.split(0)`; by default small arrays are replicated
+    and larger ones split along their first dimension. Python integers become int64, floats and
+    complex numbers the default types (`set_default_dtype`), also in lists; all else keeps its type,
+    NumPy's scalars in a list too. An Array that is as asked for is returned
+    itself, unless `copy` is True; anything else is copied to the workers. A copy of a variable is
+    its value, a constant for `grad` and `minimize`. Raises DTypeError for
+    element types that magmath lacks, LayoutError for a layout that does not fit, ValueError where
+    `copy` is False and a copy is needed, DeviceError for another device than the pool's.
+    """
+    check_device("asarray", device)
+    if isinstance(obj, Array):
+        return _converted(obj, dtype, layout, copy)
+    if copy is False:
+        raise ValueError(
+            f"asarray: copy=False, but the values of a {type(obj).__name__} must be copied to the "
+            f"workers; leave `copy` out"
+        )
+    return Array(leaf_of_values(obj, None if dtype is None else as_dtype(dtype), layout))
+
+
+def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | None) -> Array:
+    if copy and isinstance(array, Variable):
+        array = array.snapshot()
+    result = array
+    if dtype is not None and as_dtype(dtype) != array.dtype:
+        result = Array(apply(e.ASTYPE, array.node, dtype=as_dtype(dtype), line=user_line()))
+    if layout is not None:
+        result = result.redistribute(layout)
+    if copy is False and result is not array:
+        raise ValueError(f"asarray: copy=False, but to make {array.dtype} {dtype} is a copy")
+    return copy_of(array) if copy and result is array else result
+
+
+def variable(
+    name: str,
+    value: Any,
+    *,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Variable:
+    """A variable with this first value: what optimizers change, and `grad` differentiates by.
+
+    The value may be an initializer (`mm.nn.initializers`), a function that is called with `shape`,
+    `dtype=` and `layout=`. The variable is stored in `layout`, or without one in that of the value
+    (see `asarray`).
+    """
+    if callable(value) != (shape is not None):
+        raise TypeError(
+            f"variable: an initializer and a shape go together, as in mm.variable({name!r}, "
+            f"mm.nn.initializers.glorot, shape=(3, 2)); was given {value!r} and shape={shape}"
+        )
+    if callable(value):
+        value = value(shape, dtype=dtype, layout=layout)
+    element = get_default_dtype() if dtype is None and _is_real(value) else dtype
+    array = asarray(value, dtype=element, layout=layout)
+    return Variable(name, remote_array_of(copy_of(array, array.node.layout).evaluated()))
+
+
+def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:
+    """An array that is no variable; the graph's word for `asarray`, with numbers as floats."""
+    element = get_default_dtype() if dtype is None and _is_real(value) else dtype
+    return asarray(value, dtype=element, layout=layout)
+
+
+def _is_real(value: Any) -> bool:
+    """True for Python's real numbers."""
+    return is_number(value) and not isinstance(value, complex)
+
+
+def _floating(dtype: DTypeLike) -> DType:
+    """The type that is asked for, the default floating point type if none is."""
+    return get_default_dtype() if dtype is None else as_dtype(dtype)
+
+
+def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
+    check_device(node.name, device)
+    node.line = user_line()
+    if layout is None:
+        return Array(node)
+    return Array(redistribute(node, bind_layout(node.name, layout, node.shape)))
+
+
+def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
+    """A shape as a tuple of Python integers; ShapeError for negative ones, TypeError for what is no
+    shape, both in the name of the operation that was given it."""
+    try:
+        extents = (index(shape),) if hasattr(shape, "__index__") else tuple(map(index, shape))
+    except TypeError:
+        raise TypeError(
+            f"{operation}: a shape is an integer or a sequence of integers, such as (2, 3), was "
+            f"given {shape!r}"
+        ) from None
+    if any(n < 0 for n in extents):
+        raise ShapeError(
+            f"{operation}: extents must be at least 0, was given {extents}; write such as (2, 3)"
+        )
+    return extents
+
+
+def full(
+    shape: int | tuple[int, ...],
+    fill_value: Number | Array,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
+    """An array filled with one number, or with the value of a 0-d array."""
+    if isinstance(fill_value, Array):
+        if fill_value.shape != ():
+            raise ShapeError(
+                f"full: needs a number or a 0-d array, was given shape {fill_value.shape}; stretch "
+                f"it with mm.broadcast_to(x, shape)"
+            )
+        element = fill_value.dtype if dtype is None else as_dtype(dtype)
+        value = e.astype(fill_value.node, element)
+    else:
+        if not isinstance(fill_value, (bool, int, float, complex, np.generic)):
+            raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
+        element = common_dtype(_number_kind(fill_value)) if dtype is None else as_dtype(dtype)
+        value = parameter(_python_number(fill_value), element, "full")
+    return _made(creation.full(normal_shape("full", shape), value), layout, device)
+
+
+def zeros(
+    shape: int | tuple[int, ...],
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
+    """An array of zeros, of the default floating point type unless `dtype` is given."""
+    shape = normal_shape("zeros", shape)
+    return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
+
+
+def ones(
+    shape: int | tuple[int, ...],
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
+    """An array of ones, of the default floating point type unless `dtype` is given."""
+    shape = normal_shape("ones", shape)
+    return full(shape, 1, dtype=_floating(dtype), layout=layout, device=device)
+
+
+def empty(
+    shape: int | tuple[int, ...],
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
+    """An array whose values do not matter (zeros)."""
+    shape = normal_shape("empty", shape)
+    return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
+
+
+def full_like(
+    x: Array,
+    /,
+    fill_value: Number | Array,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
+    """An array of x's shape and type, filled with one number."""
+    return _like("full_like", x, fill_value, dtype, layout, device)
+
+
+def _like(
+    name: str, x: Any, fill_value: Number | Array, dtype: Any, layout: LayoutLike, device: object
+) -> Array:
+    """An array of x's shape; of NumPy's arrays the values are not needed."""
+    like: Any = x if isinstance(x, (np.ndarray, np.generic)) else as_array(name, x)
+    element = like.dtype if dtype is None else dtype
+    return full(like.shape, fill_value, dtype=element, layout=layout, device=device)
+
+
+def zeros_like(
+    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+) -> Array:
+    """Zeros of x's shape and type."""
+    return _like("zeros_like", x, 0, dtype, layout, device)
+
+
+def ones_like(
+    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+) -> Array:
+    """Ones of x's shape and type."""
+    return _like("ones_like", x, 1, dtype, layout, device)
+
+
+def empty_like(
+    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+) -> Array:
+    """An array of x's shape and type whose values do not matter (zeros)."""
+    return _like("empty_like", x, 0, dtype, layout, device)
+
+
+def arange(
+    start: float,
+    /,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
+    """start, start + step, … up to but not including stop (or 0 … start).
+
+    Integers give int64, where a float is among them the default floating point type; NumPy's
+    scalars and 0-d arrays have a type of their own.
+    """
+    _check_told("arange", "start + step * mm.arange(n)", start, stop, step)
+    given = (0, start, step) if stop is None else (start, stop, step)
+    for number in given:
+        if not hasattr(number, "__float__"):
+            raise TypeError(f"arange: start, stop and step are numbers, was given {number!r}")
+        if not math.isfinite(number):
+            raise ShapeError(f"arange: start, stop and step must be finite, was given {number!r}")
+    natural = common_dtype(*map(_number_kind, given))
+    first, last, step = map(_python_number, given)
+    if step == 0:
+        raise ShapeError("arange: step must not be 0")
+    integer = natural.is_integer
+    extent = (
+        len(range(int(first), int(last), int(step)))
+        if integer
+        else max(0, math.ceil((last - first) / step))
+    )
+    element = as_dtype(dtype) if dtype is not None else natural
+    exact = (uint64 if element == uint64 else int64) if integer else float64
+    count = creation.iota((extent,), 0, exact)
+    values = e.add(e.multiply(count, parameter(step, exact)), parameter(first, exact))
+    return _made(e.astype(values, element), layout, device)
+
+
+def _number_kind(value: Any) -> DType | type:
+    """What counts of a number for the type of a result: the class of a Python number, the type of a
+    NumPy scalar or a 0-d array."""
+    return type(value) if is_number(value) else as_dtype(value.dtype)
+
+
+def _python_number(value: Any) -> Any:
+    """A number as Python has it."""
+    return value if is_number(value) else value.item()
+
+
+def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
+    """TracingError for a number that a compiled function will only be given when it runs."""
+    if any(isinstance(number, TracedScalar) for number in numbers):
+        raise TracingError(
+            f"{operation}: needs numbers that are known while the function is traced, was given an "
+            f"argument of it; write {remedy} with a fixed n"
+        )
+
+
+def linspace(
+    start: complex,
+    stop: complex,
+    /,
+    num: int,
+    *,
+    dtype: DTypeLike = None,
+    endpoint: bool = True,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
+    """`num` evenly spaced numbers from start to stop, the last exact (or left out).
+
+    Complex numbers are on the line between start and stop. The type is the default floating point
+    type or its complex counterpart; NumPy's scalars have a type of their own.
+    """
+    _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
+    shape = normal_shape("linspace", num)
+    kinds = _number_kind(start), _number_kind(stop)
+    natural = floating_dtype(common_dtype(*kinds, float))
+    start, stop = _python_number(start), _python_number(stop)
+    exact = complex128 if natural.kind == "complex" else float64
+    parts = num - 1 if endpoint else num
+    step = (stop - start) / max(parts, 1)
+    position = creation.iota(shape, 0)
+    values = e.add(
+        e.multiply(e.astype(position, exact), parameter(step, exact)), parameter(start, exact)
+    )
+    if endpoint and num > 1:
+        at_end = e.call("equal", position, parameter(parts, int64))
+        values = e.where(at_end, parameter(stop, exact), values)
+    return _made(e.astype(values, natural if dtype is None else as_dtype(dtype)), layout, device)
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Array:
+    """Ones on the k-th diagonal, zeros elsewhere."""
+    shape = normal_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
+    return _made(e.astype(on_diagonal, _floating(dtype)), layout, device)
+
+
+def _diagonal_number(shape: Shape) -> Node:
+    """Which diagonal each element of a matrix lies on: 0 is the main one, those above it count up.
+
+    `shape` may have further dimensions in front.
+    """
+    rows, columns = creation.iota(shape[-2:], 0), creation.iota(shape[-2:], 1)
+    return e.subtract(columns, rows)
+
+
+def _diagonal(k: int, shape: Shape) -> Node:
+    """The number of a diagonal; those beyond a corner are all alike, however far they lie."""
+    return parameter(max(-shape[-2], min(k, shape[-1])), int64)
+
+
+def tril(x: Array, /, *, k: int = 0) -> Array:
+    """x with zeros above the k-th diagonal of its last two dimensions."""
+    return _triangle("tril", x, "less_equal", k)
+
+
+def triu(x: Array, /, *, k: int = 0) -> Array:
+    """x with zeros below the k-th diagonal of its last two dimensions."""
+    return _triangle("triu", x, "greater_equal", k)
+
+
+def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
+    x = as_array(name, x)
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: needs 2 or more dimensions, was given {x.shape}")
+    kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
+    return _made(e.where(kept, x.node, constant_leaf(0, x.dtype)))
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
+    """Coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each.
+
+    indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f'meshgrid: indexing must be "xy" or "ij", was given {indexing!r}')
+    if bad := [x.shape for x in arrays if x.ndim != 1]:
+        raise ShapeError(f"meshgrid: needs 1-D arrays, was given shape {bad[0]}")
+    places = list(range(len(arrays)))
+    if indexing == "xy" and len(arrays) > 1:
+        places[:2] = [1, 0]
+    ndim = len(arrays)
+    shape = tuple(arrays[place].size for place in places)
+    grids = []
+    for x, place in zip(arrays, places, strict=True):
+        column = manipulation.reshape(x.node, (1,) * place + x.shape + (1,) * (ndim - place - 1))
+        grids.append(_made(manipulation.broadcast_to(column, shape)))
+    return tuple(grids)

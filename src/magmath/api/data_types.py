@@ -1,0 +1,107 @@
+"""Element types of arrays: what they hold, which of them a result has, and conversion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from magmath.array.array import Array, as_array
+from magmath.array.number_list import is_number
+from magmath.array.traced_scalar import TracedScalar
+from magmath.core.dtypes import KINDS, DType, as_dtype, real_dtype
+from magmath.core.promotion import common_dtype, promote
+from magmath.engine.devices import check_device
+from magmath.engine.user_line import user_line
+from magmath.errors import DTypeError
+from magmath.graph import apply
+from magmath.memory.torch_dtypes import to_torch
+from magmath.ops import elementwise as e
+
+
+@dataclass(frozen=True)
+class finfo_object:
+    """The limits of a floating point type; for a complex type, those of its parts."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class iinfo_object:
+    """The limits of an integer type."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def astype(
+    x: Array, dtype: DType | str | type, /, *, copy: bool = True, device: object = None
+) -> Array:
+    """x with its elements converted to `dtype`; x itself if it has that type and not `copy`."""
+    x, element = as_array("astype", x), as_dtype(dtype)
+    check_device("astype", device)
+    if x.dtype is element and not copy:
+        return x
+    return Array(apply(e.ASTYPE, x.node, dtype=element, line=user_line()))
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """True if the promotion rules take `from_`, a type or an array, to the type `to`."""
+    try:
+        return promote(_dtype_of(from_), as_dtype(to)) is as_dtype(to)
+    except DTypeError:
+        return False
+
+
+def finfo(type: Any, /) -> finfo_object:
+    """The limits of a floating point type, or of an array's."""
+    dtype = _dtype_of(type)
+    if dtype.kind not in ("float", "complex"):
+        raise DTypeError(f"finfo: takes floating point types, was given {dtype}; see mm.iinfo")
+    part = real_dtype(dtype)
+    info = torch.finfo(to_torch(part))
+    return finfo_object(info.bits, info.eps, info.max, info.min, info.smallest_normal, part)
+
+
+def iinfo(type: Any, /) -> iinfo_object:
+    """The limits of an integer type, or of an array's."""
+    dtype = _dtype_of(type)
+    if not dtype.is_integer:
+        raise DTypeError(f"iinfo: takes integer types, was given {dtype}; see mm.finfo")
+    info = torch.iinfo(to_torch(dtype))
+    return iinfo_object(info.bits, info.max, info.min, dtype)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """True if `dtype` is `kind`, or of that kind, or one of a tuple of types and kinds.
+
+    The kinds: "bool", "signed integer", "unsigned integer", "integral", "real floating",
+    "complex floating", "numeric".
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, one) for one in kind)
+    element = as_dtype(dtype)
+    return element.kind in KINDS[kind] if kind in KINDS else element is as_dtype(kind)
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The element type of a result of these arrays, types and Python numbers."""
+    if not arrays_and_dtypes:
+        raise TypeError("result_type: needs at least one array, type or number")
+    given = [v.sample if isinstance(v, TracedScalar) else v for v in arrays_and_dtypes]
+    kinds: list[DType | type] = [type(v) if is_number(v) else _dtype_of(v) for v in given]
+    return common_dtype(*kinds)
+
+
+def _dtype_of(value: Any) -> DType:
+    """The type of an array, or the type that `value` names."""
+    return as_dtype(value.dtype if isinstance(value, (Array, np.ndarray, np.generic)) else value)

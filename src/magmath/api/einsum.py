@@ -1,0 +1,181 @@
+"""`einsum`: subscripts parsed and checked, then contracted two operands at a time.
+
+The order of the contractions is NumPy's (`numpy.einsum_path`, greedy, as in opt_einsum: Smith and
+Gray, 2018). Each is one `contraction`, divided over workers by its letters like any product.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from string import ascii_letters
+
+import numpy as np
+
+from magmath.array.array import Array
+from magmath.array.operands import operands as common_operands
+from magmath.engine.user_line import user_line
+from magmath.errors import ShapeError
+from magmath.graph import Node, Shape
+from magmath.ops import elementwise as e
+from magmath.ops.contraction import contraction
+from magmath.ops.creation import iota
+from magmath.ops.infer_rules import LETTERS
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import permute, reshape
+from magmath.ops.reductions import sum_
+
+
+@dataclass(frozen=True)
+class _Term:
+    """An operand and the letters of its dimensions, each once."""
+
+    node: Node
+    letters: str
+
+
+def einsum(subscripts: str, /, *operands: Array) -> Array:
+    """The sum of products that `subscripts` say, in Einstein's notation as NumPy's einsum takes it.
+
+    `"ij,jk->ik"` names each dimension of the operands and of the result; letters that the result
+    lacks are summed over. Without `->` the result has, in alphabetical order, the letters that
+    occur once. A letter twice in an operand takes its diagonal, `...` stands for any number of
+    dimensions, which broadcast, and a dimension of length 1 stretches. Operands take their common
+    type. Raises ShapeError where subscripts and operands do not fit.
+    """
+    if not operands:
+        raise ShapeError("einsum: needs at least one operand")
+    nodes = common_operands("einsum", *operands)
+    inputs, output = _parsed(subscripts, tuple([x.shape for x in nodes]))
+    line = user_line()
+    terms = [_once(x, letters) for x, letters in zip(nodes, inputs, strict=True)]
+    for chosen in _path(terms, output):
+        taken = [terms.pop(i) for i in sorted(chosen, reverse=True)][::-1]
+        while len(taken) > 1:
+            a, b = taken.pop(0), taken.pop(0)
+            needed = output + "".join(t.letters for t in (*taken, *terms))
+            kept = "".join(dict.fromkeys([c for c in a.letters + b.letters if c in needed]))
+            last = not taken and not terms
+            out = output if last else kept
+            taken.append(_Term(contraction(a.node, a.letters, b.node, b.letters, out, line), out))
+        terms += taken
+    return Array(_finished(terms[0], output))
+
+
+def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]:
+    """Letters for each operand and for the result: the ellipsis written out, and all of them those
+    of index structures."""
+    if not isinstance(subscripts, str):
+        raise TypeError(
+            f'einsum: the subscripts come first, as a text such as "ij,jk->ik", was given '
+            f"{type(subscripts).__name__}"
+        )
+    text = subscripts.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    parts = left.split(",")
+    if len(parts) != len(shapes):
+        raise ShapeError(f"einsum: {subscripts!r} is for {len(parts)} operands, not {len(shapes)}")
+    spare = [c for c in LETTERS if c not in text]
+    widest = 0
+    inputs = []
+    for part, shape in zip(parts, shapes, strict=True):
+        count = _ellipsis_length(part, shape, subscripts)
+        widest = max(widest, count)
+        inputs.append(part.replace("...", "".join(spare[-count:] if count else "")))
+    stretched = "".join(spare[-widest:] if widest else "")
+    if arrow:
+        if stretched and "..." not in right:
+            raise ShapeError(
+                f"einsum: {subscripts!r}: the result needs '...' too, since it stands "
+                f"for {widest} broadcast dimensions"
+            )
+        output = right.replace("...", stretched)
+    else:
+        counts = Counter(left.replace(".", "").replace(",", ""))
+        output = stretched + "".join(sorted([c for c, n in counts.items() if n == 1]))
+    known = set("".join(inputs))
+    if set(output) - known or len(set(output)) != len(output) or (not output.isalpha() and output):
+        raise ShapeError(
+            f"einsum: {subscripts!r}: the result needs letters of the operands, each once"
+        )
+    _check_lengths(subscripts, inputs, shapes)
+    plain = str.maketrans(dict(zip(sorted(known), LETTERS, strict=False)))
+    return [letters.translate(plain) for letters in inputs], output.translate(plain)
+
+
+def _ellipsis_length(part: str, shape: Shape, subscripts: str) -> int:
+    """How many dimensions of an operand the ellipsis stands for."""
+    named = part.replace("...", "", 1)
+    count = len(shape) - len(named)
+    fits = count >= 0 if "..." in part else count == 0
+    if not fits or (named and not (named.isascii() and named.isalpha())):
+        raise ShapeError(
+            f"einsum: {subscripts!r}: {part!r} does not name the dimensions of shape {shape}; "
+            f"letters name one each, '...' the others"
+        )
+    return count
+
+
+def _check_lengths(subscripts: str, inputs: Sequence[str], shapes: Sequence[Shape]) -> None:
+    """Each letter stands for one length; in different operands 1 may stretch."""
+    known: dict[str, int] = {}
+    for letters, shape in zip(inputs, shapes, strict=True):
+        own = dict(zip(letters, shape, strict=True))
+        for c, extent in zip(letters, shape, strict=True):
+            before = known.setdefault(c, extent)
+            if own[c] != extent or (before != extent and 1 not in (before, extent)):
+                raise ShapeError(
+                    f"einsum: {subscripts!r}: {c!r} stands for lengths "
+                    f"{own[c] if own[c] != extent else before} and {extent}"
+                )
+            known[c] = max(before, extent) if extent else 0
+
+
+def _once(x: Node, letters: str) -> _Term:
+    """The operand with each letter once: the diagonal where it stood twice."""
+    for c in [c for c, n in Counter(letters).items() if n > 1]:
+        while letters.count(c) > 1:
+            first, second = letters.index(c), letters.rindex(c)
+            x = _diagonal(x, first, second)
+            letters = letters[:second] + letters[second + 1 :]
+    return _Term(x, letters)
+
+
+def _diagonal(x: Node, first: int, second: int) -> Node:
+    """The elements whose indices along two dimensions are equal: every worker picks out its own,
+    so nothing is gathered."""
+    extent = x.shape[first]
+    rows, columns = (
+        reshape(iota((extent,), 0), tuple([extent if d == dim else 1 for d in range(x.ndim)]))
+        for dim in (first, second)
+    )
+    picked = e.where(e.call("equal", rows, columns), x, constant(0, x.dtype))
+    return e.astype(sum_(picked, second), x.dtype)
+
+
+def _path(terms: Sequence[_Term], output: str) -> Sequence[tuple[int, ...]]:
+    return _greedy_path(tuple([(t.letters, t.node.shape) for t in terms]), output)
+
+
+@cache
+def _greedy_path(
+    operands: tuple[tuple[str, Shape], ...], output: str
+) -> tuple[tuple[int, ...], ...]:
+    """Which operands to contract in each step; the result is appended to the others."""
+    if len(operands) < 3:
+        return (tuple(range(len(operands))),)
+    subscripts = ",".join([letters for letters, _ in operands]) + "->" + output
+    subscripts = subscripts.translate(str.maketrans(LETTERS, ascii_letters[: len(LETTERS)]))
+    stand_ins = [np.broadcast_to(np.float32(0), shape) for _, shape in operands]
+    path, _ = np.einsum_path(subscripts, *stand_ins, optimize="greedy")
+    return tuple(path[1:])
+
+
+def _finished(term: _Term, output: str) -> Node:
+    """The last term, summed over what is left and in the order of the result."""
+    gone = tuple([d for d, c in enumerate(term.letters) if c not in output])
+    x = e.astype(sum_(term.node, gone), term.node.dtype) if gone else term.node
+    letters = [c for c in term.letters if c in output]
+    return permute(x, tuple([letters.index(c) for c in output]))

@@ -1,0 +1,251 @@
+"""`mm.fft`: the `fft` extension of the array API standard 2025.12, on arrays in any layout.
+
+Transforms take float32, float64, complex64, complex128, and integers, which become floating point
+(`promotion.floating_dtype`). `norm` says where the factor 1/n stands:
+"backward" in the inverse transform, "forward" in the other, "ortho" as 1/√n in both. An axis is cut
+or padded with zeros at its end to the length asked for. The axes of a transform may be split over
+the workers: what is whole is transformed where it lies, the rest after a redistribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from magmath.api.creation import DTypeLike
+from magmath.api.manipulation import roll
+from magmath.array.array import Array, as_array, floating
+from magmath.core.dtypes import as_dtype, int64
+from magmath.core.numpy_aliases import alias_hint
+from magmath.core.promotion import get_default_dtype
+from magmath.core.shapes import normalize_axes, normalize_axis
+from magmath.engine.user_line import user_line
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node
+from magmath.ops import elementwise as e
+from magmath.ops import fourier, slicing
+from magmath.ops.creation import iota
+from magmath.ops.leaves import constant, parameter
+
+if not TYPE_CHECKING:  # to type checkers any name would pass
+
+    def __getattr__(name: str) -> Any:
+        """Say what a name of NumPy's is called here."""
+        raise AttributeError(f"module 'magmath.fft' has no attribute {name!r}{alias_hint(name)}")
+
+
+__all__ = [
+    "fft",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "ifft",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "irfft",
+    "irfftn",
+    "rfft",
+    "rfftfreq",
+    "rfftn",
+]
+
+Axes = Sequence[int] | None
+Extents = Sequence[int] | None
+
+
+# complex transforms -----------------------------------------------------------------------------
+
+
+def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The discrete Fourier transform along one axis, complex; of length n where that is given.
+
+    Raises DTypeError for other than floating point, ShapeError for an axis out of range or n < 1.
+    """
+    return _transform("fft", x, None if n is None else (n,), (axis,), norm, inverse=False)
+
+
+def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `fft`. Raises as `fft`."""
+    return _transform("ifft", x, None if n is None else (n,), (axis,), norm, inverse=True)
+
+
+def fftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+    """The transform over several axes (all, or the last len(s)) of lengths s. Raises as `fft`."""
+    return _transform("fftn", x, s, axes, norm, inverse=False)
+
+
+def ifftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+    """The inverse of `fftn`. Raises as `fft`."""
+    return _transform("ifftn", x, s, axes, norm, inverse=True)
+
+
+def _transform(name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool) -> Array:
+    x = floating(name, x)
+    positions, extents = _chosen(name, x, s, axes)
+    node = _resized(_as_complex(name, x), positions, extents)
+    node = fourier.fft(node, tuple(sorted(positions)), inverse=inverse, norm=norm)
+    return _result(node)
+
+
+# real signals -----------------------------------------------------------------------------------
+
+
+def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
+
+    Raises as `fft`, also DTypeError for complex arrays.
+    """
+    return _of_real("rfft", x, None if n is None else (n,), (axis,), norm)
+
+
+def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
+    return _to_real("irfft", x, None if n is None else (n,), (axis,), norm)
+
+
+def rfftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+    """`rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
+    return _of_real("rfftn", x, s, axes, norm)
+
+
+def irfftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+    """The inverse of `rfftn`. Raises as `fft`."""
+    return _to_real("irfftn", x, s, axes, norm)
+
+
+def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The transform of a Hermitian signal given by its first half; real, of length n."""
+    return _to_real("hfft", x, None if n is None else (n,), (axis,), norm, inverse=False)
+
+
+def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `hfft`: the first n // 2 + 1 elements. Raises as `rfft`."""
+    return _of_real("ihfft", x, None if n is None else (n,), (axis,), norm, inverse=True)
+
+
+def _of_real(
+    name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool = False
+) -> Array:
+    x = floating(name, x)
+    if not x.dtype.is_floating:
+        raise DTypeError(f"{name}: takes real floating point, was given {x.dtype}")
+    positions, extents = _chosen(name, x, s, axes)
+    if not positions:
+        raise ShapeError(f"{name}: needs at least one axis")
+    node = _resized(x.node, positions, extents)
+    node = fourier.fft_of_real(node, positions[-1], inverse=inverse, norm=norm)
+    node = fourier.fft(node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm)
+    return _result(node)
+
+
+def _to_real(
+    name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool = True
+) -> Array:
+    x = floating(name, x)
+    positions, extents = _chosen(name, x, s, axes)
+    if not positions:
+        raise ShapeError(f"{name}: needs at least one axis")
+    n = extents[-1] if s is not None else 2 * (extents[-1] - 1)
+    if n < 1:
+        raise ShapeError(f"{name}: the result would have {n} elements; give the length, 1 or more")
+    node = _resized(_as_complex(name, x), positions, (*extents[:-1], n // 2 + 1))
+    node = fourier.fft(node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm)
+    node = fourier.fft_to_real(node, positions[-1], n, inverse=inverse, norm=norm)
+    return _result(node)
+
+
+# what they share --------------------------------------------------------------------------------
+
+
+def _result(node: Node) -> Array:
+    node.line = user_line()
+    return Array(node)
+
+
+def _as_complex(name: str, x: Array) -> Node:
+    if x.dtype.kind == "complex":
+        return x.node
+    if x.dtype not in fourier.COMPLEX_OF:
+        raise DTypeError(
+            f"{name}: takes float32, float64, complex64 and complex128, was given {x.dtype}; "
+            f"convert with mm.astype(x, …)"
+        )
+    return e.astype(x.node, fourier.COMPLEX_OF[x.dtype])
+
+
+def _chosen(name: str, x: Array, s: Extents, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes as positions, in the order given, and the length of each."""
+    if axes is None:
+        axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+    positions = tuple(normalize_axis(name, axis, x.ndim) for axis in axes)
+    normalize_axes(name, positions, x.ndim)  # raises for repeats
+    if s is not None and not all(hasattr(n, "__index__") for n in s):
+        raise TypeError(f"{name}: lengths must be integers, was given {tuple(s)}")
+    extents = tuple(x.shape[d] for d in positions) if s is None else tuple(s)
+    if len(extents) != len(positions):
+        raise ShapeError(f"{name}: needs a length for each axis, was given {extents} for {axes}")
+    if min(extents, default=1) < 1:
+        raise ShapeError(f"{name}: lengths must be at least 1, were {extents} for axes {positions}")
+    return positions, extents
+
+
+def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
+    """x cut, or padded with zeros, to these lengths of its axes."""
+    kept, full = list(x.shape), list(x.shape)
+    for axis, extent in zip(axes, extents, strict=True):
+        kept[axis], full[axis] = min(x.shape[axis], extent), extent
+    for axis in axes:
+        x = slicing.slice_along(x, axis, 0, kept[axis])
+    return slicing.padded(x, tuple(full), (0,) * x.ndim)
+
+
+# frequencies ------------------------------------------------------------------------------------
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
+    """The frequencies of the coefficients of an `fft` of length n for samples `d` apart.
+
+    0, 1, …, -2, -1, each over n·d. Of the default floating point type unless `dtype` is given.
+    """
+    _check_length("fftfreq", n)
+    index = iota((n,), 0)
+    negative = e.call("greater_equal", index, constant((n + 1) // 2, int64))
+    wrapped = e.subtract(index, constant(n, int64))
+    return _scaled("fftfreq", e.where(negative, wrapped, index), n * d, dtype)
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
+    """The frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
+    _check_length("rfftfreq", n)
+    return _scaled("rfftfreq", iota((n // 2 + 1,), 0), n * d, dtype)
+
+
+def _check_length(name: str, n: int) -> None:
+    if not hasattr(n, "__index__"):
+        raise TypeError(f"{name}: the length must be an integer, was given {n!r}")
+    if n < 1:
+        raise ShapeError(f"{name}: the length must be at least 1, was {n}")
+
+
+def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
+    element = get_default_dtype() if dtype is None else as_dtype(dtype)
+    if not element.is_floating:
+        raise DTypeError(f"{name}: frequencies are real floating point, not {element}")
+    scale = parameter(1.0 / over, element)
+    return _result(e.multiply(e.astype(index, element), scale))
+
+
+def fftshift(x: Array, /, *, axes: Any = None) -> Array:
+    """The coefficient of frequency 0 moved to the middle of each axis (of `axes`, or all)."""
+    x = as_array("fftshift", x)
+    places = normalize_axes("fftshift", axes, x.ndim)
+    return roll(x, tuple(x.shape[d] // 2 for d in places), axis=places)
+
+
+def ifftshift(x: Array, /, *, axes: Any = None) -> Array:
+    """The inverse of `fftshift`."""
+    x = as_array("ifftshift", x)
+    places = normalize_axes("ifftshift", axes, x.ndim)
+    return roll(x, tuple(-(x.shape[d] // 2) for d in places), axis=places)

@@ -1,0 +1,231 @@
+"""Arrays in files: `load`, `save`, `savez`. The workers read and write, each its own part.
+
+The format is known by the suffix: .npy, .npz, .safetensors, .csv, .h5 or .hdf5 (with h5py),
+.zarr (with zarr). Nothing that is read is ever executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final, overload
+
+import numpy as np
+
+from magmath.api.creation import DTypeLike
+from magmath.api.data_types import astype
+from magmath.array.array import Array, Operand, as_array
+from magmath.array.conversion import LayoutLike, bind_layout, default_layout
+from magmath.core.atomic_replace import atomic_replace
+from magmath.core.dtypes import as_dtype, bfloat16, float32
+from magmath.diagnostics.transfer_progress import transfer_progress
+from magmath.engine import session
+from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.errors import DataError, MissingDataError
+from magmath.files.csv import Header, read_table_spec
+from magmath.files.formats import StorageSpec, StoredArray, format_of
+from magmath.files.storage import ArraySpec
+from magmath.layout import Blocks, Layout, Split, even_cuts
+from magmath.ops.leaves import input_leaf
+
+ONE_WRITER: Final = 1 << 24
+"""Bytes up to which an array that every worker has is written by one of them."""
+
+_STORES: Final = ("zarr.json", ".zarray", ".zgroup")
+"""Files in a folder that is itself a file of arrays, and may be replaced."""
+
+Path = str | os.PathLike[str]
+
+
+def absolute(operation: str, path: Path) -> str:
+    """The path from the root on; TypeError for what is none."""
+    try:
+        return os.path.abspath(os.fsdecode(path))
+    except TypeError:
+        raise TypeError(
+            f"{operation}: the first argument is a path, a string or pathlib.Path, was given "
+            f"{type(path).__name__}; write it first, as in mm.{operation}('x.npy', …)"
+        ) from None
+
+
+def missing(operation: str, place: str) -> MissingDataError:
+    """The error for a file that is not there."""
+    return MissingDataError(
+        f"{operation}: there is no file {place}; give the path of a file that exists"
+    )
+
+
+@overload
+def load(path: Path, name: str, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array: ...
+@overload
+def load(
+    path: Path, name: None = None, *, dtype: DTypeLike = None, layout: LayoutLike = None
+) -> Any: ...
+def load(
+    path: Path,
+    name: str | None = None,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+) -> Any:
+    """The array in a file, or where it holds arrays with names a dictionary of them.
+
+    name     one array of those in the file; the others are not read
+    dtype    the element type, to which what is read is converted; by default that of the file
+    layout   how the array is divided, as for `asarray`; each worker reads only what it holds
+
+    Shape and element type are those in the file. A table in text is int64 if all of its numbers are
+    integers, otherwise float64 (`data.read_csv` says more, and has other delimiters). Raises
+    MissingDataError where there is no such
+    file (or a worker on another host does not see it), DataError for a file that is damaged, cut
+    off or of another format, DTypeError for elements that are no numbers (Python objects are never
+    read), MissingPackageError where a package is missing, LayoutError for a layout that does not
+    fit.
+    """
+    place = absolute("load", path)
+    if not os.path.exists(place):
+        raise missing("load", place)
+    format = format_of("load", place)
+    if not format.typed:
+        return read_table(place, dtype, layout)
+    entries = format.entries(place)
+    if name is not None:
+        if name not in entries:
+            held = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
+            raise DataError(f"load: {place} has no array {name!r}; it holds {held or 'none'}")
+        return read_entry(place, entries[name], dtype, layout)
+    found = {key: read_entry(place, entry, dtype, layout) for key, entry in entries.items()}
+    return found[""] if found.keys() == {""} else found
+
+
+def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
+    """Write an array, or several by name, in the format that the path's suffix names.
+
+    .npy and .csv hold one array, .npz, .safetensors and .h5 arrays with names, .zarr either. The
+    workers write at once, each its own part. The file replaces an earlier one when it is whole; if
+    anything fails nothing has changed.
+
+    Raises DataError for a suffix without a format or a format that cannot hold this, DTypeError
+    where it lacks the element type (only .safetensors has bfloat16), MissingDataError where the
+    folder is missing or a worker on another host does not see it, OSError where the disk is full or
+    the place may not be written.
+    """
+    place = absolute("save", path)
+    format = format_of("save", place)
+    if isinstance(array, Mapping):
+        arrays = {name: as_array("save", value) for name, value in array.items()}
+        if not format.named:
+            raise DataError(
+                f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
+                f"file of its own, or all to .npz"
+            )
+        if not all(isinstance(name, str) and name for name in arrays):
+            raise DataError(f"save: names are strings that are not empty, not {list(arrays)}")
+    else:
+        arrays = {"": as_array("save", array)}
+        if not format.single:
+            raise DataError(
+                f"save: {format.suffixes[0]} files hold arrays with names; give it one, as in "
+                f'mm.save(path, {{"x": x}})'
+            )
+    specs = {name: ArraySpec(x.shape, x.dtype) for name, x in arrays.items()}
+    _check_target(place)
+    with atomic_replace(place) as draft:
+        places = format.create(draft, specs)
+        for name, x in arrays.items():
+            _write(draft, places[name], x)
+        format.finish(draft, specs)
+
+
+def _check_target(path: str) -> None:
+    """Raise where a file cannot be written at `path`, or would replace a folder of other files."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise MissingDataError(f"save: there is no folder {folder} to write {path} in; make it")
+    stores = (os.path.join(path, name) for name in _STORES)
+    if os.path.isdir(path) and not any(map(os.path.exists, stores)):
+        raise DataError(f"save: {path} is a folder of other things; choose another path")
+
+
+def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
+    """Several arrays in one .npz file, as numpy.savez: without a name they are arr_0, arr_1, …
+
+    The suffix is added where it is missing. Errors as `save`.
+    """
+    numbered = {f"arr_{i}": array for i, array in enumerate(arrays)}
+    twice = sorted(numbered.keys() & named.keys())
+    if twice:
+        raise DataError(f"savez: {', '.join(twice)} would be in the file twice; choose other names")
+    place = absolute("savez", path)
+    save(place if place.endswith(".npz") else f"{place}.npz", {**numbered, **named})
+
+
+def read_table(
+    path: str,
+    dtype: DTypeLike,
+    layout: LayoutLike,
+    delimiter: str = ",",
+    header: Header = "auto",
+) -> Array:
+    """The table in a text file; `dtype` None for the type that holds its numbers."""
+    element = None if dtype is None else as_dtype(dtype)
+    parsed = float32 if element is bfloat16 else element  # NumPy's parser has no bfloat16
+    return read_entry(path, read_table_spec(path, delimiter, header, parsed), element, layout)
+
+
+def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLike) -> Array:
+    """An array of a file whose header has been read; dtype, layout and errors as for `load`."""
+    array = _read(path, entry, layout)
+    return array if dtype is None else astype(array, dtype, copy=False)
+
+
+def _read(path: str, entry: StoredArray, layout: LayoutLike) -> Array:
+    spec, place = entry
+    if layout is None:
+        wanted = default_layout(spec.shape, spec.nbytes)
+    else:
+        wanted = bind_layout("load", layout, spec.shape)
+    if place.chunks is None and not (wanted.shared or wanted.is_partial):
+        divided = wanted
+    else:
+        divided = _in_chunks(wanted, place.chunks)
+    pool = session.engine().pool
+    with transfer_progress(f"load {os.path.basename(path)}", spec.nbytes) as progress:
+        handle = pool.read(path, place, divided, spec.dtype, progress)
+    data = RemoteArray(pool, handle, spec.shape, spec.dtype, divided)
+    result = Array(input_leaf(spec.shape, spec.dtype, divided, data))
+    return result if divided == wanted else result.redistribute(wanted)
+
+
+def _write(path: str, place: StorageSpec, array: Array) -> None:
+    layout = array.layout
+    small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
+    one = layout.is_replicated and small
+    if not (one or (place.chunks is None and _in_rows(layout))):
+        array = array.redistribute(_in_chunks(layout, place.chunks))
+    data = remote_array_of(array.evaluated())
+    with transfer_progress(
+        f"save {os.path.basename(path)}", array.size * array.dtype.itemsize
+    ) as progress:
+        data.pool.write(data.handle, path, place, progress)
+
+
+def _in_rows(layout: Layout) -> bool:
+    """True if each worker has a stretch of the first dimension, which is one piece of a file."""
+    if layout.boxes is not None or layout.is_partial or layout.is_replicated:
+        return False
+    tiles = [layout.tiles(worker)[0] for worker in layout.mesh.workers]
+    return not any(layout.splits[1:]) and all(tile[0].is_range for tile in tiles)
+
+
+def _in_chunks(layout: Layout, chunks: tuple[int, ...] | None) -> Layout:
+    """An array divided between all workers of a layout's mesh, no chunk of a file cut."""
+    shape, mesh = layout.shape, layout.mesh.flattened()
+    chunks = chunks or (1,) * len(shape)
+    counts = [-(-n // max(1, c)) for n, c in zip(shape, chunks, strict=True)]
+    if not counts or max(counts) <= 1:
+        return Layout.whole(shape, mesh)
+    dim = next((d for d, n in enumerate(counts) if n >= mesh.size), int(np.argmax(counts)))
+    cuts = [min(cut * chunks[dim], shape[dim]) for cut in even_cuts(counts[dim], mesh.size)]
+    split = Split(0, Blocks(tuple(cuts), tuple(range(mesh.size))))
+    return Layout.whole(shape, mesh).replace_split(dim, split)

@@ -1,0 +1,263 @@
+"""Functions that change shapes, and join arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import Any
+
+from magmath.api.creation import normal_shape
+from magmath.array.array import Array, as_array
+from magmath.array.lazy_array import evaluate
+from magmath.array.operands import operands
+from magmath.core.dtypes import int64
+from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
+from magmath.engine.user_line import user_line
+from magmath.errors import ShapeError
+from magmath.graph import Node, Shape, apply
+from magmath.ops import elementwise as e
+from magmath.ops import manipulation
+from magmath.ops.gather_scatter import SCATTER_ADD, take
+from magmath.ops.leaves import constant
+from magmath.ops.reductions import reduce, sum_
+from magmath.ops.scans import CUMULATIVE_SUM
+from magmath.ops.slicing import SLICE, slice_along
+
+
+def _resolved(shape: Sequence[int], size: int) -> Shape:
+    extents = _integers("reshape: a shape", shape)
+    if extents.count(-1) > 1 or [n for n in extents if n < -1]:
+        raise ShapeError(
+            f"reshape: at most one extent may be -1, which is computed; was given {extents}"
+        )
+    if -1 not in extents:
+        return extents
+    known = math.prod(n for n in extents if n != -1)
+    if known == 0 or size % known:
+        raise ShapeError(
+            f"reshape: {size} elements cannot be reshaped to {extents}: {known} does not divide "
+            f"them; give extents whose product is {size}"
+        )
+    return tuple(size // known if n == -1 else n for n in extents)
+
+
+def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
+    """The same elements, in C order, in another shape; one extent may be -1.
+
+    Arrays are immutable, so `copy` makes no difference.
+    """
+    x = as_array("reshape", x)
+    alone = hasattr(shape, "__index__") and not hasattr(shape, "__len__")
+    extents: Any = (shape,) if alone else shape
+    return Array(manipulation.reshape(x.node, _resolved(extents, x.size)))
+
+
+def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Axes in the order given, counted from the front."""
+    given = axes if isinstance(axes, Iterable) else (axes,)
+    return tuple([normalize_axis(name, axis, ndim) for axis in given])
+
+
+def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
+    """The axes in another order."""
+    x = as_array("permute_dims", x)
+    order = _positions("permute_dims", axes, x.ndim)
+    if sorted(order) != list(range(x.ndim)):
+        raise ShapeError(f"permute_dims: {tuple(axes)} is not an ordering of {x.ndim} axes")
+    return Array(manipulation.permute(x.node, order))
+
+
+def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
+    """Axes `source` moved to positions `destination`; the others stay in order."""
+    x = as_array("moveaxis", x)
+    places = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
+    if len(places[0]) != len(places[1]) or any(len(set(one)) != len(one) for one in places):
+        raise ShapeError(
+            f"moveaxis: needs as many different sources as destinations, was given {source} and "
+            f"{destination}"
+        )
+    order = [d for d in range(x.ndim) if d not in places[0]]
+    for to, axis in sorted(zip(places[1], places[0], strict=True)):
+        order.insert(to, axis)
+    return permute_dims(x, order)
+
+
+def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
+    """New axes of extent 1, at these positions of the result."""
+    x = as_array("expand_dims", x)
+    ndim = x.ndim + (1 if isinstance(axis, int) else len(axis))
+    new, old = normalize_axes("expand_dims", axis, ndim), iter(x.shape)
+    return reshape(x, [1 if d in new else next(old) for d in range(ndim)])
+
+
+def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
+    """Without the axes named, whose extent must be 1."""
+    x = as_array("squeeze", x)
+    axes = normalize_axes("squeeze", axis, x.ndim)
+    if [d for d in axes if x.shape[d] != 1]:
+        raise ShapeError(
+            f"squeeze: axes {axes} of shape {x.shape} are not all of extent 1; name such, or "
+            f"take one position of an axis with x[0]"
+        )
+    return reshape(x, tuple(n for d, n in enumerate(x.shape) if d not in axes))
+
+
+def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
+    """x stretched to a larger shape."""
+    x = as_array("broadcast_to", x)
+    return Array(manipulation.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
+
+
+def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
+    """The arrays stretched to their common shape."""
+    shape = broadcast("broadcast_arrays", *[a.shape for a in arrays])
+    return tuple(broadcast_to(a, shape) for a in arrays)
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The common shape of arrays of these shapes; ShapeError if they have none."""
+    return broadcast("broadcast_shapes", *shapes)
+
+
+def _nodes(name: str, arrays: Sequence[Array]) -> list[Node]:
+    """The nodes of a sequence of arrays that has some, in their common type."""
+    if not isinstance(arrays, Iterable):
+        raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
+    given = list(arrays)
+    if not given:
+        raise ShapeError(f"{name}: needs at least one array")
+    return list(operands(name, *given))
+
+
+def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
+    """Arrays joined along an existing axis (flattened first for None)."""
+    nodes = _nodes("concat", arrays)
+    if axis is None:
+        nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
+    position = normalize_axis("concat", axis, nodes[0].ndim)
+    return Array(apply(manipulation.CONCAT, *nodes, axis=position, line=user_line()))
+
+
+def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
+    """Arrays of one shape joined along a new axis."""
+    given = [Array(node) for node in _nodes("stack", arrays)]
+    shapes = {a.shape for a in given}
+    if len(shapes) != 1:
+        raise ShapeError(
+            f"stack: needs arrays of one shape, was given {sorted(shapes)}; arrays whose "
+            f"extents differ along one axis are joined by mm.concat"
+        )
+    position = normalize_axis("stack", axis, given[0].ndim + 1)
+    return concat([expand_dims(a, axis=position) for a in given], axis=position)
+
+
+def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The arrays that lie one behind the other along an axis, without that axis."""
+    x = as_array("unstack", x)
+    position = normalize_axis("unstack", axis, x.ndim)
+    parts = [_sliced(x, {position: slice(i, i + 1)}) for i in range(x.shape[position])]
+    return tuple(squeeze(part, position) for part in parts)
+
+
+def _sliced(x: Array, slices: dict[int, slice]) -> Array:
+    """x with some of its axes sliced."""
+    bounds = [slices.get(d, slice(None)).indices(extent) for d, extent in enumerate(x.shape)]
+    return Array(apply(SLICE, x.node, bounds=tuple(bounds), line=user_line()))
+
+
+def flip(x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
+    """The elements in reverse order along one axis, several, or (for None) all."""
+    x = as_array("flip", x)
+    return _sliced(x, dict.fromkeys(normalize_axes("flip", axis, x.ndim), slice(None, None, -1)))
+
+
+def roll(
+    x: Array, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
+) -> Array:
+    """The elements moved by `shift` places along an axis; those beyond the end enter at the front.
+
+    Several shifts belong to several axes; one shift goes for all. With None the array is taken as
+    flat.
+    """
+    x = Array(as_array("roll", x).node)
+    if axis is None:
+        return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
+    axes = (axis,) if isinstance(axis, int) else axis
+    shifts = (shift,) * len(axes) if isinstance(shift, int) else _integers("roll: shifts", shift)
+    if len(shifts) != len(axes):
+        raise ShapeError(f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}")
+    for one, by in zip(axes, shifts, strict=True):
+        d = normalize_axis("roll", one, x.ndim)
+        cut = -by % max(x.shape[d], 1)
+        x = concat([_sliced(x, {d: slice(cut, None)}), _sliced(x, {d: slice(cut)})], axis=d)
+    return x
+
+
+def tile(x: Array, repetitions: Sequence[int], /) -> Array:
+    """x repeated as a whole, so many times along each axis; missing axes or counts are 1."""
+    x, repetitions = as_array("tile", x), _integers("tile: repetitions", repetitions)
+    ndim = max(x.ndim, len(repetitions))
+    shape = (1,) * (ndim - x.ndim) + x.shape
+    counts = _counts("tile", (1,) * (ndim - len(repetitions)) + tuple(repetitions))
+    pairs = list(zip(counts, shape, strict=True))
+    parted = reshape(x, [n for extent in shape for n in (1, extent)])
+    whole = broadcast_to(parted, [n for pair in pairs for n in pair])
+    return reshape(whole, [count * extent for count, extent in pairs])
+
+
+def _integers(what: str, values: Sequence[Any]) -> tuple[int, ...]:
+    """Integers as a tuple; TypeError for what is none."""
+    try:
+        return tuple([index(value) for value in values])
+    except TypeError:
+        raise TypeError(f"{what} must be a sequence of integers, was given {values!r}") from None
+
+
+def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
+    if min(counts, default=0) < 0:
+        raise ShapeError(f"{operation}: counts must be at least 0, was given {list(counts)}")
+    return counts
+
+
+def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
+    """Each element so many times along an axis (of the flat array for None).
+
+    An array of counts, one for each position of the axis, is evaluated: their sum is the extent.
+    """
+    x = as_array("repeat", x)
+    if not isinstance(repeats, int):
+        repeats = as_array("repeat", repeats)
+    if axis is None:
+        x, axis = reshape(x, (-1,)), 0
+    d = normalize_axis("repeat", axis, x.ndim)
+    front, extent, back = x.shape[:d], x.shape[d], x.shape[d + 1 :]
+    if isinstance(repeats, int) or repeats.size == 1:
+        (count,) = _counts(
+            "repeat", [int(repeats if isinstance(repeats, int) else reshape(repeats, ()))]
+        )
+        wide = broadcast_to(reshape(x, (*front, extent, 1, *back)), (*front, extent, count, *back))
+        return reshape(wide, (*front, extent * count, *back))
+    if repeats.shape != (extent,) or not repeats.dtype.is_integer:
+        raise ShapeError(
+            f"repeat: needs {extent} integers, one for each position of axis {d}, was given shape "
+            f"{repeats.shape} of {repeats.dtype}"
+        )
+    return Array(take(x.node, _repeated_positions(repeats), d))
+
+
+def _repeated_positions(repeats: Array) -> Node:
+    """Position i as often as `repeats[i]` says: how many elements begin at or before each place."""
+    counts = e.astype(repeats.node, int64)
+    ends = apply(CUMULATIVE_SUM, counts, axis=0)
+    is_negative = e.call("less", counts, constant(0, int64))
+    total, negative = Array(sum_(counts)), Array(reduce("any", is_negative))
+    evaluate(total, negative)
+    if negative:
+        raise ShapeError("repeat: counts must be at least 0, some of those given are negative")
+    one = e.astype(e.call("logical_not", is_negative), int64)  # divided as the counts are
+    begun = apply(
+        SCATTER_ADD, one, e.subtract(ends, counts), axes=(0,), at=0, extents=(int(total) + 1,)
+    )
+    number = slice_along(apply(CUMULATIVE_SUM, begun, axis=0), 0, 0, int(total))
+    return e.subtract(number, constant(1, int64))

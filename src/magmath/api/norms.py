@@ -1,0 +1,101 @@
+"""Norms of vectors and matrices, composed of reductions and singular values."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from magmath.array.array import Array, floating
+from magmath.core.dtypes import compute_dtype, real_dtype
+from magmath.core.shapes import normalize_axes, reduced_shape
+from magmath.engine.user_line import user_line
+from magmath.errors import ShapeError
+from magmath.graph import Node, apply
+from magmath.ops import elementwise as e
+from magmath.ops.eigen import SVDVALS
+from magmath.ops.lapack import check_matrix
+from magmath.ops.leaves import constant, parameter
+from magmath.ops.manipulation import reshape
+from magmath.ops.reductions import reduce
+
+Axis = int | tuple[int, ...] | None
+INF = float("inf")
+
+
+def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Array:
+    """The ord-norm of the vectors along `axis`, or of all elements; real.
+
+    ord: inf and -inf for the largest and least absolute value, 0 for the number of elements that
+    are not zero, any other p for sum(|x|^p)^(1/p).
+    """
+    a = floating("vector_norm", x).node
+    axes = normalize_axes("vector_norm", axis, a.ndim)
+    if not isinstance(ord, (int, float)):
+        raise TypeError(f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}")
+    norm = _vector_norm(e.call("abs", a), axes, keepdims, ord)
+    return Array(e.astype(norm, real_dtype(a.dtype)))
+
+
+def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) -> Node:
+    """The norm of vectors of absolute values; half types give float32."""
+    if ord in (INF, -INF):
+        return _extreme("vector_norm", ord, size, axes, keepdims)
+    if ord == 0:
+        size = e.astype(e.call("not_equal", size, constant(0, size.dtype)), size.dtype)
+    size = e.astype(size, compute_dtype(size.dtype))
+    if ord in (0, 1):
+        return reduce("sum", size, axes, keepdims)
+    if ord == 2:
+        return e.call("sqrt", reduce("sum", e.call("square", size), axes, keepdims))
+    powers = e.call("power", size, parameter(float(ord), size.dtype))
+    total = reduce("sum", powers, axes, keepdims)
+    return e.call("power", total, parameter(1.0 / ord, size.dtype))
+
+
+def _extreme(
+    name: str, sign: float, values: Node, axes: tuple[int, ...] | int, keepdims: bool = False
+) -> Node:
+    """The largest of values none of which is negative, 0 where there are none; with a negative
+    sign the least, which there must be."""
+    reduced = (axes,) if isinstance(axes, int) else axes
+    if all(values.shape[axis] for axis in reduced):
+        return reduce("max" if sign > 0 else "min", values, axes, keepdims)
+    if sign < 0:
+        raise ShapeError(f"{name}: nothing is the least of no values; needs extents of 1 or more")
+    return reduce("sum", values, axes, keepdims)
+
+
+def matrix_norm(
+    x: Array,
+    /,
+    *,
+    keepdims: bool = False,
+    ord: float | Literal["fro", "nuc"] | None = "fro",
+) -> Array:
+    """A norm of each matrix; real.
+
+    ord: "fro" for the root of the sum of squares, "nuc" for the sum of the singular values, 2 and
+    -2 for the largest and least of them, 1 and -1 for the largest and least sum of a column's
+    absolute values, inf and -inf for those of a row.
+    """
+    a = floating("matrix_norm", x).node
+    check_matrix("matrix_norm", a)
+    row, column = a.ndim - 2, a.ndim - 1
+    if ord in ("fro", None):
+        return vector_norm(x, axis=(row, column), keepdims=keepdims)
+    if ord in ("nuc", 2, -2):
+        values = apply(SVDVALS, a, line=user_line())
+        if ord == "nuc":
+            result = reduce("sum", values, row)
+        else:
+            result = _extreme("matrix_norm", float(ord), values, row)
+    elif ord in (1, -1, INF, -INF):
+        added, compared = (row, row) if abs(float(ord)) == 1 else (column, row)
+        size = e.call("abs", a)
+        sums = reduce("sum", e.astype(size, compute_dtype(size.dtype)), added)
+        result = e.astype(_extreme("matrix_norm", float(ord), sums, compared), size.dtype)
+    else:
+        raise ValueError(
+            f'matrix_norm: ord must be "fro", "nuc", 1, -1, 2, -2, inf or -inf, was given {ord!r}'
+        )
+    shape = reduced_shape(a.shape, (row, column), True)
+    return Array(reshape(result, shape) if keepdims else result)

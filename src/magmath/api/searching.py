@@ -1,0 +1,81 @@
+"""Searching: where a condition holds, and the positions of elements with some property."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from magmath.api.creation import asarray
+from magmath.api.elementwise import not_equal
+from magmath.array.array import Array, Number, as_array
+from magmath.array.masks import count
+from magmath.array.number_list import is_number
+from magmath.array.operands import operands
+from magmath.core.shapes import normalize_axis
+from magmath.engine.user_line import user_line
+from magmath.errors import OptionError, ShapeError
+from magmath.graph import apply
+from magmath.ops import argreduce, manipulation
+from magmath.ops import elementwise as e
+from magmath.ops.gather_scatter import take
+from magmath.ops.sorting import SEARCHSORTED
+
+
+def where(condition: Array, x1: Any, x2: Any, /) -> Array:
+    """x1 where the condition holds, else x2."""
+    if is_number(x1) and is_number(x2):
+        x1 = asarray(x1)
+    x, y = operands("where", x1, x2)
+    return Array(apply(e.WHERE, as_array("where", condition).node, x, y, line=user_line()))
+
+
+def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
+    x = as_array(name, x)
+    node = x.node if axis is not None else manipulation.reshape(x.node, (x.size,))
+    position = 0 if axis is None else normalize_axis(name, axis, x.ndim)
+    record = argreduce.OPERATIONS[name]
+    result = apply(record, node, axis=position, keepdims=keepdims, line=user_line())
+    if axis is None and keepdims:
+        result = manipulation.reshape(result, (1,) * x.ndim)
+    return Array(result)
+
+
+def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+    """The position of the first largest element along `axis` (of the flat array for None)."""
+    return _arg("argmax", x, axis, keepdims)
+
+
+def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+    """The position of the first smallest element along `axis` (of the flat array for None)."""
+    return _arg("argmin", x, axis, keepdims)
+
+
+def nonzero(x: Array, /) -> tuple[Array, ...]:
+    """Where x is true or not zero: for each dimension the indices, in C order.
+
+    How many there are depends on the values, which are computed. Raises ShapeError for 0-d arrays.
+    """
+    x = as_array("nonzero", x)
+    if not x.ndim:
+        raise ShapeError("nonzero: needs 1 or more dimensions, was given a 0-d array")
+    found = x if x.dtype.kind == "bool" else not_equal(x, 0)
+    counted = count(found.node, x.node.layout)
+    return tuple(Array(node) for node in counted.positions())
+
+
+def searchsorted(
+    x1: Array,
+    x2: Array | Number,
+    /,
+    *,
+    side: Literal["left", "right"] = "left",
+    sorter: Array | None = None,
+) -> Array:
+    """Where x2's elements belong in x1, which has 1 dimension and is sorted, or is when it is taken
+    by `sorter`: before equal elements ("left") or behind them ("right"). Of x2's shape.
+    """
+    if side not in ("left", "right"):
+        raise OptionError(f"searchsorted: side is 'left' or 'right', was given {side!r}")
+    x, values = operands("searchsorted", x1, x2)
+    if sorter is not None:
+        x = take(x, as_array("searchsorted", sorter).node, 0)
+    return Array(apply(SEARCHSORTED, x, values, side=side, line=user_line()))

@@ -1,0 +1,184 @@
+"""Set functions of the array API: the different elements of an array, and which are in another.
+
+The array is sorted, and each element that differs from the one before begins a group. How many
+groups there are depends on the values, so these functions compute and count them (`masks.py`). NaN
+differs from everything, itself included.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from magmath.array.array import Array, Number, as_array
+from magmath.array.masks import Counted, count
+from magmath.array.operands import operands
+from magmath.core.dtypes import bool_, int64
+from magmath.engine.user_line import user_line
+from magmath.graph import Node, apply
+from magmath.ops import elementwise as e
+from magmath.ops.creation import full, iota
+from magmath.ops.gather_scatter import PUT, take
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import CONCAT, reshape
+from magmath.ops.scans import CUMULATIVE_SUM
+from magmath.ops.slicing import slice_along
+from magmath.ops.sorting import ARGSORT, SEARCHSORTED, SORT
+
+MOST_PACKED = 1 << 31
+"""Up to so many elements, two positions are one integer."""
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` returns."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` returns."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` returns."""
+
+    values: Array
+    inverse_indices: Array
+
+
+class _Groups:
+    """The elements of an array in order, and where a group of equal ones begins."""
+
+    def __init__(self, name: str, x: Array) -> None:
+        flat = reshape(as_array(name, x).node, (x.size,))
+        self.shape = x.shape
+        self.size = x.size
+        self.flat = flat
+        if flat.dtype.kind == "complex":
+            self.sorted = take(flat, self.order, 0)
+        else:
+            self.sorted = apply(SORT, flat, axis=0, descending=False, line=user_line())
+        self.beginning = self._beginning()
+
+    @cached_property
+    def begins(self) -> Counted:
+        """Which elements begin a group, counted."""
+        counted = count(self.beginning)
+        self.beginning = counted.node
+        return counted
+
+    @cached_property
+    def order(self) -> Node:
+        """The positions that sort the array."""
+        return _order(self.flat)
+
+    def _beginning(self) -> Node:
+        if not self.size:
+            return full((0,), constant(False, bool_))
+        later = slice_along(self.sorted, 0, 1, self.size)
+        differs = e.call("not_equal", later, slice_along(self.sorted, 0, 0, self.size - 1))
+        return apply(CONCAT, full((1,), constant(True, bool_)), differs, axis=0)
+
+    def values(self) -> Array:
+        """The first element of each group."""
+        return Array(self.begins.compress(self.sorted))
+
+    def indices(self) -> Array:
+        """Where it first stands: equal elements are in their order."""
+        return Array(self.begins.compress(self.order))
+
+    def counts(self) -> Array:
+        """The sizes of the groups: the distances between their beginnings."""
+        starts, groups = self.begins.compress(iota((self.size,), 0)), self.begins.total
+        ends = full((min(groups, 1),), constant(self.size, int64))
+        stops = apply(CONCAT, slice_along(starts, 0, min(groups, 1), groups), ends, axis=0)
+        return Array(e.subtract(stops, starts))
+
+    def inverse(self) -> Array:
+        """The group of each element of the array: numbers of groups, brought into the order of the
+        elements by sorting them behind these' positions, which workers do together."""
+        begun = apply(CUMULATIVE_SUM, e.astype(self.beginning, int64), axis=0)
+        group = e.subtract(begun, constant(1, int64))
+        if self.size < MOST_PACKED:
+            pairs = e.add(e.multiply(self.order, constant(MOST_PACKED, int64)), group)
+            ordered = apply(SORT, pairs, axis=0, descending=False)
+            found = e.call("remainder", ordered, constant(MOST_PACKED, int64))
+        else:
+            empty = full((self.size,), constant(0, int64))
+            found = apply(PUT, empty, group, self.order, axes=(0,), at=0)
+        return Array(reshape(found, self.shape))
+
+
+def _order(flat: Node) -> Node:
+    """The positions that sort a 1-D array; complex numbers by real part, then by imaginary part."""
+    keys = [flat]
+    if flat.dtype.kind == "complex":
+        keys = [e.call("imag", flat), e.call("real", flat)]
+    order = apply(ARGSORT, keys[0], axis=0, descending=False, line=user_line())
+    for key in keys[1:]:
+        again = apply(ARGSORT, take(key, order, 0), axis=0, descending=False)
+        order = take(order, again, 0)
+    return order
+
+
+def unique_all(x: Array, /) -> UniqueAll:
+    """The different elements of x in order, where each first stands in x (flattened), which of them
+    each element of x is (of x's shape), and how often each occurs."""
+    groups = _Groups("unique_all", x)
+    return UniqueAll(groups.values(), groups.indices(), groups.inverse(), groups.counts())
+
+
+def unique_counts(x: Array, /) -> UniqueCounts:
+    """The different elements of x in order, and how often each occurs."""
+    groups = _Groups("unique_counts", x)
+    return UniqueCounts(groups.values(), groups.counts())
+
+
+def unique_inverse(x: Array, /) -> UniqueInverse:
+    """The different elements of x in order, and which of them each element of x is."""
+    groups = _Groups("unique_inverse", x)
+    return UniqueInverse(groups.values(), groups.inverse())
+
+
+def unique_values(x: Array, /) -> Array:
+    """The different elements of x in order."""
+    return _Groups("unique_values", x).values()
+
+
+def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> Array:
+    """Whether each element of x1 is in x2, or with `invert` is not; of x1's shape.
+
+    One of the two may be a number. NaN is in nothing.
+    """
+    x, others = operands("isin", x1, x2)
+    if not others.size:
+        return Array(full(x.shape, constant(invert, bool_)))
+    test = reshape(others, (others.size,))
+    found = (_among_groups if x.dtype.kind == "complex" else _among_sorted)(x, test)
+    return Array(e.call("logical_not", found) if invert else found)
+
+
+def _among_sorted(x: Node, test: Node) -> Node:
+    """Whether what stands in the place of each element of x is that element."""
+    ordered = apply(SORT, test, axis=0, descending=False, line=user_line())
+    place = apply(SEARCHSORTED, ordered, x, side="left", line=user_line())
+    within = e.call("minimum", place, constant(test.size - 1, int64))
+    return e.call("equal", reshape(take(ordered, reshape(within, (x.size,)), 0), x.shape), x)
+
+
+def _among_groups(x: Node, test: Node) -> Node:
+    """Whether the group of equal numbers of each element of x has one of `test`."""
+    both = apply(CONCAT, test, reshape(x, (x.size,)), axis=0, line=user_line())
+    groups = _Groups("isin", Array(both)).inverse().node
+    tested = slice_along(groups, 0, 0, test.size)
+    asked = slice_along(groups, 0, test.size, both.size)
+    none = full((both.size,), constant(False, bool_))
+    marks = full((test.size,), constant(True, bool_))
+    marked = apply(PUT, none, marks, tested, axes=(0,), at=0)
+    return reshape(take(marked, asked, 0), x.shape)

@@ -1,0 +1,112 @@
+"""`mm.signal`: convolution and correlation of n-dimensional arrays, with SciPy's names and modes.
+
+mode    "full": wherever the two overlap; "same": the middle part of that, of the first array's
+        shape; "valid": where the smaller lies within the larger
+method  "direct": sums of products; "fft": by Fourier transforms, in floating point; "auto":
+        whichever is predicted to be faster where the arrays lie
+
+The first array may be split over the workers in every dimension: each gets the edges that it needs
+of its neighbours' parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magmath.array.array import Array
+from magmath.array.operands import operands
+from magmath.core.promotion import floating_dtype
+from magmath.engine.user_line import user_line
+from magmath.errors import DTypeError, OptionError, ShapeError
+from magmath.graph import Node, Shape, apply
+from magmath.ops import elementwise as e
+from magmath.ops.convolution import by_spectra, correlation
+from magmath.ops.fourier import COMPLEX_OF, REAL_OF
+from magmath.ops.manipulation import reshape
+from magmath.ops.slicing import SLICE
+
+__all__ = ["convolve", "correlate"]
+
+MODES = ("full", "same", "valid")
+METHODS = ("auto", "direct", "fft")
+
+
+def convolve(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto") -> Array:
+    """Σ_j in1[i - j] in2[j], for arrays of equally many dimensions, 1 or more.
+
+    Raises ShapeError for other shapes, or for "valid" where neither fits into the other; DTypeError
+    for types without a common one, or for "fft" with other than float32, float64 and complex.
+    """
+    a, b = _operands("convolve", in1, in2, mode, method)
+    if mode == "valid" and not _fits(b.shape, a.shape):
+        a, b = b, a
+    return _correlated("convolve", a, _turned(b), mode, method)
+
+
+def correlate(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto") -> Array:
+    """Σ_j in1[i + j] conj(in2[j]), from the first i for which the two overlap. As `convolve`."""
+    a, b = _operands("correlate", in1, in2, mode, method)
+    b = e.conj(b)
+    if mode == "valid" and not _fits(b.shape, a.shape):
+        return _correlated("correlate", _turned(b), _turned(a), mode, method)
+    return _correlated("correlate", a, b, mode, method)
+
+
+def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tuple[Node, Node]:
+    x, y = operands(name, in1, in2)
+    if mode not in MODES or method not in METHODS:
+        raise OptionError(
+            f"{name}: mode is one of {', '.join(MODES)} and method one of {', '.join(METHODS)}, "
+            f"given were {mode!r} and {method!r}"
+        )
+    if x.ndim != y.ndim or not x.ndim or 0 in (*x.shape, *y.shape):
+        raise ShapeError(
+            f"{name}: needs arrays of equally many dimensions, 1 or more, with elements, was given "
+            f"shapes {x.shape} and {y.shape}"
+        )
+    if mode == "valid" and not (_fits(x.shape, y.shape) or _fits(y.shape, x.shape)):
+        raise ShapeError(
+            f'{name}: for mode "valid" one array must fit into the other, was given shapes '
+            f"{x.shape} and {y.shape}"
+        )
+    if method == "fft":
+        x, y = (e.astype(node, floating_dtype(node.dtype)) for node in (x, y))
+    if method == "fft" and x.dtype not in (*COMPLEX_OF, *REAL_OF):
+        raise DTypeError(
+            f'{name}: method "fft" takes float32, float64, complex64 and complex128, was given '
+            f'{x.dtype}; use method="direct"'
+        )
+    return x, y
+
+
+def _fits(inner: Shape, outer: Shape) -> bool:
+    return all(m <= n for m, n in zip(inner, outer, strict=True))
+
+
+def _turned(x: Node) -> Node:
+    """x with every dimension in reverse."""
+    return apply(SLICE, x, bounds=tuple((n - 1, -1, -1) for n in x.shape))
+
+
+def _correlated(name: str, x: Node, w: Node, mode: str, method: str) -> Array:
+    """Σ_j x[i + j] w[j] for the i that the mode asks for."""
+    node = correlation(
+        reshape(x, (1, 1, *x.shape)),
+        reshape(w, (1, 1, *w.shape)),
+        stride=(1,) * x.ndim,
+        padding=_padding(mode, w.shape),
+        dilation=(1,) * x.ndim,
+        direct=method != "auto",
+    )
+    node.line = user_line()
+    result = by_spectra(node) if method == "fft" else node
+    return Array(reshape(result, result.shape[2:]))
+
+
+def _padding(mode: str, kernel: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The zeros before and after each dimension of x."""
+    if mode == "valid":
+        return tuple((0, 0) for _ in kernel)
+    if mode == "full":
+        return tuple((k - 1, k - 1) for k in kernel)
+    return tuple((k - 1 - (k - 1) // 2, (k - 1) // 2) for k in kernel)

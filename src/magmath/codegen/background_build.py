@@ -1,0 +1,168 @@
+"""Building native programs: compiled by a process in the background, kept in the cache.
+
+While a program is replayed, a helper process compiles its source at low priority; afterwards this
+process loads the object code in milliseconds. Source, code and messages go through anonymous files
+in memory, so a program is compiled also where nothing can be written to disk. The helper ends with
+this process: it waits for the end of its standard input. The first program on a machine also makes
+it compile the functions of `codegen/runtime_library.py` that it calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from magmath.codegen import runtime_library
+from magmath.codegen.compiler import compile_source, imported_names
+from magmath.codegen.object_cache import OBJECTS, cache_key
+from magmath.codegen.object_loader import LoadedObject
+
+logger = logging.getLogger(__name__)
+
+NICENESS = 10  # of the compiler: what computes goes first
+COMPILE = """\
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+name, source, code, niceness, arithmetic, *lacking = sys.argv[1:]
+os.nice(int(niceness))
+from magmath.codegen.object_cache import OBJECTS
+with OBJECTS.locked("compiler"):  # one compiler at a time, on the whole machine
+    compiled = OBJECTS.read(name)  # another process may have asked for the same
+    if compiled is None:
+        from magmath.codegen.background_build import compile_file
+        compiled = compile_file(int(source), arithmetic, lacking)
+        OBJECTS.write(name, compiled)
+with open(int(code), "wb") as file:
+    file.write(compiled)
+"""
+
+Function = Callable[[int], int]
+"""A native program: given the address of its arguments, as `codegen/compiler.py` describes."""
+
+
+class BackgroundBuild:
+    """A native program while it is compiled: `function()` is None until it is ready.
+
+    `arithmetic`: how floating-point operations may be changed (`codegen/values.py`).
+    """
+
+    def __init__(self, source: str, arithmetic: str = "fast") -> None:
+        self._source = source
+        self._loaded: LoadedObject | None = None
+        self._compiler: _Compiler | None = None
+        self._error = ""
+        name = cache_key(source, arithmetic, runtime_library.signatures(imported_names(source)))
+        self._code = OBJECTS.read(name)
+        if self._code is None:
+            try:
+                self._compiler = _Compiler(source, name, arithmetic)
+            except OSError as error:
+                self._fail(f"it could not be started: {error}")
+
+    def function(self) -> Function | None:
+        """The compiled program, as soon as there is its code."""
+        if self._compiler is not None and self._compiler.has_ended():
+            self._code, error = self._compiler.result()
+            self.close()
+            if error:
+                self._fail(error)
+        if self._loaded is None and self._code is not None:
+            for name in imported_names(self._source):
+                runtime_library.load(name)
+            self._loaded, self._code = LoadedObject(self._code), None
+        return None if self._loaded is None else self._loaded.enter
+
+    def error(self) -> str:
+        """What the compiler wrote if it has failed; the program is then always replayed."""
+        self.function()
+        return self._error
+
+    def close(self) -> None:
+        """Stop compiling."""
+        if self._compiler is not None:
+            self._compiler.close()
+            self._compiler = None
+
+    def _fail(self, error: str) -> None:
+        self._error = error
+        logger.warning("a program is replayed, for its compiler failed: %s", error)
+
+
+class _Compiler:
+    """The helper process that compiles a source. Raises OSError where it cannot be started."""
+
+    def __init__(self, source: str, name: str, arithmetic: str) -> None:
+        lacking = [
+            needed for needed in imported_names(source) if not runtime_library.is_ready(needed)
+        ]
+        self._files: list[int] = []
+        try:
+            text, self._code, self._said = (self._new_file() for _ in range(3))
+            os.write(text, source.encode())
+            files = [str(text), str(self._code)]
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    COMPILE,
+                    name,
+                    *files,
+                    str(NICENESS),
+                    arithmetic,
+                    *lacking,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=(text, self._code),
+            )
+        except OSError:
+            self._close_files()
+            raise
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def result(self) -> tuple[bytes | None, str]:
+        """The object code of a process that has ended, or None and why it failed. A fork of this
+        process cannot wait for it, and has neither."""
+        if not self._process.returncode:
+            return _content(self._code) or None, ""
+        said = _content(self._said).decode(errors="replace")
+        return None, said or "the compiler was stopped"
+
+    def close(self) -> None:
+        """End the process."""
+        if not self.has_ended():
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._close_files()
+
+    def _new_file(self) -> int:
+        self._files.append(os.memfd_create("magmath-compiler"))
+        return self._files[-1]
+
+    def _close_files(self) -> None:
+        while self._files:
+            os.close(self._files.pop())
+
+
+def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:
+    """Compile a source to object code, and before that the functions that it calls and that are
+    `lacking` on disk."""
+    source = _content(file).decode()
+    for name in lacking:
+        runtime_library.load(name)
+    outside = runtime_library.signatures(imported_names(source))
+    return compile_source(source, outside, arithmetic=arithmetic)
+
+
+def _content(file: int) -> bytes:
+    """What an open file holds from its beginning on."""
+    return os.pread(file, os.fstat(file).st_size, 0)

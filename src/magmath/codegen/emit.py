@@ -1,0 +1,236 @@
+"""Writing operations in the language of `codegen/compiler.py`: a writer and a few emitters.
+
+A native function sees each operand as an array of this worker's local shape, or as a scalar.
+Element-wise operations need no emitter, only an expression: the writer joins neighbours into one
+loop (`executor/native.py`). The emitters here are for operations with their own loop structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.core.index_set import Tile
+
+if TYPE_CHECKING:
+    import torch
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A local array or scalar of a native function: its name there, its shape and type."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+    scalar: bool = False  # `name` is an expression for the value itself
+    strides: tuple[int, ...] = ()  # in elements
+
+    def at(self, indices: Sequence[str]) -> str:
+        """The element at `indices` of a result of at least this many dimensions, broadcast."""
+        if self.scalar:
+            return self.name
+        if not self.shape:
+            return f"{self.name}[()]"
+        own = indices[len(indices) - len(self.shape) :]
+        places = ("0" if n == 1 else i for i, n in zip(own, self.shape, strict=True))
+        return f"{self.name}[{', '.join(places)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCall:
+    """One instruction to be written: its result, operands and attributes, which parts of the whole
+    arrays these are (by global index), and the shapes of the whole arrays.
+
+    `number` gives an expression for an integer that may differ between workers, such as one that
+    follows from a tile: the source is the same for all.
+
+    `fault` gives the name of an array of two integers: code that meets bad data sets the first to
+    1 and the second to what is wrong, and goes on. The error is what the given function makes of
+    it: native code raises nothing, since other workers may wait for it.
+    """
+
+    out: Operand
+    inputs: list[Operand]
+    attributes: Mapping[str, Any]
+    fault: Callable[[Callable[[int], Exception]], str]
+    number: Callable[[int], str]
+    tile: Tile
+    tiles: tuple[Tile, ...]  # the operands'
+    shape: Shape = ()  # the result's global shape
+    shapes: tuple[Shape, ...] = ()  # the operands'
+
+
+@dataclass
+class Writer:
+    """Source lines with indentation and fresh names."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    counter: int = 0
+
+    def line(self, text: str) -> None:
+        """Append one line at the current depth."""
+        self.lines.append("    " * self.depth + text)
+
+    def name(self, prefix: str) -> str:
+        """A name not used before."""
+        self.counter += 1
+        return f"{prefix}{self.counter}"
+
+    @contextmanager
+    def loops(self, shape: Shape) -> Iterator[list[str]]:
+        """Nested loops over a shape; yields the index names."""
+        indices = [self.name("i") for _ in shape]
+        for index, extent in zip(indices, shape, strict=True):
+            self.line(f"for {index} in range({extent}):")
+            self.depth += 1
+        yield indices
+        self.depth -= len(shape)
+
+
+Places = Callable[[Sequence[str]], Sequence[str]]
+View = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
+"""The view of a local tensor whose elements an operation reads, or overwrites; None: no view has
+them. It depends on the call's attributes and tiles alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """The native form of an operation whose every element is one element of its first operand.
+
+    `view` is the operand as a view that has the result's shape, where there is one. Otherwise
+    `prepare` writes what comes before the loop, and returns the function that gives the indices of
+    the element from those of the result's; None where there is no native form. The operation joins
+    the loop of its neighbours, as element-wise ones do.
+    """
+
+    prepare: Callable[[Writer, NativeCall], Places | None]
+    view: View | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The native form of an operation that is its first operand, with its second one in a part.
+
+    The overwritten part joins the loop of its neighbours where it is a `view` of the result; `emit`
+    writes the operation alone otherwise.
+    """
+
+    view: View
+    emit: Callable[[Writer, NativeCall], bool]
+
+
+def emit_fault(
+    w: Writer, call: NativeCall, wrong: str, what: str, error: Callable[[int], Exception]
+) -> None:
+    """Note `what` as bad data if `wrong`; the next line, indented, says how to go on then."""
+    noted = call.fault(error)
+    w.line(f"if {wrong}:")
+    w.line(f"    {noted}[0] = 1")
+    w.line(f"    {noted}[1] = {what}")
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    """A scalar of exactly this type in generated source."""
+    if dtype.kind == "bool":
+        return repr(bool(value))
+    if dtype.kind in ("int", "uint") and value in (float("inf"), float("-inf")):
+        limits = np.iinfo(dtype.name)
+        return f"np.{dtype.name}({limits.max if value > 0 else limits.min})"
+    return f"np.{dtype.name}({_number(value)})"
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "np.nan"
+    if value in (float("inf"), float("-inf")):
+        return "np.inf" if value > 0 else "-np.inf"
+    return repr(value)
+
+
+_COMBINE = {
+    "sum": "{acc} + {x}",
+    "prod": "{acc} * {x}",
+    "max": "np.maximum({acc}, {x})",
+    "min": "np.minimum({acc}, {x})",
+    "any": "{acc} or {x}",
+    "all": "{acc} and {x}",
+}
+
+
+def combine(reduction: str, accumulated: str, value: str) -> str:
+    """The expression that reduces two values."""
+    return _COMBINE[reduction].format(acc=accumulated, x=value)
+
+
+def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None:
+    """Reduce an operand over axes: a scalar accumulator for trailing axes, else into the result."""
+    (x,), axis = call.inputs, call.attributes["axis"]
+    kept = [d for d in range(len(x.shape)) if d not in axis]
+    initial = literal(start, call.out.dtype)
+    if not kept or max(kept) < min(axis, default=0):
+        _reduce_trailing(w, call, name, kept, initial)
+        return
+    with w.loops(call.out.shape) as indices:
+        w.line(f"{call.out.at(indices)} = {initial}")
+    with w.loops(x.shape) as indices:
+        target = call.out.at(_result_indices(call, indices))
+        value = w.name("v")
+        w.line(f"{value} = {x.at(indices)}")
+        w.line(f"{target} = {combine(name, target, value)}")
+
+
+def _reduce_trailing(w: Writer, call: NativeCall, name: str, kept: list[int], initial: str) -> None:
+    (x,) = call.inputs
+    with w.loops(tuple(x.shape[d] for d in kept)) as outer:
+        accumulator = w.name("acc")
+        w.line(f"{accumulator} = {initial}")
+        with w.loops(tuple(x.shape[len(kept) :])) as inner:
+            value = w.name("v")
+            w.line(f"{value} = {x.at([*outer, *inner])}")
+            w.line(f"{accumulator} = {combine(name, accumulator, value)}")
+        w.line(f"{call.out.at(_result_indices(call, [*outer, *inner]))} = {accumulator}")
+
+
+def _result_indices(call: NativeCall, indices: Sequence[str]) -> list[str]:
+    axis = call.attributes["axis"]
+    if call.attributes["keepdims"]:
+        return ["0" if d in axis else index for d, index in enumerate(indices)]
+    return [index for d, index in enumerate(indices) if d not in axis]
+
+
+def emit_reshape(w: Writer, call: NativeCall) -> None:
+    """Copy an operand in C order: loops over the result, the operand's position counted along."""
+    (x,) = call.inputs
+    counters = [w.name("k") for _ in x.shape]
+    for counter in counters:
+        w.line(f"{counter} = 0")
+    with w.loops(call.out.shape) as indices:
+        w.line(f"{call.out.at(indices)} = {x.at(counters)}")
+        _advance(w, counters, x.shape)
+
+
+def _advance(w: Writer, counters: Sequence[str], shape: Shape) -> None:
+    """Step a multi-index in C order, carrying from the last dimension to the first."""
+    depth = w.depth
+    for counter, extent in zip(reversed(counters), reversed(shape), strict=True):
+        w.line(f"{counter} += 1")
+        w.line(f"if {counter} == {extent}:")
+        w.depth += 1
+        w.line(f"{counter} = 0")
+    w.depth = depth
+
+
+def emit_copy(w: Writer, out: Operand, x: Operand) -> None:
+    """Copy an operand, unless it is the result's memory."""
+    if x.name != out.name:
+        with w.loops(out.shape) as indices:
+            w.line(f"{out.at(indices)} = {x.at(indices)}")

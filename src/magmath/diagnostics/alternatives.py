@@ -1,0 +1,59 @@
+"""The tables of the ways of a product or a factorisation over the workers, and what each costs.
+
+`explain` shows it for each of them in a graph, so that a choice of layouts can be judged.
+"""
+
+from __future__ import annotations
+
+from magmath.graph import Graph, Node
+from magmath.passes.candidate_cost import PricedCandidate
+from magmath.passes.candidates import algorithm
+from magmath.passes.environment import Environment
+from magmath.passes.place import Alternatives, alternatives
+from magmath.passes.simplify import simplify
+
+SHOWN = 8  # options of a product; the rest are dearer
+HEADER = ("", "way", "operands", "result", "seconds", "bytes moved", "messages", "memory")
+
+
+def describe_alternatives(graph: Graph, environment: Environment) -> str:
+    """A table for each contraction and factorisation of a graph whose leaves have layouts; nothing
+    for one worker, who has no choice."""
+    if environment.workers == 1:
+        return ""
+    found = alternatives(simplify(graph), environment)
+    return "\n".join([_table(choice) for choice in found])
+
+
+def _table(choice: Alternatives) -> str:
+    node, found = choice.node, choice.options
+    operands = " @ ".join([str(list(x.shape)) for x in node.inputs])
+    line = "" if node.line is None else f"  # {node.line[0]}:{node.line[1]}"
+    taken = choice.panels > 0
+    rows = [HEADER, *[_row(node, o, taken and i == 0) for i, o in enumerate(found[:SHOWN])]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    panels = f", summed in {choice.panels} panels" if choice.panels > 1 else ""
+    panels = panels if taken else ", computed by other operations instead"
+    count = f"{len(found)} way" if len(found) == 1 else f"{len(found)} ways"
+    lines = [f"{node.name} {operands} {node.dtype}: {count}{panels}{line}"]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if i > 3 else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _row(node: Node, option: PricedCandidate, taken: bool) -> tuple[str, ...]:
+    candidate = option.candidate
+    return (
+        "*" if taken else "",
+        algorithm(node, candidate),
+        " ".join([layout.text() for layout in candidate.inputs]),
+        candidate.output.text(),
+        f"{option.seconds:.2g}",
+        f"{option.moved:,}",
+        f"{option.messages:,}",
+        f"{option.memory:,}",
+    )

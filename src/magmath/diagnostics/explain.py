@@ -1,0 +1,166 @@
+"""`explain` and `profile`: what a program computes, moves and takes, before and after it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from magmath.cost import redistribution_seconds
+from magmath.diagnostics.alternatives import describe_alternatives
+from magmath.diagnostics.explanation import Explanation, Profile, Step
+from magmath.engine import session
+from magmath.engine.remote_array import remote_array_of
+from magmath.errors import MagmathError
+from magmath.graph import Graph, Node
+from magmath.graph.node import NO_ATTRIBUTES
+from magmath.layout import plan
+from magmath.ops import OPERATIONS
+from magmath.ops.leaves import input_leaf
+from magmath.passes.environment import Environment
+from magmath.passes.price import node_seconds, node_traffic
+from magmath.program.arena import arrange
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+
+if TYPE_CHECKING:
+    from magmath.runtime.run_handle import RunHandle
+
+
+def explain(x: Any) -> Explanation:
+    """How something is, or would be, computed: an array, a compiled function (as it was called
+    last), or a network's training step. The same as `x.explain()`."""
+    if not callable(getattr(x, "explain", None)):
+        raise MagmathError(
+            f"explain: needs an array, a compiled function or a network, was given "
+            f"{type(x).__name__}"
+        )
+    explanation: Explanation = x.explain()
+    return explanation
+
+
+def explain_node(node: Node) -> Explanation:
+    """The program that computes a node; of an evaluated one the program that has computed it, with
+    what was measured if that was profiled."""
+    engine = session.engine()
+    node = node.inputs[0] if node.operation.version else node
+    if node.is_leaf:
+        heading = (
+            f"{node.name} of shape {node.shape}, {node.dtype}, layout {node.layout}: "
+            f"nothing to compute"
+        )
+        run = None if node.name == "parameter" else remote_array_of(node).origin
+        if run is None:
+            return Explanation(heading=heading)
+        how = "is copied concurrently with other work," if run.asynchronous else "was computed"
+        return explain_run(run, f"{heading}; it {how} by")
+    graph = engine.with_copies(engine.cut(Graph((node,))), make=False)
+    choices = describe_alternatives(graph, engine.environment)
+    return explain_program(engine.compile(graph).program, engine.environment, choices=choices)
+
+
+def explain_program(
+    program: Program,
+    environment: Environment,
+    *,
+    heading: str = "",
+    choices: str = "",
+    run: RunHandle | None = None,
+) -> Explanation:
+    """What a program costs; with the figures of a profiled run if one is given."""
+    texts = str(program).splitlines()
+    measured: Sequence[float | None] = [None] * len(texts)
+    memory = None
+    if run is not None and run.timings:
+        workers = [seconds for seconds, _ in run.timings.values()]
+        measured = [max(times) / run.steps for times in zip(*workers, strict=True)]
+        memory = max(nbytes for _, nbytes in run.timings.values())
+    steps = tuple(
+        [
+            _step(program, instruction, environment, text, seconds)
+            for instruction, text, seconds in zip(
+                program.instructions, texts, measured, strict=True
+            )
+        ]
+    )
+    temporaries = arrange(program).nbytes
+    held = sum(_slot_bytes(program, slot) for slot in {*program.inputs, *_new(program)})
+    return Explanation(steps, heading, choices, temporaries, held + temporaries, memory)
+
+
+def explain_run(run: RunHandle, heading: str = "") -> Explanation:
+    """What a run has cost: predicted, and measured if it was profiled."""
+    assert run.program is not None, "what computes an array is a program"
+    return explain_program(run.program, session.engine().environment, heading=heading, run=run)
+
+
+@contextmanager
+def profile() -> Iterator[Profile]:
+    """Measure what runs in a `with` block: each worker times each instruction.
+
+        with mm.profile() as profile:
+            y = f(x)
+        print(profile)                # predicted against measured, by operation and by line
+
+    Runs are waited for and replayed one instruction after the other, so a program that would have
+    been compiled to native code is slower than without. Arrays that were computed meanwhile show
+    the figures in `explain()` too.
+    """
+    engine = session.engine()
+    found, former = Profile(), engine.recorder
+    engine.recorder = lambda run: found.runs.append(explain_run(run))
+    try:
+        yield found
+    finally:
+        engine.recorder = former
+
+
+def _new(program: Program) -> list[int]:
+    """The outputs that do not take over an input's storage."""
+    return [slot for i, slot in enumerate(program.outputs) if i not in program.donated]
+
+
+def _slot_bytes(program: Program, index: int) -> int:
+    slot = program.slots[index]
+    return slot.layout.max_local_size * slot.dtype.itemsize
+
+
+def _step(
+    program: Program,
+    instruction: Instruction,
+    environment: Environment,
+    text: str,
+    measured: float | None,
+) -> Step:
+    match instruction:
+        case Call(operation, _, _, out, line):
+            node = _node(program, instruction)
+            seconds = node_seconds(node, environment)
+            moved, messages = node_traffic(node)
+            memory = _result_bytes(program, out)
+            return Step(text, operation, line, seconds, moved, messages, memory, measured)
+        case Move(source, target, line):
+            have, want = program.slots[source], program.slots[target]
+            step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
+            seconds = redistribution_seconds(step, itemsize, environment.link)
+            if want.layout.shared and not have.layout.shared:  # each copies its part there
+                seconds += have.layout.max_local_size * itemsize / environment.bandwidth
+            moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)
+            return Step(text, step.kind, line, seconds, moved, step.messages, memory, measured)
+        case Barrier():
+            return Step(text, "barrier", None, environment.link.barrier, 0, 0, 0, measured)
+        case Emit():
+            return Step(text, "emit", None, 0.0, 0, 0, 0, measured)
+
+
+def _result_bytes(program: Program, index: int) -> int:
+    return 0 if program.slots[index].alias is not None else _slot_bytes(program, index)
+
+
+def _node(program: Program, call: Call) -> Node:
+    """The node that a call came from, as far as prices go."""
+    slots = [program.slots[i] for i in call.inputs]
+    inputs = tuple([input_leaf(s.shape, s.dtype, s.layout, None) for s in slots])
+    out = program.slots[call.out]
+    attributes = call.attributes or NO_ATTRIBUTES
+    operation = OPERATIONS[call.operation]
+    return Node(operation, inputs, attributes, out.shape, out.dtype, layout=out.layout)

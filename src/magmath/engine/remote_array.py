@@ -1,0 +1,84 @@
+"""What a leaf stands for: data that the workers hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from magmath.core.dtypes import DType
+from magmath.errors import TracingError
+from magmath.graph import Node, Shape
+from magmath.layout import Layout
+from magmath.ops.leaves import input_leaf
+
+if TYPE_CHECKING:
+    from magmath.runtime.pool import Pool
+    from magmath.runtime.run_handle import RunHandle
+
+
+class RemoteArray:
+    """An array held by the workers of a pool: a handle, which is released when nothing refers to
+    it."""
+
+    __slots__ = (
+        "__weakref__", "copies", "dtype", "handle", "layout", "origin", "owner", "pool", "shape"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pool: Pool,
+        handle: int,
+        shape: Shape,
+        dtype: DType,
+        layout: Layout,
+        origin: RunHandle | None = None,
+    ) -> None:
+        self.pool = pool
+        self.handle = handle
+        self.owner = pool.track_owner(self, handle)
+        self.shape = shape
+        self.dtype = dtype
+        self.layout = layout
+        self.origin = origin  # the run that has computed it
+        self.copies: dict[Layout, RemoteArray] = {}  # the same in other layouts, kept by the engine
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes on a worker, at most."""
+        return self.layout.max_local_size * self.dtype.itemsize
+
+    def exchange(self, other: RemoteArray) -> None:
+        """Exchange the arrays with another handle."""
+        self.handle, other.handle = other.handle, self.handle
+        self.origin, other.origin = other.origin, self.origin
+        self.pool.swap_owners(self.owner, other.owner)
+
+
+def leaf_of(data: RemoteArray) -> Node:
+    """The leaf of an array that the workers hold."""
+    return input_leaf(data.shape, data.dtype, data.layout, data)
+
+
+def remote_array_of(leaf: Node) -> RemoteArray:
+    """The data of an input or a known node, or the current data of a variable.
+
+    Raises TracingError for an argument of a function that is being traced.
+    """
+    value = leaf.value.value if isinstance(leaf.value, Node) else leaf.value
+    if type(value) is RemoteArray:
+        return value
+    variable = value() if isinstance(value, ref) else None
+    if variable is None:
+        raise no_value_error()
+    data: RemoteArray = variable.data
+    return data
+
+
+def no_value_error() -> TracingError:
+    """The error of asking for a value that there is not while a function is traced."""
+    return TracingError(
+        "a value was asked for while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "
+        "mm.remat): its arguments have none then; return the array and use its value outside of "
+        "the function; choose with mm.where or mm.cond; a number that must be known "
+        "(in a shape, an axis, a range) is given before: mm.compile(functools.partial(f, n=3))"
+    )

@@ -1,0 +1,97 @@
+"""Running a small program again, into the memory of results that nobody holds any more.
+
+A compiled function that is called in a loop makes the same small arrays over and over; to name,
+allot and give back its results takes longer than to compute them. So the last few results are kept.
+Where nobody else holds them, which is what Python's reference counts say, the program runs into
+them once more, by a call that was made ready for these operands and results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import prod
+from operator import attrgetter
+from typing import TYPE_CHECKING, final
+
+from magmath.core.bounded_memo import store_bounded
+from magmath.engine.donation import are_unreferenced
+from magmath.engine.engine import EAGER_BYTES, Compiled, Engine
+from magmath.engine.remote_array import RemoteArray, leaf_of
+
+if TYPE_CHECKING:
+    from magmath.runtime.messages import Number
+    from magmath.runtime.run_handle import RunHandle
+
+MAX_RESULTS = 4
+MAX_CALLS = 16  # into the same results, from other operands
+_handle = attrgetter("handle")
+
+
+@final
+class ResultBuffers:
+    """What a run has made, and the calls that make it again, by the numbers of their operands."""
+
+    __slots__ = ("calls", "data", "leaves")
+
+    def __init__(self, data: list[RemoteArray]) -> None:
+        self.data = data
+        self.leaves = [leaf_of(one) for one in data]
+        self.calls: dict[tuple[int, ...], Callable[[Sequence[Number]], object]] = {}
+
+
+@final
+class ReplayCache:
+    """A program that is run again and again, without targets; `last`: a run of it, or None;
+    `keeps`: whether its results may be made again into the same memory."""
+
+    def __init__(self, engine: Engine, compiled: Compiled) -> None:
+        self._engine = engine
+        self.compiled = compiled
+        self._results: deque[ResultBuffers] = deque()  # the one that was made first comes first
+        sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
+        pool = engine.pool
+        small = bool(sizes) and max(sizes) <= EAGER_BYTES
+        self.keeps = small and pool.is_inline and pool.memory_limit is None
+        self.last: RunHandle | None = None
+
+    def run(self, given: Sequence[RemoteArray], numbers: Sequence[Number]) -> ResultBuffers:
+        """The results for these operands, to be kept by `keep` once somebody holds their leaves.
+        Raises as `Engine.start`."""
+        engine = self._engine
+        results = self._free() if self.keeps and engine.recorder is None else None
+        if results is None:
+            data, self.last = engine.start(self.compiled, given, numbers)
+            results = ResultBuffers(data)
+        else:
+            operands = tuple(map(_handle, given))
+            call = results.calls.get(operands) or self._ready(results, given)
+            engine.pool.replay(call, operands, numbers)
+        return results
+
+    def keep(self, results: ResultBuffers) -> None:
+        """Make them again when nobody holds them any more, where that is worth the memory."""
+        if self.keeps:
+            self._results.append(results)
+
+    def _free(self) -> ResultBuffers | None:
+        """Results that nobody else holds; they are kept no more, until they are made again."""
+        kept = self._results
+        try:
+            for _ in range(len(kept)):
+                results = kept.popleft()
+                if are_unreferenced(results.leaves, results.data):
+                    return results
+                kept.append(results)
+            if len(kept) >= MAX_RESULTS:
+                kept.popleft()
+        except IndexError:  # another thread has taken them
+            pass
+        return None
+
+    def _ready(
+        self, results: ResultBuffers, given: Sequence[RemoteArray]
+    ) -> Callable[[Sequence[Number]], object]:
+        operands, outputs = self._engine.handles(given), self._engine.handles(results.data)
+        call = self._engine.pool.prepare_replay(self.compiled.identifier, operands, outputs)
+        return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)

@@ -1,0 +1,1 @@
+"""What runs a program on a worker: ready calls, native code, threads."""

@@ -1,0 +1,472 @@
+"""Binding: every slot of a program becomes this worker's tensor, every instruction a ready call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from magmath.core.block_cyclic import panel_ring_bytes
+from magmath.core.index_set import Tile, shift_tile, tile_shape
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import stage
+from magmath.errors import LinAlgError, WorkerLost
+from magmath.executor.deterministic import as_node, logical_calls
+from magmath.executor.move import AsyncMove, bind_move
+from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call, without_fp_warnings
+from magmath.graph import DistributedCall, KernelCall, Node
+from magmath.memory.heap import Block
+from magmath.memory.local_array import LocalArray
+from magmath.memory.torch_dtypes import to_torch
+from magmath.ops import OPERATIONS
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+
+if TYPE_CHECKING:
+    from magmath.executor.executable import Context
+
+Ready = Callable[[], object]
+NO_SEGMENTS: Mapping[range, Ready] = {}
+
+
+class Calls:
+    """Ready calls in order, and for each the user's line that it comes from.
+
+    `segments` are ranges of instructions for which there is one call, a compiled function.
+    """
+
+    __slots__ = (
+        "_alone",
+        "_carried",
+        "_failures",
+        "_finish",
+        "_instructions",
+        "_positions",
+        "_ready",
+    )
+
+    @paused_gc()
+    @stage("bind")
+    def __init__(
+        self,
+        first: int,
+        instructions: Sequence[Instruction],
+        tensors: Tensors,
+        segments: Mapping[range, Ready] = NO_SEGMENTS,
+    ) -> None:
+        self._ready: list[Ready] = []
+        self._instructions: list[Instruction] = []
+        self._positions: list[int] = []
+        self._carried: list[AsyncMove] = []
+        self._alone = tensors.context.comm.size == 1
+        self._failures = tensors.context.failures
+        device = tensors.context.device
+        self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
+        due: list[tuple[int, int, Move, AsyncMove]] = []  # the last position that it may be beside
+        program = tensors.program
+        inside = {position: segment for segment in segments for position in segment}
+        for position, instruction in enumerate(instructions, start=first):
+            if program.is_abandonable and program.takes_long(instruction):
+                self._add((partial(_check_abandoned, tensors.context),), instruction, position)
+            segment = inside.get(position)
+            if segment is None:
+                carried = self._bind(instruction, position, tensors)
+                if carried is not None and isinstance(instruction, Move):
+                    due.append((position + instruction.beside, position, instruction, carried))
+            elif position == segment[-1]:
+                self._add((segments[segment],), _last_call(segment, program), position)
+            last = position + 1 == first + len(instructions)
+            for entry in [entry for entry in due if last or entry[0] <= position]:
+                _, began, move, under_way = entry
+                self._add((under_way.wait,), move, began)
+                due.remove(entry)
+
+    def _bind(self, instruction: Instruction, position: int, tensors: Tensors) -> AsyncMove | None:
+        """Add the ready calls of an instruction; the transfer that they only begin, if they do."""
+        with _blaming(instruction):
+            carried = _carried(instruction, tensors)
+            ready = _ready(instruction, tensors) if carried is None else (carried.begin,)
+        self._add(ready, instruction, position)
+        if carried is not None:
+            self._carried.append(carried)
+        return carried
+
+    def _add(self, ready: Sequence[Ready], instruction: Instruction, position: int) -> None:
+        self._ready += ready
+        self._instructions += [instruction] * len(ready)
+        self._positions += [position] * len(ready)
+
+    def run(self) -> None:
+        """Make all calls, `without_fp_warnings`; what goes wrong in one carries the user's line."""
+        for position, call in enumerate(self._ready):
+            try:
+                call()
+            except Exception as error:
+                self._fail(error, position)
+
+    def _fail(self, error: Exception, position: int) -> None:
+        """Raise the error of a call; but first go on with the others where workers may meet.
+
+        A kernel meets nobody, so a worker on which one fails can go on, with whatever is in its
+        result, and stays in step; from a collective kernel data raise LinAlgError or IndexError,
+        on all workers or after the last exchange. The executor raises the error at the end of the
+        program.
+        """
+        instruction = self._instructions[position]
+        attach_user_line(error, instruction)
+        if isinstance(error, InterruptedError):
+            self._settle()
+            raise error
+        local = isinstance(instruction, Call) and instruction.workspace is None
+        lost = isinstance(error, WorkerLost)
+        if self._alone or lost or not (local or isinstance(error, LinAlgError | IndexError)):
+            self._settle()
+            raise error
+        self._failures.append(error)
+
+    def _settle(self) -> None:
+        """After a failure: nothing is under way any more when the memory is given back."""
+        for carried in self._carried:
+            with suppress(Exception):
+                carried.wait()
+
+    def time(self, seconds: list[float]) -> None:
+        """Make all calls, and add what each one took to its instruction's entry."""
+        for position, call in enumerate(self._ready):
+            start = time.perf_counter()
+            try:
+                without_fp_warnings(call)
+                if self._finish is not None:
+                    self._finish()
+            except Exception as error:
+                self._fail(error, position)
+            seconds[self._positions[position]] += time.perf_counter() - start
+
+
+def _last_call(segment: range, program: Program) -> Instruction:
+    """The call after which a segment is done; a failure in it is one of this worker alone."""
+    instructions = [program.instructions[position] for position in reversed(segment)]
+    return next((x for x in instructions if isinstance(x, Call)), instructions[0])
+
+
+def _check_abandoned(context: Context) -> None:
+    """Raise InterruptedError on all workers if the run's results are not wanted any more."""
+    if context.comm.allreduce_max(int(context.is_abandoned())):
+        error = InterruptedError("interrupted between two instructions: the result is not computed")
+        error.in_step = True  # type: ignore[attr-defined]
+        raise error
+
+
+@dataclass
+class Binding:
+    """A program on certain arrays: the calls of its prologue and of every step, made when they are
+    first wanted, and where emitted scalars are found."""
+
+    tensors: Tensors
+    signature: Hashable = ()
+    """Bindings of one program and of equal form have the same native code."""
+    compiled: Calls | None = None
+    """The calls of a step in which compiled segments take the place of others, once there are."""
+
+    @cached_property
+    def prologue(self) -> Calls:
+        """The calls that a run of many steps makes once."""
+        program = self.tensors.program
+        return Calls(0, program.instructions[: program.prologue], self.tensors)
+
+    @cached_property
+    def step(self) -> Calls:
+        """The calls of every step."""
+        program = self.tensors.program
+        first = program.prologue
+        return Calls(first, program.instructions[first:], self.tensors)
+
+    def with_segments(self, segments: Mapping[range, Ready]) -> Calls:
+        """The calls of every step, with compiled segments."""
+        program = self.tensors.program
+        first = program.prologue
+        return Calls(first, program.instructions[first:], self.tensors, segments)
+
+    @cached_property
+    def emitted(self) -> list[torch.Tensor]:
+        """The scalars that a step reports."""
+        instructions = self.tensors.program.instructions
+        return [self.tensors.own(i.slot) for i in instructions if isinstance(i, Emit)]
+
+    def start(self) -> None:
+        """Do what the steps of a run have in common."""
+        without_fp_warnings(self.prologue.run)
+
+    def once(self, calls: Calls) -> list[float]:
+        """Run one step by its calls; return the scalars that it emits.
+
+        Must be called in `without_fp_warnings`.
+        """
+        if self.tensors.program.prologue:
+            self.prologue.run()
+        if self.emitted:
+            return self._replay(1, calls)
+        calls.run()
+        return []
+
+    def prepare(self) -> None:
+        """Make the calls now."""
+        _ = self.prologue, self.step
+
+    def timed(self, steps: int, seconds: list[float]) -> list[float]:
+        """The same as `start` and `replay`, adding to the seconds of each instruction."""
+        self.prologue.time(seconds)
+        values: list[Any] = []
+        for _ in range(steps):
+            self.step.time(seconds)
+            values += [tensor.item() for tensor in self.emitted]
+        return values
+
+    def replay(self, steps: int, calls: Calls) -> list[float]:
+        """Run the calls of a step `steps` times; the emitted scalars, step by step."""
+        return without_fp_warnings(self._replay, steps, calls)
+
+    def _replay(self, steps: int, step: Calls) -> list[float]:
+        emitted = self.emitted
+        if not emitted:
+            for _ in range(steps):
+                step.run()
+            return []
+        values: list[Any] = []
+        on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
+        for _ in range(steps):
+            step.run()
+            # a device is not waited for in every step: the values are fetched together
+            values += [t.item() if on_cpu else t.clone() for t in emitted]
+        return values if on_cpu else [value.item() for value in values]
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors behind slots, this worker's and its peers'."""
+
+    program: Program
+    context: Context
+    stored: Mapping[int, LocalArray]
+    scalars: Mapping[int, torch.Tensor]
+    block: Block | None
+    offsets: Mapping[int, int]
+
+    @cached_property
+    def _cache(self) -> dict[tuple[int, int], torch.Tensor]:
+        return {}
+
+    @property
+    def rank(self) -> int:
+        """This worker."""
+        return self.context.comm.rank
+
+    def own(self, slot: int) -> torch.Tensor:
+        """This worker's tensor of a slot."""
+        return self.of(slot, self.rank)
+
+    def of(self, slot: int, rank: int) -> torch.Tensor:
+        """Worker `rank`'s tensor of a slot (a peer's through shared memory)."""
+        key = (slot, rank)
+        if key not in self._cache:
+            self._cache[key] = self._make(slot, rank)
+        return self._cache[key]
+
+    def _make(self, index: int, rank: int) -> torch.Tensor:
+        slot = self.program.slots[index]
+        if index in self.scalars:
+            return self.scalars[index]
+        if slot.alias is not None:
+            return self._view(index, slot.alias, rank)
+        if index in self.stored:
+            return self._typed(index, rank, self.stored[index].block, 0)
+        assert self.block is not None
+        return self._typed(index, rank, self.block, self.offsets[index])
+
+    def _typed(self, index: int, rank: int, block: Block, offset: int) -> torch.Tensor:
+        """Bytes of a block, at an offset, as the tensor of a slot."""
+        slot, lies = self.program.slots[index], self.context.memory
+        memory = lies.leader(block) if slot.layout.shared else lies.peer(block, rank)
+        shape = slot.layout.local_shape(rank)
+        nbytes = torch.Size(shape).numel() * slot.dtype.itemsize
+        return memory[offset : offset + nbytes].view(to_torch(slot.dtype)).view(shape)
+
+    def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
+        """This slot's tile, cut out of the tensor in whose memory it lies."""
+        base = self.of(alias, rank)
+        layout = self.program.slots[index].layout
+        start = self.program.slots[index].start
+        inner, outer = layout.tiles(rank), self.program.slots[alias].layout.tiles(rank)
+        if start is not None and inner:
+            inner = (shift_tile(inner[0], start),)
+        if not inner or not outer:
+            return base.new_empty(layout.local_shape(rank))
+        if inner == outer:
+            return base
+        located = [whole.locate(part) for whole, part in zip(outer[0], inner[0], strict=True)]
+        for d, positions in enumerate(located):
+            selector = positions.selector()
+            assert isinstance(selector, slice)
+            base = base[(slice(None),) * d + (selector,)]
+        return base
+
+
+def bind(
+    program: Program,
+    context: Context,
+    inputs: Sequence[LocalArray],
+    outputs: Sequence[LocalArray],
+    parameters: Mapping[int, torch.Tensor],
+    block: Block | None,
+    offsets: Mapping[int, int],
+) -> Binding:
+    """Ready calls for a program on these arrays."""
+    stored = dict(zip(program.outputs, outputs, strict=True))
+    stored.update(zip(program.inputs, inputs, strict=True))
+    scalars = {**parameters, **_constants(program)}
+    tensors = Tensors(program, context, stored, scalars, block, offsets)
+    return Binding(tensors)
+
+
+def _constants(program: Program) -> dict[int, torch.Tensor]:
+    return {
+        i: torch.tensor(slot.value, dtype=to_torch(slot.dtype))
+        for i, slot in enumerate(program.slots)
+        if slot.kind == "constant"
+    }
+
+
+def _carried(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:
+    """Return a move that runs on the progress thread; None if it cannot."""
+    if not (isinstance(instruction, Move) and instruction.beside):
+        return None
+    progress_thread = tensors.context.progress_thread()
+    return None if progress_thread is None else AsyncMove(instruction, tensors, progress_thread)
+
+
+def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:
+    match instruction:
+        case Call():
+            return _ready_call(instruction, tensors)
+        case Move():
+            return bind_move(instruction, tensors)
+        case Barrier():
+            return [tensors.context.comm.barrier]
+        case _:
+            return []
+
+
+@contextmanager
+def _blaming(instruction: Instruction) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        attach_user_line(error, instruction)
+        raise
+
+
+def attach_user_line(error: Exception, origin: Instruction | Node | None) -> None:
+    """Leave in an error the user's line that built the failing operation, for the report."""
+    line = getattr(origin, "line", None)
+    if line and not hasattr(error, "user_line"):
+        error.user_line = f"{line[0]}:{line[1]}"  # type: ignore[attr-defined]
+
+
+def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
+    context, operation = tensors.context, OPERATIONS[call.operation]
+    if call.workspace is not None:
+        ready = [_collective_call(call, call.workspace, tensors)]
+        return [partial(_meeting, ready, context, nullcontext)]
+    ready = _local_calls(call, tensors)
+    alone = tensors.program.slots[call.out].layout.mesh.size == 1
+    if operation.lapack and alone and context.comm.size > 1:
+        return [partial(_meeting, ready, context, context.threads_of_all)]
+    return ready
+
+
+def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
+    """The ready calls that compute this worker's part, none where it has none."""
+    program, rank = tensors.program, tensors.rank
+    slot = program.slots[call.out]
+    tiles = slot.layout.tiles(rank)
+    if not tiles or not slot.layout.local_size(rank):
+        return []
+    local = KernelCall(
+        out=tensors.own(call.out),
+        inputs=[tensors.own(i) for i in call.inputs],
+        attributes=_local_attributes(call, tiles[0]),
+        tile=tiles[0],
+        tiles=[program.slots[i].layout.tiles(rank)[0] for i in call.inputs],
+        shape=slot.shape,
+        shapes=[program.slots[i].shape for i in call.inputs],
+        context=tensors.context,
+        repeated=slot.layout.has_replicas,
+    )
+    if tensors.context.deterministic:
+        return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
+    operation = OPERATIONS[call.operation]
+    if tensors.context.device.type == "cpu" and operation.numpy_ufunc is not None:
+        dtypes = [program.slots[i].dtype for i in (call.out, *call.inputs)]
+        if is_faster_by_numpy(operation.numpy_ufunc, local.out.numel(), dtypes):
+            return [numpy_call(operation.numpy_ufunc, local.out, local.inputs)]
+    return [operation.kernel(local)]
+
+
+def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
+    """The ready call that computes an operation together with all other workers."""
+    from magmath.comm.panel_broadcast import PanelBroadcast  # the compiler loads on first use
+
+    program, comm = tensors.program, tensors.context.comm
+    slot, operands = program.slots[call.out], [program.slots[i] for i in call.inputs]
+    collective = OPERATIONS[call.operation].distributed
+    assert collective is not None
+    ranks = range(comm.size) if comm.shares_memory else (comm.rank,)
+    seen = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
+    memory = [seen.get(rank) for rank in range(comm.size)]
+    needed = collective.workspace(as_node(call, slot, operands), comm.size)
+    own, out = seen[comm.rank], tensors.own(call.out)
+    result = out if out.is_contiguous() else out.new_empty(out.shape)
+    ready = collective.kernel(
+        DistributedCall(
+            out=result,
+            inputs=[tensors.own(i) for i in call.inputs],
+            attributes=call.attributes,
+            layout=slot.layout,
+            layouts=[operand.layout for operand in operands],
+            comm=comm,
+            memory=memory,
+            ring=PanelBroadcast(comm, memory, needed.panel),
+            scratch=own[panel_ring_bytes(needed.panel) : needed.nbytes],
+            seen=lambda operand, rank: tensors.of(call.inputs[operand], rank),
+        )
+    )
+    return ready if result is out else partial(_delivered, ready, out, result)
+
+
+def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
+    ready()
+    out.copy_(result)
+
+
+def _meeting(
+    calls: Sequence[Ready], context: Context, within: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Make calls after which the workers meet: one has computed with the threads of all, which wait
+    here, or all together in memory that others still read."""
+    try:
+        with within() if calls else nullcontext():
+            for call in calls:
+                call()
+    finally:
+        context.comm.barrier()
+
+
+def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:
+    """Attributes that name the result's shape name the local one."""
+    if "shape" not in call.attributes:
+        return call.attributes
+    return {**call.attributes, "shape": tile_shape(tile)}

@@ -1,0 +1,92 @@
+"""Deterministic mode: every kernel runs once for each logical part of its result.
+
+The parts depend on the global shape alone, never on the number of workers, and no sum is cut
+between workers, so every element is computed by the same kernel on operands of the same shape and
+order in memory whoever holds it: bit for bit the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+from magmath.core.index_set import IndexSet
+from magmath.graph import KernelCall, Node
+from magmath.graph.index_notation import LOGICAL_PARTS, index_notation_of, logical_letter
+from magmath.layout import even_cuts
+from magmath.ops import OPERATIONS
+from magmath.program.instructions import Call, Slot
+
+
+def logical_calls(
+    call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall
+) -> list[Callable[[], object]]:
+    """Ready calls that compute the local result part by part.
+
+    Kernels add strided numbers in another order than contiguous ones, and how far apart the numbers
+    of a part lie depends on what else its worker holds: such operands are copied first.
+    """
+    kernel = OPERATIONS[call.operation].kernel
+    ready: list[Callable[[], object]] = []
+    for part in _cut(call, out, inputs, local):
+        for i, x in enumerate(part.inputs):
+            if not x.is_contiguous():
+                part.inputs[i] = x.new_empty(x.shape)
+                ready.append(partial(part.inputs[i].copy_, x))
+        ready.append(kernel(part))
+    return ready
+
+
+def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> list[KernelCall]:
+    """The local call, cut along the result's logical dimension into its parts."""
+    node = as_node(call, out, inputs)
+    structure = index_notation_of(node)
+    letter = logical_letter(structure, node)
+    if letter is None:
+        return [local]
+    dim = structure.output.index(letter)
+    held = local.tile[dim]
+    parts = []
+    for start, stop in _parts(node.shape[dim], held):
+        offset, part = start - held.start, IndexSet.range(start, stop)
+        parts.append(
+            KernelCall(
+                out=local.out.narrow(dim, offset, stop - start),
+                inputs=[
+                    x.narrow(letters.index(letter), offset, stop - start)
+                    if letter in letters
+                    else x
+                    for x, letters in zip(local.inputs, structure.inputs, strict=True)
+                ],
+                attributes=_narrowed(local, dim, stop - start),
+                tile=(*local.tile[:dim], part, *local.tile[dim + 1 :]),
+                tiles=[
+                    tuple(part if c == letter else i for c, i in zip(letters, tile, strict=True))
+                    for letters, tile in zip(structure.inputs, local.tiles, strict=True)
+                ],
+                shape=local.shape,
+                shapes=local.shapes,
+                context=local.context,
+            )
+        )
+    return parts
+
+
+def _parts(extent: int, held: IndexSet) -> list[tuple[int, int]]:
+    cuts = even_cuts(extent, LOGICAL_PARTS)
+    return [(a, b) for a, b in pairwise(cuts) if a < b and held.start <= a and b <= held.stop]
+
+
+def _narrowed(local: KernelCall, dim: int, extent: int) -> dict[str, object]:
+    attributes = dict(local.attributes)
+    shape = attributes.get("shape")
+    if isinstance(shape, tuple) and shape == tuple(local.out.shape):
+        attributes["shape"] = (*shape[:dim], extent, *shape[dim + 1 :])
+    return attributes
+
+
+def as_node(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
+    """The node that a call came from, without layouts."""
+    operands = tuple(Node(OPERATIONS["input"], (), {}, s.shape, s.dtype) for s in inputs)
+    return Node(OPERATIONS[call.operation], operands, call.attributes, out.shape, out.dtype)

@@ -1,0 +1,178 @@
+"""Computing nodes at once, one kernel after the other: what small arrays need no program for.
+
+Planning pays where arrays are large or far away. For a few kilobytes on the one worker of this
+process it costs more than it saves, so the operations' own kernels are called as the nodes come,
+each on memory that is used again as soon as its last reader has run. What nodes of one form have
+in common is found out once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, final
+
+import torch
+
+from magmath.core.dtypes import DType
+from magmath.core.index_set import Tile
+from magmath.executor.bind import attach_user_line
+from magmath.executor.executable import Context
+from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent
+from magmath.graph import KernelCall, Node, Shape
+from magmath.layout import Layout, Mesh
+from magmath.memory.heap import View
+from magmath.memory.local_array import LocalArray, tile_spec
+from magmath.memory.torch_dtypes import NUMPY, to_torch
+from magmath.ops.leaves import CONSTANT, PARAMETER
+
+_NUMBERS = frozenset({PARAMETER, CONSTANT})
+_Made = tuple[LocalArray, list[LocalArray]]  # and where it will wait for the next of its kind
+
+
+def compute(
+    context: Context,
+    order: Sequence[Node],
+    wanted: Sequence[Node],
+    views: dict[Node, View],
+) -> list[LocalArray]:
+    """The values of `wanted`, in new memory, by the nodes in `order`, each after its inputs.
+
+    `views` has the arrays behind the leaves and the nodes that are known, and gets all others. What
+    goes wrong carries the user's line that built the failing node, and leaves nothing allocated.
+    """
+    made: dict[Node, _Made] = {}
+    spare: defaultdict[_Place, list[LocalArray]] = defaultdict(list)
+    try:
+        silent().run(_compute, context, order, wanted, views, made, spare)
+    except BaseException:
+        _free([array for array, _ in made.values()], context)
+        raise
+    finally:
+        for waiting in spare.values():
+            _free(waiting, context)
+    return [made[node][0] for node in wanted]
+
+
+def _free(arrays: Iterable[LocalArray], context: Context) -> None:
+    for stored in arrays:
+        stored.free(context.heap)
+
+
+def _compute(
+    context: Context,
+    order: Sequence[Node],
+    wanted: Sequence[Node],
+    views: dict[Node, View],
+    made: dict[Node, _Made],
+    spare: defaultdict[_Place, list[LocalArray]],
+) -> None:
+    """Compute all nodes. `made` has what will be read yet, `spare` the memory of what has been."""
+    todo = [node for node in order if node not in views]
+    last: dict[Node, Node] = {}  # the last reader
+    for node in todo:
+        for source in node.inputs:
+            last[source] = node
+    for node in wanted:
+        last.pop(node, None)
+    on_cpu = context.device.type == "cpu"
+    for node in todo:
+        inputs = node.inputs
+        try:
+            if not inputs and node.operation in _NUMBERS:
+                views[node] = _number(node)
+                continue
+            form = node.signature
+            place, brief = (form.ready if form is not None else None) or _prepared(node)
+            waiting = spare[place]
+            out = waiting.pop() if waiting else place.piece.allocate(context.heap)
+            made[node] = out, waiting
+            views[node] = view = out.view
+            if brief is None or not on_cpu:
+                _call(node, place, views, context)
+            elif len(inputs) == 2:
+                x, y = inputs
+                brief(views[x].array, views[y].array, view.array)
+            else:
+                brief(views[inputs[0]].array, view.array)
+        except Exception as error:
+            attach_user_line(error, node)
+            raise
+        for source in inputs:
+            if last.get(source) is node and source in made:
+                done, waiting = made.pop(source)
+                waiting.append(done)
+
+
+def _call(node: Node, place: _Place, views: Mapping[Node, View], context: Context) -> None:
+    """Compute a node's value in its tensor, by the operation's own kernel."""
+    if not place.layout.size:
+        return
+    shapes = [source.shape for source in node.inputs]
+    local = KernelCall(
+        views[node].tensor,
+        [views[source].tensor for source in node.inputs],
+        node.attributes,
+        place.tile,
+        [_place(source.shape, source.dtype).tile for source in node.inputs],
+        node.shape,
+        shapes,
+        context,
+    )
+    node.operation.kernel(local)()
+
+
+@final
+class _Place:
+    """Where arrays of a shape and a type lie on a single worker, and which elements are in its
+    tile: all of them."""
+
+    __slots__ = ("layout", "piece")
+
+    def __init__(self, shape: Shape, dtype: DType) -> None:
+        self.layout = Layout.whole(shape, Mesh.line(1))
+        self.piece = tile_spec(self.layout, dtype, 0)
+
+    @property
+    def tile(self) -> Tile:
+        """The tile."""
+        return self.layout.tiles(0)[0]
+
+
+_place = lru_cache(maxsize=4096)(_Place)
+
+
+class _Step(NamedTuple):
+    """How nodes of one form are computed: where the result lies, and NumPy's function for it, if
+    that is the one to call."""
+
+    place: _Place
+    brief: Callable[..., object] | None
+
+
+def _prepared(node: Node) -> _Step:
+    """The step of a node, kept for all of its form."""
+    place, brief = _place(node.shape, node.dtype), node.operation.numpy_ufunc
+    dtypes = [x.dtype for x in (node, *node.inputs)]
+    small = brief is not None and is_faster_by_numpy(brief, place.layout.size, dtypes)
+    step = _Step(place, brief.function if brief is not None and small else None)
+    if node.signature is not None:
+        node.signature.ready = step
+    return step
+
+
+def _number(node: Node) -> View:
+    """A number as a 0-d array; to be read only."""
+    value = node.value if node.operation is PARAMETER else node.attributes["value"]
+    if value and type(value) is not complex:  # two zeros are equal and may differ in sign
+        return _kept_scalar(value, node.dtype)
+    return _new_scalar(value, node.dtype)
+
+
+def _new_scalar(value: bool | int | float | complex, dtype: DType) -> View:
+    tensor = torch.zeros((), dtype=to_torch(dtype)).fill_(value)
+    return View(tensor.numpy() if dtype in NUMPY else None, tensor)
+
+
+_kept_scalar = lru_cache(maxsize=1024, typed=True)(_new_scalar)

@@ -1,0 +1,364 @@
+"""Executing a program on one worker: bind it once to this worker's tensors, then replay.
+
+Binding turns each instruction into a ready call, a function without arguments on tensors at fixed
+addresses. The bindings of the last few sets of inputs and outputs are kept, so that a training
+step, or a compiled function called in a loop, is bound once and replayed from then on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from magmath.comm.communicator import Communicator
+from magmath.errors import MemoryLimitError
+from magmath.executor.bind import Binding, attach_user_line, bind
+from magmath.executor.numpy_fast_path import silent, without_fp_warnings
+from magmath.executor.select import (
+    WORTH_SECONDS,
+    Executor,
+    ExecutorSelector,
+    Replay,
+    native_executors,
+)
+from magmath.executor.tiers import Tiers
+from magmath.memory.heap import Block, Heap
+from magmath.memory.local_array import LocalArray
+from magmath.memory.torch_dtypes import to_torch
+from magmath.program.arena import arrange
+from magmath.program.instructions import Program
+
+if TYPE_CHECKING:
+    from magmath.comm.progress_thread import ProgressThread, Task
+
+Poll = Callable[[int, list[float]], bool]
+Number = bool | int | float | complex
+KEPT_BINDINGS = 4
+CHUNK_SECONDS = 0.05  # between looks at interrupts and reports of progress
+
+
+class Memory(Protocol):
+    """Where blocks lie: a heap, or what a team's lanes see of it."""
+
+    def peer(self, block: Block, rank: int, /) -> torch.Tensor:
+        """A block's memory on a worker."""
+
+    def leader(self, block: Block, /) -> torch.Tensor:
+        """The memory in which shared arrays lie."""
+
+
+def no_progress_thread() -> ProgressThread | None:
+    """Where everything is done by one thread."""
+    return None
+
+
+@dataclass
+class Context:
+    """What a worker lends to the programs it runs."""
+
+    comm: Communicator
+    heap: Heap
+    device: torch.device
+    deterministic: bool = False
+    native: bool = True
+    lanes: Memory | None = None  # where the blocks of a team's lanes lie
+    progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
+    """Who moves data beside this worker's own work, made when first asked for, by all workers."""
+    failures: list[Exception] = field(default_factory=list)  # of calls, raised when the run is over
+    is_abandoned: Callable[[], bool] = bool
+    """Whether the results of the run are not wanted any more; asked between long instructions."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this worker."""
+        return self.comm.rank
+
+    @property
+    def memory(self) -> Memory:
+        """Where blocks lie, this worker's and its peers'."""
+        return self.heap if self.lanes is None else self.lanes
+
+    def threads_of_all(self) -> AbstractContextManager[None]:
+        """Within, kernels have the threads of all the workers of this host, which wait."""
+        from magmath.kernels.threads import more_threads
+
+        return more_threads(self.comm.size if self.comm.shares_memory else 1)
+
+    def gemm(
+        self,
+        out: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        *,
+        bias: torch.Tensor | None = None,
+        activation: str = "none",
+        alpha: torch.Tensor | None = None,
+        accumulate: bool = False,
+    ) -> Callable[[], object]:
+        """A ready product: out = activation(a·b + bias), or out += alpha·a·b."""
+        from magmath.kernels.deterministic_gemm import bind_deterministic
+        from magmath.kernels.gemm import bind_gemm, tuner_for
+
+        tuner = tuner_for(self.deterministic)
+        ready = bind_deterministic if self.deterministic else bind_gemm
+        if accumulate:
+            assert alpha is not None
+            return ready(out, a, b, alpha=alpha.item, beta=1.0, tuner=tuner)
+        return ready(out, a, b, bias=bias, activation=activation, tuner=tuner)
+
+
+class Executable:
+    """A program on this worker, with the arena and the bindings that its runs reuse."""
+
+    def __init__(self, program: Program, context: Context) -> None:
+        self.program = program
+        self.context = context
+        self._arena = arrange(program)
+        self._fenced = program.reads_peers
+        self._block = self._workspace()
+        self._parameters = {
+            slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
+            for slot in program.parameters
+        }
+        self._numbers: Sequence[object] = (None,) * len(program.parameters)  # that are in them
+        self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
+        self._choosers: OrderedDict[Hashable, ExecutorSelector] = (
+            OrderedDict()
+        )  # of bindings that have one
+        self._chunk = 1
+        self._patience = WORTH_SECONDS
+        self._apart: Executable | None = None
+        self._tiers = Tiers(enabled=context.native and context.device.type == "cpu")
+
+    def _workspace(self) -> Block:
+        """Memory for the arena; where there is too little, the largest temporary is to blame."""
+        try:
+            return self.context.heap.allocate(self._arena.nbytes, "a program's workspace")
+        except MemoryLimitError as error:
+            attach_user_line(error, self.program.writer(next(iter(self._arena.offsets))))
+            raise
+
+    def run(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Number],
+        steps: int,
+        poll: Poll | None,
+    ) -> list[float]:
+        """Run the program `steps` times; returns the scalars emitted in every step."""
+        key = _places(inputs, outputs)
+        binding = self._begin(key, inputs, outputs, parameters)
+        self._meet()
+        if steps == 1:
+            values = without_fp_warnings(self._tiers.run, binding)
+        else:
+            values = self._loop(self._chooser(key, binding, inputs, outputs), steps, poll)
+        self._meet()
+        self._raise_failures()
+        return values
+
+    def _meet(self) -> None:
+        """Before and after a run, workers that read one another's memory meet."""
+        if self._fenced:
+            self.context.comm.barrier()
+
+    def start(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        progress_thread: ProgressThread,
+    ) -> Task:
+        """Have the progress thread run the program once, beside this worker's own work.
+
+        For programs that only move data: kernels are not made for two threads. The arrays must stay
+        as they are until the task is done.
+        """
+        if self._apart is None:
+            context = replace(
+                self.context, comm=progress_thread.comm, progress_thread=no_progress_thread
+            )
+            self._apart = Executable(self.program, context)
+        binding = self._apart._begin(_places(inputs, outputs), inputs, outputs, ())
+        binding.prepare()
+        return progress_thread.submit(partial(self._apart._replay, binding))
+
+    def _replay(self, binding: Binding) -> None:
+        self._meet()
+        without_fp_warnings(binding.once, binding.step)
+        self._meet()
+
+    def _raise_failures(self) -> None:
+        """Raise what went wrong first on this worker in a run that it has gone through."""
+        if self.context.failures:
+            first = self.context.failures[0]
+            self.context.failures.clear()
+            first.in_step = True  # type: ignore[attr-defined]
+            raise first
+
+    def prepare_replay(
+        self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
+    ) -> Callable[[Sequence[Number]], object]:
+        """A call that runs the program once on these arrays, given its numbers.
+
+        For a worker without peers, and programs that emit nothing.
+        """
+        binding = self._bound(_places(inputs, outputs), inputs, outputs)
+        run = self._tiers.run
+
+        def again(parameters: Sequence[Number]) -> None:
+            if parameters is not self._numbers:
+                self._set(parameters)
+            silent().run(run, binding)
+
+        return again
+
+    def timed(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Number],
+        steps: int,
+    ) -> tuple[list[float], list[float]]:
+        """Replay `steps` times; what was emitted, and the seconds of each instruction in all."""
+        binding = self._begin(_places(inputs, outputs), inputs, outputs, parameters)
+        seconds = [0.0] * len(self.program.instructions)
+        binding.prepare()
+        self.context.comm.barrier()  # so that nobody's first instruction waits for others to come
+        values = binding.timed(steps, seconds)
+        self.context.comm.barrier()
+        self._raise_failures()
+        return values, seconds
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arena."""
+        return self._arena.nbytes
+
+    def _begin(
+        self,
+        key: tuple[Block, ...],
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Number],
+    ) -> Binding:
+        """The binding to these arrays, with these numbers in it."""
+        self.context.failures.clear()
+        self._set(parameters)
+        return self._bound(key, inputs, outputs)
+
+    def _set(self, parameters: Sequence[Number]) -> None:
+        """Put the numbers in their places, where others are in them."""
+        former = self._numbers
+        self._numbers = (None,) * len(former)  # until all are known to fit
+        for position, value in enumerate(parameters):
+            if value is not former[position]:
+                self._parameters[self.program.parameters[position]].fill_(value)
+        self._numbers = parameters
+
+    def _bound(
+        self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
+    ) -> Binding:
+        """The binding to these arrays: one that is kept, or a new one."""
+        binding = self._bindings.get(key)
+        if binding is None:
+            offsets = self._arena.offsets
+            binding = self._bindings[key] = bind(
+                self.program, self.context, inputs, outputs, self._parameters, self._block, offsets
+            )
+            binding.signature = _form(key)
+            if len(self._bindings) > KEPT_BINDINGS:
+                oldest, _ = self._bindings.popitem(last=False)
+                if oldest in self._choosers:
+                    self._choosers.pop(oldest).close()
+        else:
+            self._bindings.move_to_end(key)
+        return binding
+
+    def _loop(self, chooser: ExecutorSelector, steps: int, poll: Poll | None) -> list[float]:
+        """Many steps, in chunks whose length all workers agree on."""
+        values: list[float] = []
+        done = 0
+        comm = self.context.comm
+        chooser.start()
+        while done < steps:
+            chunk = min(self._chunk, steps - done)
+            start = time.perf_counter()
+            fresh = chooser.replay(chunk)
+            seconds = time.perf_counter() - start
+            values += fresh
+            done += chunk
+            stop = poll is not None and poll(done, fresh)
+            if comm.allreduce_max(int(stop or bool(self.context.failures))):
+                break
+            fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
+            self._chunk = comm.allreduce_max(max(1, min(4 * chunk, fitting)))
+            chooser.note(seconds, chunk)
+        return values
+
+    def _chooser(
+        self,
+        key: Hashable,
+        binding: Binding,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+    ) -> ExecutorSelector:
+        """The ways to execute a binding's steps, with what is known of their speed."""
+        chooser = self._choosers.get(key)
+        if chooser is None:
+
+            def others() -> list[Executor]:
+                self._patience = 0.0  # what has been compiled once is at hand
+                found = native_executors(binding, self.context)
+                if found and self.program.team is not None:
+                    found += self._team(self.program.team, inputs, outputs)
+                return found
+
+            former = next(reversed(self._choosers.values()), None)
+            chooser = ExecutorSelector(
+                self.context.comm, Replay(binding), others, self._patience, former
+            )
+            self._choosers[key] = chooser
+        self._choosers.move_to_end(key)
+        return chooser
+
+    def _team(
+        self, program: Program, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
+    ) -> list[Executor]:
+        from magmath.executor.thread_team import Team
+
+        parameters = dict(zip(program.parameters, self._parameters.values(), strict=True))
+        team = Team(program, self.context, inputs, outputs, parameters)
+        if team.possible:
+            return [team]
+        team.close()
+        return []
+
+    def close(self) -> None:
+        """Give the arena back; the program must not be run any more."""
+        self._bindings.clear()
+        for chooser in self._choosers.values():
+            chooser.close()
+        self._choosers.clear()
+        self._tiers.close()
+        if self._apart is not None:
+            self._apart.close()
+            self._apart = None
+        self.context.heap.free(self._block)
+
+
+def _form(blocks: tuple[Block, ...]) -> Hashable:
+    """What native code depends on of a binding's arrays: which of them are the same."""
+    return tuple([blocks.index(block) for block in blocks])
+
+
+def _places(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:
+    """What a binding depends on of arrays."""
+    return tuple([stored.block for stored in (*inputs, *outputs)])

@@ -1,0 +1,237 @@
+"""Binding a redistribution: copies from peers' memory where it is shared, else messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from magmath.errors import LayoutError
+from magmath.layout import Layout, plan
+from magmath.layout.moves import Move as Part
+from magmath.layout.redistribution import Stage
+from magmath.memory.torch_dtypes import from_torch
+from magmath.ops.infer_rules import as_signed, is_numpy_only
+from magmath.ops.reductions import identity
+from magmath.program.instructions import Move
+
+if TYPE_CHECKING:
+    from magmath.comm import Communicator
+    from magmath.comm.progress_thread import ProgressThread, Task
+    from magmath.executor.bind import Tensors
+
+Ready = Callable[[], object]
+
+COMBINE: dict[str, Callable[..., Any]] = {
+    "sum": torch.add,
+    "prod": torch.mul,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "any": torch.logical_or,
+    "all": torch.logical_and,
+}
+NUMPY_COMBINE: dict[str, Callable[..., Any]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+class AsyncMove:
+    """A move by messages that a progress thread makes beside what this worker computes meanwhile.
+
+    The source is packed at once, so its memory is free for others from then on.
+    """
+
+    def __init__(self, move: Move, tensors: Tensors, progress_thread: ProgressThread) -> None:
+        self._progress_thread = progress_thread
+        self._packs, self._rest = _exchanges(move, tensors, progress_thread.comm)
+        self._task: Task | None = None
+
+    def begin(self) -> None:
+        """Pack, and let the progress thread send, receive and unpack."""
+        for pack in self._packs:
+            pack()
+        self._task = self._progress_thread.submit(self._carry)
+
+    def wait(self) -> None:
+        """Return when the target is there. Raises what went wrong on the way."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.wait()
+
+    def _carry(self) -> None:
+        for call in self._rest:
+            call()
+
+
+def bind_move(move: Move, tensors: Tensors) -> list[Ready]:
+    """Ready calls that bring slot `source` into slot `target`."""
+    comm = tensors.context.comm
+    if not (comm.shares_memory or comm.size == 1):
+        packs, rest = _exchanges(move, tensors, comm)
+        return [*packs, *rest]
+    stages = _stages(move, tensors)
+    if len(stages) != 1:
+        raise LayoutError(f"the redistribution {move} needs {len(stages)} steps, not one")
+    return _pull(move, tensors, stages[0])
+
+
+def _stages(move: Move, tensors: Tensors) -> Sequence[Stage]:
+    slots = tensors.program.slots
+    return plan(slots[move.source].layout, slots[move.target].layout).stages
+
+
+def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor]:
+    """A worker's tiles: its tensor, or the rectangles one after another in its flat buffer."""
+    if layout.boxes is None:
+        return [tensor]
+    return [
+        tensor[start : start + torch.Size(shape).numel()].view(shape)
+        for start, shape in layout.tile_spans(rank)
+    ]
+
+
+def _pull(move: Move, tensors: Tensors, stage: Stage) -> list[Ready]:
+    """Copy, or reduce, from the peers' memory."""
+    rank = tensors.rank
+    own = tensors.own(move.target)
+    targets = pieces(own, stage.target, rank)
+    ready = _fill_identity(stage, rank, own)
+    for part in stage.moves_to(rank):
+        held = pieces(tensors.of(move.source, part.source), stage.source, part.source)
+        ready.append(
+            _transfer(
+                held[part.source_tile],
+                part.source_select,
+                targets[part.target_tile],
+                part.target_select,
+                _combination(stage, part, own),
+            )
+        )
+    return ready
+
+
+def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[Ready]:
+    """A worker that does not keep the value of an array that becomes pending holds the identity."""
+    if rank not in stage.identity:
+        return []
+    assert stage.target.reduction is not None
+    value = identity(stage.target.reduction, from_torch(target.dtype))
+    return [lambda: target.fill_(value)]
+
+
+def _combination(stage: Stage, part: Part, target: torch.Tensor) -> Callable[..., Any] | None:
+    if not part.combine or stage.reduce is None:
+        return None
+    return _in_numpy(stage.reduce) if is_numpy_only(target) else COMBINE[stage.reduce]
+
+
+def _in_numpy(reduction: str) -> Callable[..., torch.Tensor]:
+    """A combination that torch lacks for the type, by NumPy on the same memory."""
+    function = NUMPY_COMBINE[reduction]
+
+    def combine(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        value = torch.from_numpy(np.asarray(function(x.numpy(), y.numpy())))
+        return value if out is None else out.copy_(value)
+
+    return combine
+
+
+def _transfer(
+    source: torch.Tensor,
+    take: Sequence[Any],
+    target: torch.Tensor,
+    put: Sequence[Any],
+    combine: Callable[..., Any] | None,
+) -> Ready:
+    """A ready call that copies, or reduces, a part of one tensor into a part of another."""
+    source, taken = _selected(source, take)
+    target, placed = _selected(target, put)
+    if taken is None and placed is None:
+        if combine is None:
+            return lambda: target.copy_(source)
+        return lambda: combine(target, source, out=target)
+
+    def run() -> None:
+        value = source if taken is None else source[taken]
+        if combine is not None:
+            value = combine(target if placed is None else target[placed], value)
+        if placed is None:
+            target.copy_(value)
+        else:
+            as_signed(target)[placed] = as_signed(value)
+
+    return run
+
+
+def _selected(tensor: torch.Tensor, selectors: Sequence[Any]) -> tuple[torch.Tensor, Any]:
+    """A view where slices do, else the tensor with the index arrays that select the elements."""
+    if all(isinstance(s, slice) for s in selectors):
+        return tensor[tuple(selectors)], None
+    ranges = [
+        np.arange(*s.indices(n)) if isinstance(s, slice) else s
+        for s, n in zip(selectors, tensor.shape, strict=True)
+    ]
+    return tensor, tuple(torch.from_numpy(i).to(tensor.device) for i in np.ix_(*ranges))
+
+
+def _exchanges(move: Move, tensors: Tensors, comm: Communicator) -> tuple[list[Ready], list[Ready]]:
+    """The calls that pack the source, and those that send, unpack, and go through further stages;
+    between two stages the data lie in a tensor of the middle layout."""
+    rank, stages = tensors.rank, _stages(move, tensors)
+    first: list[Ready] = []
+    rest: list[Ready] = []
+    source = tensors.own(move.source)
+    for i, stage in enumerate(stages):
+        last = i + 1 == len(stages)
+        target = (
+            tensors.own(move.target) if last else source.new_empty(stage.target.local_shape(rank))
+        )
+        sends, packs = _packed(stage, source, rank)
+        (rest if i else first).extend(packs)
+        rest += _fill_identity(stage, rank, target)
+        rest += _received(stage, target, sends, comm)
+        source = target
+    return first, rest
+
+
+def _packed(
+    stage: Stage, source: torch.Tensor, rank: int
+) -> tuple[list[tuple[int, torch.Tensor]], list[Ready]]:
+    """What this worker sends, to whom, and the calls that fill it."""
+    sources = pieces(source, stage.source, rank)
+    sends, packs = [], []
+    for part in stage.moves_from(rank):
+        buffer = source.new_empty(part.shape)
+        packs.append(
+            _transfer(sources[part.source_tile], part.source_select, buffer, _all(part), None)
+        )
+        sends.append((part.target, buffer))
+    return sends, packs
+
+
+def _received(
+    stage: Stage,
+    target: torch.Tensor,
+    sends: list[tuple[int, torch.Tensor]],
+    comm: Communicator,
+) -> list[Ready]:
+    """The calls that exchange messages and unpack those that come."""
+    targets = pieces(target, stage.target, comm.rank)
+    receives, unpacks = [], []
+    for part in stage.moves_to(comm.rank):
+        buffer = target.new_empty(part.shape)
+        combine = _combination(stage, part, target)
+        unpacks.append(
+            _transfer(buffer, _all(part), targets[part.target_tile], part.target_select, combine)
+        )
+        receives.append((part.source, buffer))
+    return [lambda: comm.exchange(sends, receives), *unpacks]
+
+
+def _all(part: Part) -> tuple[slice, ...]:
+    return tuple(slice(0, extent) for extent in part.shape)

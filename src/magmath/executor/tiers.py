@@ -1,0 +1,138 @@
+"""Tiered execution of runs of one step: replayed at first, by compiled segments once they are hot.
+
+A Python loop that evaluates the same expression, and a compiled function that is called again and
+again, run one program many times, a step each. After `LEAST_RUNS` runs and the seconds that make a
+compiler worth while, the runs of instructions that have a native form are compiled in the
+background; when they are ready, they are timed on the runs at hand, and the faster tier goes on.
+
+A result must not depend on how often a program has run before. So only instructions take part whose
+native form gives the bits of their kernel (`Operation.same_bits`), and the others stay ready calls.
+For the same reason each worker decides by itself: what it sends and when it meets the others is the
+same in both tiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import perf_counter
+from typing import TYPE_CHECKING, final
+
+from magmath.executor.native import write_segments
+from magmath.executor.segments import Segments
+from magmath.executor.select import WORTH_SECONDS, Alternative, Choice
+
+if TYPE_CHECKING:
+    from magmath.executor.bind import Binding, Calls
+
+LEAST_RUNS = 8
+SAMPLE_SECONDS = 2e-3
+"""Runs are timed together until they have taken this long."""
+HISTORY = 64
+"""Samples of a tier that count: other processes only add to some of them."""
+MOST_FORMS = 4
+"""Compiled forms of a program: they differ in which of its arrays are the same."""
+
+
+@final
+class _Replay(Alternative):
+    name = "replay"
+
+    def ready(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+@final
+class _Native(Alternative):
+    """The compiled segments, for bindings in which the same arrays are equal."""
+
+    name = "segments"
+
+    def __init__(self) -> None:
+        self.forms: dict[Hashable, Segments | None] = {}
+
+    def write(self, binding: Binding) -> bool:
+        """Begin to compile the segments of a binding; False if it has none."""
+        source = write_segments(binding.tensors.program, binding.tensors, exact=True)
+        segments = None if source is None else Segments(source, exact=True)
+        self.forms[binding.signature] = segments
+        return segments is not None
+
+    def calls(self, binding: Binding) -> Calls:
+        """The calls of a step."""
+        if binding.compiled is None:
+            if binding.signature not in self.forms and len(self.forms) < MOST_FORMS:
+                self.write(binding)
+            segments = self.forms.get(binding.signature)
+            if segments is None or not segments.ready():
+                return binding.step
+            binding.compiled = binding.with_segments(segments.bind(binding.tensors))
+        return binding.compiled
+
+    def ready(self) -> bool:
+        return any(form is not None and form.ready() for form in self.forms.values())
+
+    def close(self) -> None:
+        for form in self.forms.values():
+            if form is not None:
+                form.close()
+        self.forms.clear()
+
+
+class _Alone:
+    """A worker that decides by itself."""
+
+    rank = 0
+
+    def allreduce_max(self, value: int) -> int:
+        return value
+
+
+@final
+class Tiers:
+    """The runs of one step of a program, in the faster of two tiers."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._native = _Native()
+        self._binding: Binding | None = None
+        self._choice: Choice[Alternative] = Choice(
+            _Alone(), _Replay(), self._compiled, 0.0, history=HISTORY
+        )
+        self._uses_native = False
+        self._seconds, self._runs = 0.0, 0
+        self._due = WORTH_SECONDS if enabled else float("inf")
+        self._least = LEAST_RUNS
+
+    @property
+    def tier(self) -> str:
+        """The name of the tier in use."""
+        return self._choice.executor
+
+    def run(self, binding: Binding) -> list[float]:
+        """A run of one step; the scalars that it emits. To be called `quietly`."""
+        start = perf_counter()
+        values = binding.once(self._native.calls(binding) if self._uses_native else binding.step)
+        self._seconds += perf_counter() - start
+        self._runs += 1
+        if self._seconds > self._due and self._runs >= self._least:
+            self._note(binding)
+        return values
+
+    def _note(self, binding: Binding) -> None:
+        """Choose the tier of the next runs by what the last ones have taken."""
+        self._binding = binding
+        self._choice.note(self._seconds, self._runs)
+        self._binding = None
+        self._uses_native = self._choice.current is self._native
+        self._seconds, self._runs = 0.0, 0
+        self._least = 1
+        self._due = float("inf") if self._choice.is_settled else SAMPLE_SECONDS
+
+    def _compiled(self) -> list[Alternative]:
+        assert self._binding is not None
+        return [self._native] if self._native.write(self._binding) else []
+
+    def close(self) -> None:
+        """Stop compiling, and release what was compiled."""
+        self._choice.close()

@@ -1,0 +1,300 @@
+"""Sorting by all workers together: each sorts its part, and merges its share of all parts.
+
+Where the result is cut between workers, the number of keys from each part that come before is
+found exactly: the key there by a search, over all that keys can be, with everybody's counts; of
+keys that equal it those of the first workers come first, so that equal numbers keep their order
+(Varman et al. 1991). So every worker ends with its share whatever the numbers, and an element moves
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from magmath.codegen.aot_cache import AotModule as Compiled
+from magmath.core.block_cyclic import round_to_cache_lines
+from magmath.kernels.sortable_keys import (
+    MOST_POSITIONS,
+    KeyCode,
+    Keys,
+    bits_of,
+    order_keys,
+    sort_keys,
+)
+
+if TYPE_CHECKING:
+    from magmath.comm import Communicator
+
+Counts = NDArray[np.int64]
+
+PROBES = 16  # keys that are tried at a time: a round settles four bits
+
+
+class Run(NamedTuple):
+    """Keys in order, and where each came from, if the keys do not tell."""
+
+    keys: Keys
+    places: NDArray[np.uint64] | None
+
+    def part(self, start: int, stop: int) -> Run:
+        """Some of it."""
+        places = self.places
+        return Run(self.keys[start:stop], None if places is None else places[start:stop])
+
+    def arrays(self) -> list[Keys]:
+        """What is sent of it."""
+        return [self.keys] if self.places is None else [self.keys, self.places]
+
+
+def boundaries(comm: Communicator, keys: Keys, cuts: Sequence[int]) -> Counts:
+    """For each worker's sorted keys (rows), where the parts of the sorted whole begin and end in
+    them that `cuts` makes."""
+    wanted = np.array(cuts[1:-1], np.int64)
+    low = np.zeros(len(wanted), np.uint64)
+    high = np.full(len(wanted), np.iinfo(keys.dtype).max, np.uint64)
+    while (low < high).any():
+        step = (high - low) // np.uint64(PROBES) + np.uint64(1)
+        offsets = np.minimum(step * np.arange(PROBES, dtype=np.uint64)[:, None], high - low)
+        probes = np.concatenate([low + offsets, high[None]])
+        upto = _total(comm, np.searchsorted(keys, probes[:-1].astype(keys.dtype), "right"))
+        behind = (upto < wanted).sum(0)  # of the probes, which ascend
+        columns = np.arange(len(wanted))
+        high = probes[behind, columns]
+        low = np.where(behind > 0, probes[behind - 1, columns] + np.uint64(1), low)
+    at = low.astype(keys.dtype)
+    found = [np.searchsorted(keys, at, side) for side in ("left", "right")]
+    less, upto, held = _everyone(comm, np.stack([*found, np.full(len(at), len(keys))]))
+    equal = upto - less
+    taken = np.clip(wanted - less.sum(0) - (equal.cumsum(0) - equal), 0, equal)
+    return np.concatenate([np.zeros_like(less[:, :1]), less + taken, held[:, :1]], axis=1)
+
+
+def _total(comm: Communicator, counts: Any) -> Counts:
+    tensor = torch.from_numpy(counts.astype(np.int64))
+    comm.allreduce(tensor)
+    return tensor.numpy()
+
+
+def _everyone(comm: Communicator, counts: Any) -> Counts:
+    """Everybody's counts, worker by worker, each kind apart."""
+    own = torch.from_numpy(counts.astype(np.int64))
+    out = torch.empty((comm.size, *own.shape), dtype=torch.int64)
+    comm.allgather(out, own)
+    return out.numpy().swapaxes(0, 1)
+
+
+def merge_runs(
+    comm: Communicator,
+    own: Run,
+    peers: Sequence[Run] | None,
+    cuts: Sequence[int],
+    out: Run,
+    spare: Run,
+) -> None:
+    """Fill `out` with this worker's part of all runs in order. `own` is this worker's run, `peers`
+    are everyone's where their memory can be read; `spare` is as large as `out`."""
+    bounds = boundaries(comm, own.keys, cuts)  # after which all runs are in order
+    levels = (comm.size - 1).bit_length()
+    buffers = (out, spare) if levels % 2 else (spare, out)
+    ends = bounds[:, comm.rank : comm.rank + 2].tolist()
+    if peers is None:
+        runs = _received(comm, own, bounds, buffers[1])
+    else:
+        runs = [run.part(*end) for run, end in zip(peers, ends, strict=True)]
+    for level in range(levels):
+        runs = _merged_pairs(runs, buffers[level % 2])
+
+
+def _received(comm: Communicator, own: Run, bounds: Counts, into: Run) -> list[Run]:
+    """The parts of everybody's runs that belong to this worker, one behind the other."""
+    rank, sends, receives, runs, start = comm.rank, [], [], [], 0
+    for peer in range(comm.size):
+        first, last = bounds[peer, rank : rank + 2].tolist()
+        runs.append(into.part(start, start + last - first))
+        start += last - first
+        part = own.part(*bounds[rank, peer : peer + 2].tolist())
+        sends += [(peer, _signed(array)) for array in part.arrays()]
+        receives += [(peer, _signed(array)) for array in runs[-1].arrays()]
+    comm.exchange(sends, receives)
+    return runs
+
+
+def _signed(array: Keys) -> torch.Tensor:
+    return torch.from_numpy(array.view(f"i{array.itemsize}"))
+
+
+def _merged_pairs(runs: Sequence[Run], into: Run) -> list[Run]:
+    """Neighbours merged, in their order."""
+    done, start = [], 0
+    for i in range(0, len(runs), 2):
+        pair = runs[i : i + 2]
+        target = into.part(start, start + sum(len(run.keys) for run in pair))
+        start += len(target.keys)
+        if len(pair) == 1:
+            for source, copy in zip(pair[0].arrays(), target.arrays(), strict=True):
+                copy[:] = source
+        else:
+            _merge(pair[0], pair[1], target)
+        done.append(target)
+    return done
+
+
+_SOURCE = '''
+def merge(a: {T}[1], held: int64, b: {T}[1], more: int64, out: {T}[1]):
+    """Two sorted arrays into one, from both ends at once: the processor works on the one while it
+    waits for the other's comparison."""
+    i = 0
+    j = 0
+    first = 0
+    p = held - 1
+    q = more - 1
+    last = held + more - 1
+    while i < p and j < q:
+        x = a[i]
+        y = b[j]
+        behind = y < x
+        out[first] = y if behind else x
+        j = j + int64(behind)
+        i = i + 1 - int64(behind)
+        first = first + 1
+        x = a[p]
+        y = b[q]
+        behind = y < x
+        out[last] = x if behind else y
+        p = p - int64(behind)
+        q = q - 1 + int64(behind)
+        last = last - 1
+    while first <= last:
+        second = i > p
+        if i <= p and j <= q:
+            second = b[j] < a[i]
+        if second:
+            out[first] = b[j]
+            j = j + 1
+        else:
+            out[first] = a[i]
+            i = i + 1
+        first = first + 1
+
+def merge_places(
+    a: {T}[1], of_a: uint64[1], held: int64, b: {T}[1], of_b: uint64[1], more: int64, out: {T}[1],
+    places: uint64[1]
+):
+    i = 0
+    j = 0
+    for k in range(held + more):
+        second = i == held
+        if i < held and j < more:
+            second = b[j] < a[i]
+        if second:
+            out[k] = b[j]
+            places[k] = of_b[j]
+            j = j + 1
+        else:
+            out[k] = a[i]
+            places[k] = of_a[i]
+            i = i + 1
+'''
+
+
+@cache
+def _code(key: str) -> Compiled:
+    return Compiled(_SOURCE.format(T=key), ["merge", "merge_places"])
+
+
+def _merge(a: Run, b: Run, out: Run) -> None:
+    """Two runs in order into one; of equal keys those of the first come first."""
+    assert all(array.flags.c_contiguous for run in (a, b, out) for array in run.arrays())
+    code = _code(out.keys.dtype.name)
+    (x, y, z), sizes = (run.keys.ctypes.data for run in (a, b, out)), (len(a.keys), len(b.keys))
+    if a.places is None or b.places is None or out.places is None:
+        code.function("merge")(x, sizes[0], y, sizes[1], z)
+        return
+    of_a, of_b, places = (part.ctypes.data for part in (a.places, b.places, out.places))
+    code.function("merge_places")(x, of_a, sizes[0], y, of_b, sizes[1], z, places)
+
+
+# the kernels --------------------------------------------------------------------------------------
+
+
+class Parts:
+    """The workspaces of all workers, as arrays of so many keys; those of peers where they are seen.
+
+    `cuts` are those of the array that is sorted, `memory[r]` is the workspace of worker r, None
+    where it cannot be seen.
+    """
+
+    def __init__(
+        self, memory: Sequence[torch.Tensor | None], rank: int, cuts: Sequence[int], key: Any
+    ) -> None:
+        self._memory, self._rank, self._key = memory, rank, np.dtype(key)
+        self._sizes = [stop - start for start, stop in pairwise(cuts)]
+
+    def array(self, number: int, rank: int | None = None) -> Keys:
+        """The `number`th array of a worker, by default of this one."""
+        rank = self._rank if rank is None else rank
+        memory, size = self._memory[rank], self._sizes[rank] * self._key.itemsize
+        assert memory is not None
+        start = number * round_to_cache_lines(max(self._sizes) * self._key.itemsize)
+        array: Keys = memory[start : start + size].numpy().view(self._key)
+        return array
+
+    def runs(self, keys: int, places: int | None) -> list[Run] | None:
+        """Everybody's runs, in these arrays; None where they are not seen."""
+        if any(memory is None for memory in self._memory):
+            return None
+        return [
+            Run(self.array(keys, r), None if places is None else self.array(places, r))
+            for r in range(len(self._memory))
+        ]
+
+
+def sort(
+    comm: Communicator, memory: Sequence[torch.Tensor | None], cuts: Sequence[int],
+    x: torch.Tensor, out: torch.Tensor, *, descending: bool,
+) -> None:  # fmt: skip
+    """Fill this worker's part of a 1-D result, cut so, with everybody's numbers in order."""
+    code = KeyCode(x.dtype, descending)
+    parts = Parts(memory, comm.rank, cuts, code.key)
+    keys, spare, target = parts.array(0), parts.array(1), bits_of(out)
+    code.encode(bits_of(x), keys)
+    sort_keys(keys)
+    merge_runs(
+        comm, Run(keys, None), parts.runs(0, None), cuts, Run(target, None), Run(spare, None)
+    )
+    code.decode(target, target)
+
+
+def argsort(
+    comm: Communicator, memory: Sequence[torch.Tensor | None], cuts: Sequence[int],
+    x: torch.Tensor, out: torch.Tensor, *, descending: bool,
+) -> None:  # fmt: skip
+    """Fill this worker's part of a 1-D int64 result, cut so, with the positions that sort x."""
+    code = KeyCode(x.dtype, descending, zeros_differ=False)
+    parts = Parts(memory, comm.rank, cuts, np.uint64)
+    first, target = cuts[comm.rank], bits_of(out)
+    if code.key.itemsize <= 4 and cuts[-1] <= MOST_POSITIONS:
+        packed = parts.array(0)
+        code.packed(bits_of(x), first, packed)
+        sort_keys(packed)
+        spare = Run(parts.array(1), None)
+        merge_runs(comm, Run(packed, None), parts.runs(0, None), cuts, Run(target, None), spare)
+        target &= np.uint64(MOST_POSITIONS - 1)
+        return
+    own, out_keys = Run(parts.array(0), parts.array(1)), parts.array(2)
+    keys = np.empty(len(out_keys), code.key)
+    code.encode(bits_of(x), keys)
+    places = own.places
+    assert places is not None
+    order_keys(keys, places)
+    np.take(keys, places.view(np.int64), out=own.keys)
+    places += np.uint64(first)
+    spare = Run(parts.array(3), parts.array(4))
+    merge_runs(comm, own, parts.runs(0, 1), cuts, Run(out_keys, target), spare)

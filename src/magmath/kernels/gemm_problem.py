@@ -1,0 +1,264 @@
+"""A matrix product as the candidates see it: two or three dimensions, types that kernels know.
+
+`reduced` brings what users and programs ask for (any number of batch dimensions, broadcasting,
+unsigned integers) to that form without copying an element; `stand_in` makes operands of the same
+form to be measured on, and `key` names the form in the tuner's table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from magmath.errors import DTypeError, ShapeError
+
+Number = float | complex
+Shape = tuple[int, ...]
+TUNED_EXTENT = 2048
+"""Longer dimensions are measured as if they had this length: the rate does not change any more."""
+TINY = 32**3
+"""Products of fewer multiplications are measured with their dimensions rounded up to powers of two,
+since what counts there is the cost of a call."""
+
+_SIGNED = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GemmProblem:
+    """out = relu(alpha · a·b + beta · out + bias), relu and bias being optional.
+
+    a is (…, m, k), b (…, k, n), out (…, m, n), bias a row (n,). All have one type, or a and b are
+    half and the others float32. `alpha` may be a function that is asked before every call.
+    """
+
+    out: torch.Tensor
+    a: torch.Tensor
+    b: torch.Tensor
+    alpha: Number | Callable[[], Number]
+    beta: Number
+    bias: torch.Tensor | None
+    relu: bool
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """m, n and k."""
+        return self.out.shape[-2], self.out.shape[-1], self.a.shape[-1]
+
+    @property
+    def is_plain(self) -> bool:
+        """True for out = a·b + bias, with nothing else to scale or add."""
+        return not callable(self.alpha) and self.alpha == 1 and self.beta == 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the result, and of the operands unless it `widens`."""
+        return self.out.dtype
+
+    @property
+    def widens(self) -> bool:
+        """True where half types are multiplied into a float32 result."""
+        return self.a.dtype != self.out.dtype
+
+    def sample_alpha(self) -> Number:
+        """Alpha, or another number where it is known only when the product is called."""
+        return 2.0 if callable(self.alpha) else self.alpha
+
+    def current_alpha(self) -> Number:
+        """alpha's value now."""
+        return self.alpha() if callable(self.alpha) else self.alpha
+
+
+def check(product: GemmProblem) -> None:
+    """ShapeError or DTypeError unless the operands fit together."""
+    out, a, b, bias = product.out, product.a, product.b, product.bias
+    if not _fit(out.shape, a.shape, b.shape) or not (bias is None or bias.shape == out.shape[-1:]):
+        row = f" + {tuple(bias.shape)}" if bias is not None else ""
+        raise ShapeError(
+            f"gemm: needs (…, m, k) @ (…, k, n) + (n,) into (…, m, n), was given "
+            f"{tuple(a.shape)} @ {tuple(b.shape)}{row} into {tuple(out.shape)}"
+        )
+    types = {a.dtype, b.dtype, out.dtype, out.dtype if bias is None else bias.dtype}
+    accumulates = product.widens and types == {torch.float32, a.dtype} and a.dtype == b.dtype
+    if len(types) > 1 and not (accumulates and a.dtype in (torch.float16, torch.bfloat16)):
+        raise DTypeError(
+            f"gemm: all operands need one type, or halves a float32 result, was given "
+            f"{', '.join(sorted(map(str, types)))}; convert them first"
+        )
+    if not (out.is_floating_point() or out.is_complex()):
+        _check_whole(product)
+
+
+def _fit(out: Shape, a: Shape, b: Shape) -> bool:
+    if min(len(out), len(a), len(b)) < 2 or a[-1] != b[-2] or out[-2:] != (a[-2], b[-1]):
+        return False
+    try:
+        return np.broadcast_shapes(a[:-2], b[:-2]) == out[:-2]
+    except ValueError:
+        return False
+
+
+def _check_whole(product: GemmProblem) -> None:
+    """DTypeError where a factor would leave the integers, or the two truth values."""
+    factors = [product.beta] if callable(product.alpha) else [product.alpha, product.beta]
+    if product.dtype == torch.bool:
+        if callable(product.alpha) or product.alpha != 1 or product.beta not in (0, 1):
+            raise DTypeError("gemm: for bool, alpha must be 1 and beta 0 or 1")
+    elif any(isinstance(factor, complex) or factor % 1 for factor in factors):
+        raise DTypeError(
+            f"gemm: alpha and beta must be whole numbers for {product.dtype}, were given "
+            f"{' and '.join(map(str, factors))}"
+        )
+
+
+def reduced(product: GemmProblem) -> list[GemmProblem]:
+    """The same product as one, or several, of two or three dimensions; views throughout."""
+    product = _signed(product)
+    a, b, out = product.a, product.b, product.out
+    if out.ndim > 2 and b.shape[:-2].numel() == 1:
+        rows = _flat_rows(product)
+        if rows is not None:
+            return [rows]
+    batch = out.shape[:-2]
+    a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+    wide = replace(product, a=a, b=b)
+    if out.ndim <= 3:
+        return [wide]
+    try:
+        flat = [x.view(-1, *x.shape[-2:]) for x in (out, a, b)]
+    except RuntimeError:  # the batch dimensions do not lie evenly in memory
+        parts = [replace(wide, out=out[i], a=a[i], b=b[i]) for i in range(batch[0])]
+        return [small for part in parts for small in reduced(part)]
+    return [replace(product, out=flat[0], a=flat[1], b=flat[2])]
+
+
+def _signed(product: GemmProblem) -> GemmProblem:
+    """Unsigned operands seen as signed ones: the same bits come out, and nothing is below 0."""
+    signed = _SIGNED.get(product.dtype)
+    if signed is None:
+        return replace(product, relu=product.relu and product.dtype not in _NEVER_NEGATIVE)
+    bias = product.bias.view(signed) if product.bias is not None else None
+    out, a, b = (x.view(signed) for x in (product.out, product.a, product.b))
+    return replace(product, out=out, a=a, b=b, bias=bias, relu=False)
+
+
+_NEVER_NEGATIVE = (torch.bool, torch.uint8)
+
+
+def _flat_rows(product: GemmProblem) -> GemmProblem | None:
+    """All rows of a batch against one matrix: a single product, if the rows lie evenly."""
+    out, a, b = product.out, product.a, product.b
+    try:
+        return replace(
+            product,
+            out=out.view(-1, out.shape[-1]),
+            a=a.expand(*out.shape[:-1], a.shape[-1]).view(-1, a.shape[-1]),
+            b=b.reshape(b.shape[-2:]),
+        )
+    except RuntimeError:
+        return None
+
+
+def leading(x: torch.Tensor) -> tuple[bool, int] | None:
+    """How BLAS sees a matrix: as the transpose of what lies in memory row by row, and how many
+    elements apart the rows are; None where neither rows nor columns are contiguous."""
+    rows, columns = x.shape[-2:]
+    down, across = x.stride()[-2:]
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        return False, max(columns, 1) if rows == 1 else down
+    if (down == 1 or rows == 1) and (across >= rows or columns == 1):
+        return True, max(rows, 1) if columns == 1 else across
+    return None
+
+
+def key(product: GemmProblem) -> str:
+    """The form of a product: sizes, type, memory orders, device, and what is added."""
+    m, n, k = _measured_extents(product)
+    batch = f"{_measured_batch(product)}x" if product.out.ndim == 3 else ""
+    orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
+    dtype = str(product.a.dtype).removeprefix("torch.")
+    words = ["gemm in company", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
+    words += ["widening"] * product.widens
+    if not product.is_plain:
+        words.append("accumulated" if product.beta else "scaled")
+    if product.bias is not None:
+        words.append("strided bias" if _is_strided(product.bias) else "bias")
+    words += ["relu"] * product.relu
+    return " ".join(words)
+
+
+def stand_in(product: GemmProblem) -> GemmProblem:
+    """A product of the same form on operands of its own, no longer than what is measured."""
+    m, n, k = _measured_extents(product)
+    return replace(
+        product,
+        out=_like(product.out, m, n, _measured_batch(product)),
+        a=_like(product.a, m, k, _measured_batch(product)),
+        b=_like(product.b, k, n, _measured_batch(product)),
+        bias=_bias_like(product.bias, n) if product.bias is not None else None,
+        alpha=product.sample_alpha(),
+    )
+
+
+def _is_strided(bias: torch.Tensor) -> bool:
+    return len(bias) > 1 and bias.stride(0) != 1
+
+
+def _bias_like(bias: torch.Tensor, count: int) -> torch.Tensor:
+    step = 2 if _is_strided(bias) else 1
+    return _values(bias, step * count)[::step]
+
+
+_ORDERS = {False: "n", True: "t", None: "s"}
+
+
+def _order(x: torch.Tensor) -> bool | None:
+    """False for rows one after another, True for columns, None for neither; vectors have no such
+    order: False if contiguous, else None."""
+    rows, columns = x.shape[-2:]
+    if 1 in (rows, columns):
+        step = x.stride(-1) if rows == 1 else x.stride(-2)
+        return False if step == 1 or rows == columns else None
+    form = leading(x)
+    return None if form is None else form[0]
+
+
+def _measured_extents(product: GemmProblem) -> tuple[int, int, int]:
+    m, n, k = product.extents
+    if m * n * k <= TINY:
+        m, n, k = (1 << (extent - 1).bit_length() for extent in (m, n, k))
+    return min(m, TUNED_EXTENT), min(n, TUNED_EXTENT), min(k, TUNED_EXTENT)
+
+
+def _measured_batch(product: GemmProblem) -> int:
+    if product.out.ndim == 2:
+        return 1
+    m, n, k = _measured_extents(product)
+    return min(product.out.shape[0], max(1, TUNED_EXTENT**2 // (m * n + n * k + k * m)))
+
+
+def _like(x: torch.Tensor, rows: int, columns: int, batch: int) -> torch.Tensor:
+    """A matrix, or a batch, that lies in memory as `x` does."""
+    shared = x.ndim == 3 and x.stride(0) == 0
+    count = 1 if shared else batch
+    match _order(x):
+        case False:
+            made = _values(x, count * rows * columns).view(count, rows, columns)
+        case True:
+            made = _values(x, count * rows * columns).view(count, columns, rows).mT
+        case None:
+            made = _values(x, count * rows * columns * 4).view(count, 2 * rows, 2 * columns)
+            made = made[:, ::2, ::2]
+    return made.expand(batch, -1, -1) if x.ndim == 3 else made[0]
+
+
+def _values(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Small numbers of the type and on the device of `x`; no random state is touched."""
+    pattern = torch.arange(7 * 512, device=x.device).remainder_(7).sub_(3).to(x.dtype)
+    return pattern.repeat(count // len(pattern) + 1)[:count]

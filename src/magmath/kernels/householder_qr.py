@@ -1,0 +1,231 @@
+"""QR of one matrix that all workers hold together, its columns dealt to them in panels.
+
+Whoever holds a panel factorises it into reflections, I - V·T·Vᴴ, which all apply to their columns
+after it; the panel that comes next is made as soon as its columns are up to date. Q is then made of
+the same reflections from the last panel to the first, in place of V: a panel of Q is the identity
+until its own reflections come. Sources: Schreiber and Van Loan (1989), "A storage-efficient WY
+representation for products of Householder transformations"; Elmroth and Gustavson (2000) for the
+panels (LAPACK's geqrt).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from magmath.core.block_cyclic import BlockCyclicRows, round_to_cache_lines
+from magmath.kernels import fortran
+from magmath.kernels.blocked_factorization import for_each_panel, subtract, view
+from magmath.kernels.fortran import call
+
+if TYPE_CHECKING:
+    from magmath.comm.panel_broadcast import PanelBroadcast
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """The reflections of a panel of columns, in a ring.
+
+    rows     (w, m): of a panel of w columns and m rows, V transposed, for as many reflections as
+             there can be; what else the first matrix takes is not used
+    factor   T, (k, k), upper triangular
+    signs    (k,): what R's diagonal is to be divided by to be positive
+    """
+
+    rows: Tensor
+    factor: Tensor
+    signs: Tensor
+
+    @staticmethod
+    def nbytes(w: int, m: int, itemsize: int) -> int:
+        """The bytes of a panel."""
+        k = min(w, m)
+        return (
+            round_to_cache_lines(w * m * itemsize)
+            + round_to_cache_lines(k * k * itemsize)
+            + k * itemsize
+        )
+
+    @staticmethod
+    def within(memory: Tensor, like: Tensor, w: int, m: int) -> _Panel:
+        """A panel in some bytes, of another tensor's type."""
+        k = min(w, m)
+        first = round_to_cache_lines(w * m * like.itemsize)
+        second = first + round_to_cache_lines(k * k * like.itemsize)
+        return _Panel(
+            view(memory, like, w, m),
+            view(memory[first:], like, k, k),
+            view(memory[second:], like, k),
+        )
+
+    @property
+    def v(self) -> Tensor:
+        """V transposed: a reflection each row."""
+        return self.rows[: len(self.signs)]
+
+    def apply(self, columns: Tensor, scratch: Tensor, *, adjoint: bool) -> None:
+        """columns = (I - V·T·Vᴴ)·columns, or by its adjoint."""
+        k, n = len(self.signs), columns.shape[1]
+        if not n or not k:
+            return
+        both = view(scratch, columns, 2, k, n)
+        along, turned = both[0], both[1]
+        torch.mm(self.v.conj(), columns, out=along)
+        torch.mm(self.factor.mH if adjoint else self.factor, along, out=turned)
+        subtract(columns, self.v.mT, turned)
+
+
+class Reflections:
+    """One QR, on one worker, of a, (m, n): `out` has its columns of Q, (m, j), over R, (j, n), the
+    whole of (m + j, max(j, n)), and `shares` deals these columns. R's diagonal is not negative.
+
+    The columns of a lie where those of Q shall be. Where a panel is done, V is below the diagonal
+    and T above it.
+    """
+
+    def __init__(
+        self,
+        shares: BlockCyclicRows,
+        ring: PanelBroadcast,
+        scratch: Tensor,
+        out: Tensor,
+        a: Tensor,
+        n: int,
+    ) -> None:
+        self.shares, self.ring, self.scratch = shares, ring, scratch
+        self.a, self.m, self.n = a, a.shape[0], n
+        self.q, self.r = out[: self.m], out[self.m :]
+        self.least = min(self.m, n)
+        self.steps = -(-self.least // shares.rows)
+        self.signs = out.new_ones(self.least)
+
+    def run(self) -> None:
+        """Factorise, then make Q."""
+        self.r.zero_()
+        self.q[:, : self.a.shape[1]] = self.a
+        for_each_panel(self.shares, self.ring, self.steps, self._nbytes, self._make, self._use)
+        for panel in self.shares.mine():
+            if panel >= self.steps:
+                self._begin(panel)
+        self._offer(self.steps)
+        for number in range(self.steps, 2 * self.steps):
+            self._form(number)
+
+    def _shape(self, panel: int) -> tuple[int, int]:
+        """The columns of a panel of a, and the rows that are left for it."""
+        start, stop = self.shares.bounds(panel)
+        return min(stop, self.n) - start, self.m - start
+
+    def _nbytes(self, panel: int) -> int:
+        return _Panel.nbytes(*self._shape(panel), self.q.itemsize)
+
+    def _room(self, number: int, panel: int) -> _Panel:
+        memory = self.ring.make(number, self._nbytes(panel))
+        return _Panel.within(memory, self.q, *self._shape(panel))
+
+    def _place(self, panel: int) -> Tensor:
+        """The columns of a panel of this worker, below the panels before it."""
+        start, _ = self.shares.bounds(panel)
+        first = self.shares.local_rows(panel).start
+        return self.q[start:, first : first + self._shape(panel)[0]]
+
+    # forwards: a becomes R and the reflections
+
+    def _make(self, panel: int) -> None:
+        (start, _), place = self.shares.bounds(panel), self._place(panel)
+        made = self._room(panel, panel)
+        made.rows.copy_(place.mT)
+        k, w = len(made.signs), len(made.rows)
+        _factorise(made.rows, made.factor)
+        high = made.rows[:, :k].mT.triu()  # a copy: R
+        made.signs.copy_(_signs(high.diagonal()))
+        first = self.shares.local_rows(panel).start
+        self.r[start : start + k, first : first + w] = high * made.signs.conj()[:, None]
+        square = made.v[:, :k]
+        square.triu_(1)
+        place[:, :k] = made.v.mT
+        place[:k, :k] += made.factor
+        square.diagonal().fill_(1)
+        self.ring.publish(panel, self._nbytes(panel))
+
+    def _use(self, panel: int, memory: Tensor, status: int, mine: slice) -> None:
+        start, _ = self.shares.bounds(panel)
+        made = _Panel.within(memory, self.q, *self._shape(panel))
+        k = len(made.signs)
+        self.signs[start : start + k] = made.signs
+        own = self.a.shape[1]
+        columns = slice(mine.start, own if mine.stop is None else min(mine.stop, own))
+        changed = self.q[start:, columns]
+        made.apply(changed, self.scratch, adjoint=True)
+        self.r[start : start + k, columns] = changed[:k] * made.signs.conj()[:, None]
+
+    # backwards: the reflections become Q
+
+    def _form(self, number: int) -> None:
+        panel = 2 * self.steps - 1 - number
+        start, _ = self.shares.bounds(panel)
+        memory, _ = self.ring.read(number, self.shares.owner(panel), self._nbytes(panel))
+        self._offer(number + 1)
+        mine = self.shares.after(panel)
+        if self.shares.is_own(panel):
+            self._begin(panel)
+            mine = slice(self.shares.local_rows(panel).start, None)
+        made = _Panel.within(memory, self.q, *self._shape(panel))
+        made.apply(self.q[start:, mine], self.scratch, adjoint=False)
+        self.ring.release(number)
+
+    def _offer(self, number: int) -> None:
+        """Put the reflections that come next into the ring once more, if they are here."""
+        panel = 2 * self.steps - 1 - number
+        if panel < 0 or not self.shares.is_own(panel):
+            return
+        made, place = self._room(number, panel), self._place(panel)
+        k = len(made.signs)
+        made.v.copy_(place[:, :k].mT)
+        made.factor.copy_(place[:k, :k].triu())
+        square = made.v[:, :k]
+        square.triu_(1)
+        square.diagonal().fill_(1)
+        self.ring.publish(number, self._nbytes(panel))
+
+    def _begin(self, panel: int) -> None:
+        """The identity in a panel of Q, with the signs of R's diagonal; zero beyond Q."""
+        rows, (start, stop) = self.shares.local_rows(panel), self.shares.bounds(panel)
+        self.q[:, rows] = 0
+        stop = min(stop, len(self.r))
+        if start < stop:
+            along = self.q[start:stop, rows].diagonal()
+            along.fill_(1)
+            signed = min(stop, self.least) - start
+            if signed > 0:
+                along[:signed] = self.signs[start : start + signed]
+
+
+# on one worker ------------------------------------------------------------------------------------
+
+
+def _factorise(rows: Tensor, factor: Tensor) -> None:
+    """Replace a panel, whose columns are `rows`, (w, m), by R and V, and make T."""
+    (w, m), k = rows.shape, len(factor)
+    if fortran.takes(rows):
+        work, turned = rows.new_empty(k * w), rows.new_empty(k, k)
+        call("geqrt", rows, m, w, k, rows, m, turned, k, work)
+        factor.copy_(turned.mT.triu())
+        return
+    packed, scales = torch.geqrf(rows.mT)
+    rows.copy_(packed.mT)
+    v = torch.tril(packed[:, :k], -1)
+    v.diagonal().fill_(1)
+    inner = v.mH @ v
+    factor.zero_()
+    for i, scale in enumerate(scales):  # LAPACK's larft
+        factor[:i, i] = -scale * (factor[:i, :i] @ inner[:i, i])
+        factor[i, i] = scale
+
+
+def _signs(diagonal: Tensor) -> Tensor:
+    signs = torch.sgn(diagonal)
+    return torch.where(signs == 0, 1, signs)

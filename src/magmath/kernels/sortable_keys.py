@@ -1,0 +1,184 @@
+"""Sorting in host memory by unsigned keys: NumPy sorts integers whole vectors at a time.
+
+The bits of a number become an unsigned integer that is ordered as the number is, NaN the largest
+whichever the direction, and -0 before 0 or like it. A position beside the key, in one wide integer,
+makes every key different; so the positions that sort an array stably are found by sorting integers
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from magmath.core.block_cyclic import round_to_cache_lines
+
+if TYPE_CHECKING:
+    import torch
+
+Keys: TypeAlias = "NDArray[Any]"
+
+BLOCK = 1 << 16  # elements that are turned into keys while they are in the cache
+POSITION_BITS = 32  # beside a key of as many bits, or fewer
+MOST_POSITIONS = 1 << POSITION_BITS
+
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def bits_of(x: torch.Tensor) -> Keys:
+    """The bits of a tensor's numbers as unsigned integers, in its own memory."""
+    import torch
+
+    signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.itemsize]
+    array: Keys = x.view(signed).numpy().view(_UNSIGNED[x.itemsize])
+    return array
+
+
+class KeyCode:
+    """How the numbers of a torch type become keys, and keys numbers again."""
+
+    def __init__(self, dtype: torch.dtype, descending: bool, *, zeros_differ: bool = True) -> None:
+        import torch
+
+        self.key = np.dtype(_UNSIGNED[dtype.itemsize])
+        self._descending = descending
+        width = 8 * dtype.itemsize
+        self._signed = np.dtype(_SIGNED[dtype.itemsize])
+        self._shift = self._signed.type(width - 1)
+        self._sign = self.key.type(1 << (width - 1))
+        self._top = self.key.type((1 << width) - 1)
+        self._infinity: Any = None
+        self._joins_zeros = dtype.is_floating_point and not zeros_differ
+        self._plain = dtype is torch.bool or not dtype.is_signed
+        if dtype.is_floating_point:
+            infinity = torch.tensor(float("inf"), dtype=dtype)
+            self._infinity = bits_of(infinity.reshape(1))[0]
+
+    def encode(self, bits: Keys, keys: Keys) -> None:
+        """Fill `keys` with the keys of numbers of these bits; the two may be the same memory."""
+        for part, target in _blocks(bits, keys):
+            if self._infinity is None:
+                changed = self.key.type(0) if self._plain else self._sign
+                np.bitwise_xor(part, ~changed if self._descending else changed, out=target)
+                continue
+            zero = part == self._sign if self._joins_zeros else None
+            np.bitwise_xor(part, self._flips(part), out=target)
+            if zero is not None and zero.any():
+                target[zero] = self._sign
+            nan = target > (self._infinity | self._sign)
+            nan |= target < ~(self._infinity | self._sign)  # below -inf: their sign bit is set
+            if self._descending:
+                np.invert(target, out=target)
+            if nan.any():
+                target[nan] = self._top
+
+    def decode(self, keys: Keys, bits: Keys) -> None:
+        """Fill `bits` with those of the numbers that have these keys."""
+        for part, target in _blocks(keys, bits):
+            if self._infinity is not None:
+                ascending = ~part if self._descending else part
+                np.bitwise_xor(ascending, self._flips(~ascending), out=target)
+            else:
+                changed = self.key.type(0) if self._plain else self._sign
+                np.bitwise_xor(part, ~changed if self._descending else changed, out=target)
+
+    def _flips(self, bits: Keys) -> Keys:
+        """What of a number's bits changes in its key: all for a negative one, else the sign."""
+        negative: Keys = (bits.view(self._signed) >> self._shift).view(self.key)
+        negative |= self._sign
+        return negative
+
+    def packed(self, bits: Keys, first: int, out: NDArray[np.uint64]) -> None:
+        """Fill `out` with the keys of a dimension's numbers, and behind each its position, counted
+        from `first`."""
+        for start in range(0, len(bits), BLOCK):
+            part = bits[start : start + BLOCK]
+            keys = np.empty(len(part), self.key)
+            self.encode(part, keys)
+            target = out[start : start + BLOCK]
+            np.left_shift(keys, POSITION_BITS, out=target, dtype=np.uint64)
+            target |= np.arange(first + start, first + start + len(part), dtype=np.uint64)
+
+
+def sort_keys(keys: Keys, axis: int = -1) -> None:
+    """Sort in place; of equal keys it cannot be told which is which."""
+    keys.sort(axis=axis, kind="stable" if keys.itemsize == 1 else None)  # bytes are counted
+
+
+def sort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> None:
+    """Fill `out` with the numbers of x sorted along an axis."""
+    code, target = KeyCode(x.dtype, descending), bits_of(out)
+    keys = target if target.flags.c_contiguous else np.empty(target.shape, code.key)
+    code.encode(bits_of(x), keys)
+    sort_keys(keys, axis)
+    code.decode(keys, target)
+
+
+def argsort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> None:
+    """Fill `out`, int64, with the positions along an axis that sort x; equal numbers keep their
+    order."""
+    code, target = KeyCode(x.dtype, descending, zeros_differ=False), bits_of(out)
+    places = target if target.flags.c_contiguous else np.empty(target.shape, np.uint64)
+    if x.ndim == 1 and code.key.itemsize <= 4:
+        code.packed(bits_of(x), 0, places)
+        _order_packed(places, axis)
+    else:
+        keys = np.empty(target.shape, code.key)
+        code.encode(bits_of(x), keys)
+        order_keys(keys, places, axis)
+    if places is not target:
+        target[...] = places
+
+
+def order_keys(keys: Keys, places: NDArray[np.uint64], axis: int = -1) -> None:
+    """Fill `places` with the positions along an axis that sort the keys stably: keys of 64 bits by
+    their lower half first, then, in that order, by the upper one."""
+    count = keys.shape[axis]
+    numbers = np.arange(count, dtype=np.uint64)
+    numbers = numbers.reshape([-1 if d == axis % keys.ndim else 1 for d in range(keys.ndim)])
+    if keys.itemsize < 8:
+        np.left_shift(keys, POSITION_BITS, out=places, dtype=np.uint64)
+        places |= numbers
+        _order_packed(places, axis)
+        return
+    np.left_shift(keys, POSITION_BITS, out=places)
+    places |= numbers
+    _order_packed(places, axis)
+    first = places.view(np.int64)
+    upper = np.take_along_axis(keys, first, axis)
+    upper >>= np.uint64(POSITION_BITS)
+    upper <<= np.uint64(POSITION_BITS)
+    upper |= numbers
+    _order_packed(upper, axis)
+    places[...] = np.take_along_axis(first, upper.view(np.int64), axis).view(np.uint64)
+
+
+def sort_bytes(capacity: int, itemsize: int) -> int:
+    """The bytes of workspace with which workers sort together, up to so many elements each: a run,
+    which the others read until the next meeting, and as much to merge in."""
+    return 2 * round_to_cache_lines(capacity * itemsize)
+
+
+def argsort_bytes(capacity: int, itemsize: int) -> int:
+    """The same for positions: keys with positions in them, or keys of 64 bits beside positions."""
+    return (2 if itemsize <= 4 else 5) * round_to_cache_lines(capacity * 8)
+
+
+def _order_packed(packed: NDArray[np.uint64], axis: int) -> None:
+    """Sort, and leave the positions."""
+    sort_keys(packed, axis)
+    packed &= np.uint64(MOST_POSITIONS - 1)
+
+
+def _blocks(source: Keys, target: Keys) -> Iterator[tuple[Keys, Keys]]:
+    """The same parts of two arrays, small where both lie in one piece."""
+    if not (source.flags.c_contiguous and target.flags.c_contiguous):
+        yield source, target
+        return
+    source, target = source.reshape(-1), target.reshape(-1)
+    for start in range(0, len(source), BLOCK):
+        yield source[start : start + BLOCK], target[start : start + BLOCK]

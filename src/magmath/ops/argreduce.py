@@ -1,0 +1,204 @@
+"""The position of the first largest, or smallest, element along an axis; NaN counts as either.
+
+Where the axis is split, every worker finds the position in each of its pieces; the elements there,
+a few numbers, go to everyone, and the first of the best is it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, int64
+from magmath.core.shapes import reduced_shape
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Infer, Kernel
+from magmath.layout import Layout
+from magmath.ops.along_axis import TAKE_ALONG
+from magmath.ops.infer_rules import (
+    LETTERS,
+    as_signed,
+    is_numpy_only,
+    letters_except,
+    no_gradient,
+    require_kind,
+)
+from magmath.ops.manipulation import reshape
+from magmath.ops.segments import (
+    Cuts,
+    cuts_along,
+    each_piece,
+    follow_pieces,
+    letters_of,
+    number_held,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+REFERENCES: dict[str, Callable[..., Any]] = {"argmax": np.argmax, "argmin": np.argmin}
+
+
+def _infer(name: str) -> Infer:
+    def infer(x: Node, *, axis: int, keepdims: bool) -> tuple[Shape, DType]:
+        require_kind(name, "real", x.dtype)
+        if x.shape[axis] == 0:
+            raise ShapeError(
+                f"{name}: axis {axis} of shape {x.shape} has extent 0; it must have elements"
+            )
+        return reduced_shape(x.shape, (axis,), keepdims), int64
+
+    return infer
+
+
+def _axes(node: Node) -> str:
+    x, axis = node.inputs[0], node.attributes["axis"]
+    operand = letters_except(x.ndim, (axis,))
+    result = operand if node.attributes["keepdims"] else operand.replace(".", "")
+    return f"{operand}->{result}"
+
+
+def _ways(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """In pieces: the best of each, and of those the first that is best."""
+    (x,), axis = node.inputs, node.attributes["axis"]
+    cuts = cuts_along(layouts[0], axis)
+    if cuts is None:
+        return ()
+    found = apply(PIECE_POSITIONS, x, axis=axis, cuts=cuts, name=node.name)
+    candidates = apply(PIECE_ELEMENTS, x, found, axis=axis, cuts=cuts)
+    best = apply(node.operation, candidates, axis=axis, keepdims=True)
+    return (reshape(apply(TAKE_ALONG, found, best, axis=axis), node.shape),)
+
+
+def _find(name: str, x: torch.Tensor, axis: int, keepdims: bool, out: torch.Tensor) -> None:
+    """NumPy compares whole vectors of floating point numbers, torch one after the other."""
+    import torch
+
+    on_host = out.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if on_host or is_numpy_only(x):
+        REFERENCES[name](x.numpy(), axis, out=out.numpy(), keepdims=keepdims)
+    else:
+        getattr(torch, name)(x, axis, keepdim=keepdims, out=out)
+
+
+def _kernel(name: str) -> Kernel:
+    def bind(call: KernelCall) -> Callable[[], object]:
+        (x,), out = call.inputs, call.out
+        return partial(_find, name, x, out=out, **call.attributes)
+
+    return bind
+
+
+POSITIONS = tuple(
+    Operation(
+        name=name,
+        infer=_infer(name),
+        axes=_axes,
+        reduction=None,
+        vjp=no_gradient,
+        kernel=_kernel(name),
+        native=None,
+        reference=reference,
+        flops=lambda node: float(node.inputs[0].size),
+        decompositions=_ways,
+    )
+    for name, reference in REFERENCES.items()
+)
+
+
+def _pieces_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
+    require_kind("piece_positions", "real", x.dtype)
+    return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), int64
+
+
+def _pieces_axes(node: Node) -> str:
+    letters = LETTERS[: node.ndim]
+    return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
+
+
+def _pieces_kernel(call: KernelCall) -> Callable[[], object]:
+    (x,), out, name = call.inputs, call.out, call.attributes["name"]
+    axis, cuts = call.attributes["axis"], call.attributes["cuts"]
+    parts = [
+        (out.select(axis, number_held(call.tile[axis], number)), first, piece)
+        for number, first, piece in each_piece(x, call.tiles[0][axis], axis, cuts)
+    ]
+
+    def run() -> None:
+        for target, first, piece in parts:
+            _find(name, piece, axis, False, target)
+            target.add_(first)
+
+    return run
+
+
+def _pieces_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
+    found = [a + REFERENCES[name](x.take(range(a, b), axis), axis) for a, b in pairwise(cuts)]
+    return np.stack(found, axis)
+
+
+PIECE_POSITIONS = Operation(  # the position of the extremum in each piece of an axis
+    name="piece_positions",
+    infer=_pieces_infer,
+    axes=_pieces_axes,
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_pieces_kernel,
+    native=None,
+    reference=_pieces_reference,
+    flops=lambda node: float(node.inputs[0].size),
+    derived_split=follow_pieces,
+)
+
+
+def _elements_infer(x: Node, positions: Node, *, axis: int, cuts: Cuts) -> tuple[Shape, DType]:
+    if (positions.shape, positions.dtype) != _pieces_infer(x, axis=axis, cuts=cuts, name=""):
+        raise DTypeError(
+            f"piece_elements: needs an int64 position for each piece, was given "
+            f"{positions.shape} {positions.dtype}"
+        )
+    return positions.shape, x.dtype
+
+
+def _elements_axes(node: Node) -> str:
+    letters = LETTERS[: node.ndim]
+    pieces = letters_of(letters, node.attributes["axis"], str.upper)
+    return f"{letters},{pieces}->{pieces}"
+
+
+def _elements_kernel(call: KernelCall) -> Callable[[], object]:
+    x, positions, out = as_signed(call.inputs[0]), call.inputs[1], as_signed(call.out)
+    axis, held, numbers = call.attributes["axis"], call.tiles[0][call.attributes["axis"]], call.tile
+    parts = [
+        (number_held(numbers[axis], number), first, piece)
+        for number, first, piece in each_piece(x, held, axis, call.attributes["cuts"])
+    ]
+
+    def run() -> None:
+        for place, first, piece in parts:
+            index = positions.narrow(axis, place, 1) - first
+            out.narrow(axis, place, 1).copy_(piece.gather(axis, index))
+
+    return run
+
+
+PIECE_ELEMENTS = Operation(  # the elements at one position in each piece of an axis
+    name="piece_elements",
+    infer=_elements_infer,
+    axes=_elements_axes,
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_elements_kernel,
+    native=None,
+    reference=lambda x, positions, *, axis, cuts: np.take_along_axis(x, positions, axis),
+    flops=lambda node: 0.0,
+    derived_split=follow_pieces,
+    reads_subset=True,
+)
+
+OPERATIONS = {record.name: record for record in (*POSITIONS, PIECE_POSITIONS, PIECE_ELEMENTS)}

@@ -1,0 +1,68 @@
+"""What collective kernels of one matrix have in common: rows dealt to the workers, panels of them.
+
+The layouts and sizes here are functions of shapes and of the number of workers alone, so that the
+planner and every worker know them without asking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from magmath.core.block_cyclic import BlockCyclicRows, panel_rows
+from magmath.graph import DistributedCall, Node
+from magmath.graph.node import Shape
+from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
+
+if TYPE_CHECKING:
+    from magmath.comm import Communicator
+
+
+def block_cyclic_layout(
+    shape: Shape, mesh: Mesh, dim: int, *, before: int = 0, rows: int | None = None
+) -> Layout:
+    """Dimension `dim` dealt to all workers by the panel, of `rows` rows or of those that suit it;
+    its first `before` indices go with the first panel."""
+    extent = shape[dim] - before
+    rows = rows or panel_rows(extent, mesh.size)
+    if not before:
+        split = Split(0, Cyclic(extent, rows, mesh.size))
+    else:
+        cuts = (0, *[before + min(i + rows, extent) for i in range(0, extent, rows)])
+        split = Split(0, Blocks(cuts, tuple([i % mesh.size for i in range(len(cuts) - 1)])))
+    return Layout.whole(shape, mesh).replace_split(dim, split)
+
+
+def block_cyclic_rows(extent: int, comm: Communicator) -> BlockCyclicRows:
+    """How rows or columns are dealt, as a worker sees it."""
+    return BlockCyclicRows(extent, panel_rows(extent, comm.size), comm.rank, comm.size)
+
+
+def panel_bytes(shape: Shape, node: Node, workers: int) -> int:
+    """The bytes of a panel of rows of a matrix, of a node's type."""
+    return panel_rows(shape[0], workers) * shape[1] * node.dtype.itemsize
+
+
+def panel_traffic(shape: Shape, node: Node, workers: int, times: float) -> tuple[int, int]:
+    """The bytes and messages of passing so many times a matrix of this shape to all others."""
+    panels = -(-shape[0] // panel_rows(shape[0], workers))
+    nbytes = math.prod(shape) * node.dtype.itemsize * times
+    return int(nbytes) * (workers - 1), max(1, math.ceil(times)) * panels * (workers - 1)
+
+
+def collective_kernel(
+    module: str, name: str, *keys: str, before: int = 0
+) -> Callable[[DistributedCall], Callable[[], object]]:
+    """The kernel `magmath.kernels.<module>.<name>` with these attributes: (rows as they are dealt,
+    ring, scratch, out, *inputs). The rows are those of the first operand but for the first."""
+
+    def bind(call: DistributedCall) -> Callable[[], object]:
+        compute = getattr(import_module(f"magmath.kernels.{module}"), name)
+        options = {key: call.attributes[key] for key in keys}
+        extent, comm = call.layouts[0].shape[0] - before, call.comm
+        shares = block_cyclic_rows(extent, comm)
+        return lambda: compute(shares, call.ring, call.scratch, call.out, *call.inputs, **options)
+
+    return bind

@@ -1,0 +1,54 @@
+"""Redistribution as an operation: the same array in another layout.
+
+The place pass inserts it; users ask for it by `a.redistribute(layout)`. Its layout is its own
+attribute. It has no kernel: lowering turns it into views, copies from peers or messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.graph import Node, Operation, Shape
+from magmath.graph.node import NO_ATTRIBUTES, Line
+from magmath.layout import Layout
+from magmath.ops.infer_rules import LETTERS
+
+
+def _no_kernel(*_: Any) -> Any:
+    raise AssertionError("redistribution is lowered to instructions of its own")
+
+
+def _axes(node: Node) -> str:
+    letters = LETTERS[: node.ndim]
+    return f"{letters}->{letters}"
+
+
+def redistribute(x: Node, layout: Layout, line: Line = None) -> Node:
+    """x in `layout`, on behalf of a line of the user's, by default that of x; x itself where it
+    lies so already."""
+    if x.layout == layout:
+        return x
+    line = x.line if line is None else line
+    return Node(REDISTRIBUTE, (x,), NO_ATTRIBUTES, x.shape, x.dtype, layout=layout, line=line)
+
+
+def _infer(x: Node) -> tuple[Shape, DType]:
+    return x.shape, x.dtype
+
+
+REDISTRIBUTE = Operation(
+    name="redistribute",
+    infer=_infer,
+    axes=_axes,
+    reduction=None,
+    vjp=lambda node, g: (g,),
+    kernel=_no_kernel,
+    native=None,
+    reference=np.asarray,
+    flops=lambda node: 0.0,
+)
+
+OPERATIONS = {"redistribute": REDISTRIBUTE}

@@ -1,0 +1,180 @@
+"""Kernels of element-wise functions for which torch lacks a case, or differs from the standard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from magmath.errors import RangeError
+from magmath.graph import KernelCall
+from magmath.graph.operation import Kernel
+from magmath.ops.infer_rules import is_numpy_only, numpy_call, torch_kernel
+
+
+def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch's tests of single numbers take no `out`."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        if is_numpy_only(*call.inputs):
+            return numpy_call(call, reference)
+        function, (x,), out = getattr(torch, name), call.inputs, call.out
+        return lambda: out.copy_(function(x))
+
+    return bind
+
+
+def sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch's sign of nan is 0, the standard's is nan."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out = call.inputs, call.out
+        if not out.dtype.is_floating_point:
+            return torch_kernel("sgn", reference)(call)
+        return lambda: torch.where(x == x, torch.sgn(x), x, out=out)
+
+    return bind
+
+
+def part_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch gives parts of complex numbers as views."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        (x,), out = call.inputs, call.out
+        if is_numpy_only(x):
+            return numpy_call(call, reference)
+        if x.is_complex():
+            part = getattr(x, name)
+            return lambda: out.copy_(part)
+        return (lambda: out.copy_(x)) if name == "real" else out.zero_
+
+    return bind
+
+
+def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch rounds no complex numbers: their two parts are rounded."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out = call.inputs, call.out
+        if not x.is_complex():
+            return torch_kernel(name, reference)(call)
+        return partial(torch.round, torch.view_as_real(x), out=torch.view_as_real(out))
+
+    return bind
+
+
+def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch multiplies complex summands by 1, and so makes nan of what is infinite: real and
+    imaginary parts are added alone."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        if not call.out.is_complex():
+            return torch_kernel(name, reference)(call)
+        parts = [torch.view_as_real(tensor) for tensor in (*call.inputs, call.out)]
+        return partial(getattr(torch, name), *parts[:-1], out=parts[-1])
+
+    return bind
+
+
+def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Of complex numbers torch loses digits and special cases here; NumPy keeps them."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        by_numpy = call.out.is_complex() and call.out.device.type == "cpu"
+        return numpy_call(call, reference) if by_numpy else torch_kernel(name, reference)(call)
+
+    return bind
+
+
+def expm1(x: Any) -> Any:
+    """exp(x) - 1, which is simply that where a part of x is infinite or nan."""
+    return (
+        np.where(np.isfinite(x), np.expm1(x), np.exp(x) - 1) if np.iscomplexobj(x) else np.expm1(x)
+    )
+
+
+def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch refuses to divide integers by 0; NumPy, like our native code, gives 0."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        divide_ = torch_kernel(name, reference)(call)
+        out = call.out
+        if out.is_floating_point() or out.is_cuda or is_numpy_only(out):
+            return divide_
+        divisor, by_numpy = call.inputs[1].numpy(), numpy_call(call, reference)
+        some = np.count_nonzero  # which takes no memory of torch's
+        return lambda: divide_() if some(divisor) == divisor.size else by_numpy()
+
+    return bind
+
+
+def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """A remainder of 0 has the sign of the divisor too, which torch's has not."""
+    quotient = quotient_kernel(name, reference)
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        divide_ = quotient(call)
+        divisor, out = call.inputs[1], call.out
+        if not out.is_floating_point():
+            return divide_
+
+        def run() -> None:
+            divide_()
+            torch.copysign(out, divisor, out=out)
+
+        return run
+
+    return bind
+
+
+def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch cuts integers to negative powers off to integers; as NumPy, refuse them."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        compute = torch_kernel(name, reference)(call)
+        (_, exponent), out = call.inputs, call.out
+        if out.is_floating_point() or out.is_complex() or is_numpy_only(out):
+            return compute
+
+        powers = exponent if exponent.is_cuda else exponent.numpy()
+
+        def run() -> None:
+            if exponent.numel() and (least := int(powers.min())) < 0:
+                raise negative_power(least)
+            compute()
+
+        return run
+
+    return bind
+
+
+def negative_power(exponent: int) -> RangeError:
+    """The error of an integer to a negative power."""
+    return RangeError(
+        f"power: integers to the power {exponent} are no integers; convert them with "
+        f"mm.astype(x, mm.float64)"
+    )
+
+
+def nextafter_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """torch has none for float16."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        half = call.out.dtype == torch.float16
+        return numpy_call(call, reference) if half else torch_kernel(name, reference)(call)
+
+    return bind

@@ -1,0 +1,187 @@
+"""Memory: which nodes lie in the storage of others, and what the rest needs.
+
+A redistribution that only narrows is a view, and so is a slice. What is gathered by workers that
+share memory is computed directly in the shared copy. An output with a target is computed in the
+target's storage where that is safe, and what is added to, or transformed in place, where the
+result will lie. An element-wise result takes the place of an operand that dies. Everything else
+gets its own place in the program's arena, from its first to its last use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from magmath.graph import Graph, Node, users_of
+from magmath.layout import Layout
+from magmath.passes.aliasing import can_publish, crosses_workers, is_slice_view, is_view
+from magmath.passes.schedule import Schedule
+
+
+@dataclass
+class Storage:
+    """`alias[n]`: the node in whose storage n lies, and `start[n]` where in it, if n is a slice;
+    `window`: nodes that other workers read; `copied`: outputs that end with a copy into their
+    target (or into an array of their own)."""
+
+    alias: dict[Node, Node] = field(default_factory=dict)
+    start: dict[Node, tuple[int, ...]] = field(default_factory=dict)
+    window: set[Node] = field(default_factory=set)
+    copied: set[int] = field(default_factory=set)
+    _ancestor: dict[Node, Node] = field(default_factory=dict)  # shortcuts along chains of aliases
+
+    def root(self, node: Node) -> Node:
+        """The node that owns the memory in which `node` lies.
+
+        Chains of aliases may be as long as the program: each walk shortens those that it follows.
+        """
+        walked: list[Node] = []
+        while (above := self._ancestor.get(node) or self.alias.get(node)) is not None:
+            walked.append(node)
+            node = above
+        for below in walked[:-1]:
+            self._ancestor[below] = node
+        return node
+
+
+def assign_storage(graph: Graph, schedule: Schedule) -> Storage:
+    """The storage of every node of a placed, scheduled graph."""
+    storage = Storage()
+    for node in schedule.order:
+        moved = node.name == "redistribute"
+        if node.name == "recompute" or (moved and is_view(_layout(node.inputs[0]), _layout(node))):
+            storage.alias[node] = node.inputs[0]
+        elif node.name == "slice" and is_slice_view(node):
+            storage.alias[node] = node.inputs[0]
+            storage.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])
+    _outputs(graph, schedule, storage)
+    _windows(schedule, storage, set(graph.outputs))
+    _computed_inside(graph, schedule, storage)
+    _in_place(graph, schedule, storage)
+    return storage
+
+
+def _layout(node: Node) -> Layout:
+    assert node.layout is not None
+    return node.layout
+
+
+def _outputs(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+    claimed: set[Node] = set()
+    targets = graph.targets or (None,) * len(graph.outputs)
+    for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
+        given = output.is_leaf or output.name == "constant"
+        taken = given or output in claimed or output in storage.alias
+        claimed.add(output)
+        if taken or output in schedule.late:
+            storage.copied.add(i)
+            continue
+        if target is None:
+            continue
+        writer = output
+        if output.name == "redistribute" and _can_compute_inside(output, storage, claimed):
+            writer = output.inputs[0]
+        if not _overwrites_safely(writer, target, storage):
+            storage.copied.add(i)
+            continue
+        storage.alias[output] = target
+        if writer is not output:
+            storage.alias[writer] = output
+
+
+def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> bool:
+    """True if the source of a gathering redistribution can be computed in the gathered copy."""
+    source = shared.inputs[0]
+    computed = not source.is_leaf and source.name != "redistribute"
+    free = computed and source not in storage.alias and source not in outputs
+    return free and can_publish(_layout(source), _layout(shared))
+
+
+def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
+    """True if `writer` may write where it reads: element by element, accumulating, or replacing
+    some elements of its first operand."""
+    reading = [i for i, x in enumerate(writer.inputs) if storage.root(x) is target]
+    if not reading:
+        return True
+    if any(_layout(writer.inputs[i]) != _layout(writer) for i in reading):
+        return False
+    if writer.operation.elementwise or writer.operation.in_place:
+        return all(writer.inputs[i].shape == writer.shape for i in reading)
+    if writer.operation.overwrites_first:
+        return reading == [0]
+    accumulates = writer.name == "gemm" and writer.attributes["accumulate"]
+    return bool(accumulates and reading == [len(writer.inputs) - 2])
+
+
+def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
+    for node in schedule.order:
+        if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
+            continue
+        source = node.inputs[0]
+        if crosses_workers(_layout(source), _layout(node)):
+            storage.window.add(storage.root(source))
+        if _layout(node).shared and node not in storage.alias:
+            storage.window.add(node)
+            if _can_compute_inside(node, storage, outputs):
+                storage.alias[source] = node
+
+
+def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+    """What a product is accumulated onto, what is transformed in place, and what is overwritten in
+    part, is computed where the result is stored, if nothing else reads it."""
+    users = users_of(graph.nodes)
+    kept = set(graph.roots)
+    for node in graph.nodes:
+        operand = _rewritten(node)
+        if operand is None or storage.root(node).is_leaf:
+            continue
+        shut = operand in kept or operand in storage.alias or operand in storage.window
+        again = operand in schedule.invariant and node not in schedule.invariant
+        if not (shut or again) and users[operand] == [node] and operand.layout == node.layout:
+            storage.alias[operand] = node
+
+
+def _rewritten(node: Node) -> Node | None:
+    """The operand that a node could find in its own place, if the operand is computed there."""
+    if node.operation.in_place or node.operation.overwrites_first:
+        operand = node.inputs[0]
+        computed = not operand.is_leaf and operand.name != "constant"
+        return operand if computed and _alike(operand, node) else None
+    if node.name == "gemm" and node.attributes["accumulate"]:
+        onto = node.inputs[-2]
+        return onto if onto.name == "gemm" else None
+    return None
+
+
+def _alike(x: Node, y: Node) -> bool:
+    """True for nodes whose values take the same memory."""
+    return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
+
+
+def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+    """Results take the storage of an operand that is not needed any more: element-wise ones that
+    of any, an array that is written in part its own."""
+    position = {node: i for i, node in enumerate(schedule.order)}
+    users = users_of(graph.nodes)
+    kept = set(graph.roots)
+    last: dict[Node, int] = {}
+    for node in schedule.order:
+        uses = [position[user] for user in users.get(node, []) if user in position]
+        root = storage.root(node)  # a wanted view keeps what it is a view of
+        kept_on = len(schedule.order) if node in schedule.invariant or node in kept else 0
+        last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
+    for node in schedule.order:
+        fixed = node in storage.alias or node in kept or node in storage.window
+        operation = node.operation
+        if fixed or not (operation.elementwise or operation.in_place or operation.overwrites_first):
+            continue
+        for x in node.inputs[:1] if operation.overwrites_first else node.inputs:
+            root = storage.root(x)
+            if operation.overwrites_first and any(storage.root(v) is root for v in node.inputs[1:]):
+                break
+            private = not (root.is_leaf or root in kept or root in storage.window)
+            read = [root, *[v for v in node.inputs if storage.root(v) is root]]
+            same = all(_alike(v, node) for v in read) and root.name != "constant"
+            if private and same and last[root] <= position[node]:
+                storage.alias[node] = x
+                last[root] = last[node]
+                break

@@ -1,0 +1,1 @@
+"""Transformations of functions: compiled, differentiated, repeated on the workers."""

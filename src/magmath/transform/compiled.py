@@ -1,0 +1,380 @@
+"""Compiled functions: traced once for each kind of arguments, then run as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from magmath.array.array import Array, as_array
+from magmath.array.traced_scalar import TracedScalar
+from magmath.array.tree import flatten, unflatten
+from magmath.array.variable import Variable, overwrite
+from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, convert_number, int64
+from magmath.core.promotion import DEFAULT
+from magmath.engine import session, tracing
+from magmath.engine.captured_arrays import Captured
+from magmath.engine.engine import Engine
+from magmath.engine.kept_expressions import keep_expression
+from magmath.engine.pending_readers import note_reader
+from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
+from magmath.engine.replay_cache import ReplayCache
+from magmath.engine.tracing import Trace
+from magmath.engine.user_line import user_line
+from magmath.errors import MagmathError
+from magmath.graph import Graph, Node, Operand, Provenance, apply, operand, recipe_of
+from magmath.graph.provenance import LeafOperand
+from magmath.layout import Layout
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import input_leaf, parameter
+
+if TYPE_CHECKING:
+    from magmath.diagnostics.explanation import Explanation
+
+
+def compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, traced once for each combination of shapes, types and layouts (and default
+    type, see `set_default_dtype`), then replayed.
+
+    Its arguments may be arrays, NumPy arrays, Python numbers, and lists, tuples and dictionaries of
+    them; numbers become parameters, so another number compiles nothing. It must return arrays (or
+    lists, tuples, dictionaries of them), must not ask for values inside, and runs as Python only
+    while it is traced.
+
+    As if the function were not compiled, variables that it reads have the values that they have at
+    the call, variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and
+    random numbers are new ones in each call. An array that it reads and is not given counts as it
+    is when the function is traced; after an update in place (`a += 1`) it is traced again.
+    """
+    if not callable(function):
+        raise TypeError(f"compile: needs a function of arrays, was given {function!r}")
+    return _CompiledFunction(function)
+
+
+_Key = tuple[Engine, Hashable, Sequence[int], list[Hashable]]
+"""The structure of the arguments, which of them are the same array, and their signatures."""
+
+
+class _CompiledFunction:
+    """A function and its traces."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._traces: dict[Hashable, _Specialization] = {}
+        self._last: _Specialization | None = None
+        update_wrapper(self, function, updated=())  # the attributes of a module are its own
+
+    def __reduce__(self) -> str:
+        """For pickle and copy: the function itself, by its name, as Python's functions are."""
+        return str(self._function.__qualname__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing.current() is not None:
+            return self._function(*args, **kwargs)
+        engine, last = session.engine(), self._last
+        default = DEFAULT.floating
+        if last is not None and last.engine is engine and last.default is default and not kwargs:
+            known = last.accepted(args)
+            if known is not None:
+                return last.run(*known)
+        leaves, tree = flatten((args, kwargs))
+        leaves = [as_array("compile", x) if isinstance(x, _NUMPY) else x for x in leaves]
+        values = [_value(leaf) for leaf in leaves]
+        signatures = [_signature(value) for value in values]
+        same = _same_arrays(leaves)
+        self._last = self._trace((engine, tree, same, signatures), values)
+        return self._last.run(values, leaves)
+
+    def _trace(self, key: _Key, values: Sequence[Any]) -> _Specialization:
+        """The trace for this engine and arguments of this structure; made if there is none, or if
+        what it has read otherwise was updated."""
+        engine, tree, same, signatures = key
+        place = id(engine), DEFAULT.floating, tree, same, tuple(signatures)
+        trace = self._traces.get(place)
+        if trace is None or not trace.captured.is_current:
+            trace = self._traces[place] = _Specialization(key, self._function, values)
+        return trace
+
+    def explain(self) -> Explanation:
+        """How the function is computed for arguments like those of its last call.
+
+        Raises MagmathError before the first one.
+        """
+        from magmath.diagnostics.explain import explain_run
+
+        last = None if self._last is None else self._last.repeated.last
+        if last is None:
+            raise MagmathError(
+                "explain: call the compiled function first; what it does depends on its arguments"
+            )
+        return explain_run(last)
+
+
+class _Specialization:
+    """One program of a function: for these shapes, types and layouts."""
+
+    def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
+        self.engine, tree, same, _ = key
+        self.default = DEFAULT.floating
+        places = [_placeholder(value) for value in values]
+        trace = Trace()
+        with tracing.tracing(trace):
+            given = _arguments(places, values, same)
+            nodes, self.tree, self._updated = _traced(function, unflatten(tree, given), given)
+        del given
+        trace.check_updates("compile")
+        self._assigned = [trace.read[leaf] for leaf in trace.assigned]
+        self._reads_variables = bool(trace.read)
+        self._trace = trace
+        self._same = trace.is_same_in_each_run
+        traced = _graph(nodes, trace)
+        self._results = len(nodes) - len(self._updated)
+        graph = self.engine.cut(traced)
+        compiled = self.engine.compile(graph)
+        leaves, position = graph.leaves, {place: i for i, place in enumerate(places) if place}
+        self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
+        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
+        self._in_order = self._arrays == list(range(len(values)))
+        self._limits = _limits(traced, position)
+        self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
+        plain = tree == flatten((tuple(values), {}))[1] and all(map(_is_known, values))
+        plain = plain and self._same and not (same or self._updated or self._assigned)
+        self._likes = [_like(value) for value in values] if plain else None
+        self.repeated = ReplayCache(self.engine, compiled)
+        self.captured = Captured(traced, places)
+        for owner in trace.states:
+            self.captured.add(owner)
+        self._history = _ProvenanceTemplate(traced, position, user_line())
+
+    def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:
+        """What `run` takes for arrays that are known and numbers, if they are like those that were
+        traced: the common case, in which nothing is taken apart."""
+        likes = self._likes
+        if likes is None or len(args) != len(likes) or not self.captured.is_current:
+            return None
+        values: list[Any] = []
+        for given, (kind, dtype, layout) in zip(args, likes):  # noqa: B905  they are as many
+            if type(given) is not kind:
+                return None
+            argument: Any = given
+            if layout is None:
+                values.append(argument)
+                continue
+            leaf = argument._leaf
+            if leaf is not argument._node:  # an expression
+                return None
+            value = leaf.value
+            if (value.layout is not layout and value.layout != layout) or value.dtype is not dtype:
+                return None
+            values.append(value)
+        return values, args
+
+    def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Replay with other values, those of the arguments."""
+        numbers, drawn = self._fixed, NO_NUMBERS
+        for i, dtype in self._limits:
+            convert_number(values[i], dtype, "compile")
+        if not self._same:
+            drawn = self._trace.numbers_of_run()
+        if not self._same or len(numbers) < len(self._numbers):
+            numbers = [
+                values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
+            ]
+        note = self._history.call(arguments, drawn)
+        if self._assigned:
+            made, self.repeated.last = overwrite(
+                self._assigned,
+                lambda: self.engine.start(self.repeated.compiled, self._given(values), numbers),
+            )
+            leaves = [leaf_of(data) for data in made]
+            note(leaves)
+            return self._found(leaves, arguments)
+        given = values if self._in_order else self._given(values)
+        results = self.repeated.run(given, numbers)
+        note(results.leaves)
+        found = self._found(results.leaves, arguments)
+        self.repeated.keep(results)
+        return found
+
+    def _given(self, values: Sequence[Any]) -> list[RemoteArray]:
+        """The arrays that the program takes, in its order."""
+        return [values[x] if isinstance(x, int) else remote_array_of(x) for x in self._arrays]
+
+    def _found(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
+        """What the function returns; and arrays that it has updated in place are updated."""
+        if self._updated:
+            for i, leaf in zip(self._updated, leaves[self._results :], strict=True):
+                if isinstance(arguments[i], Array):
+                    arguments[i]._updated(Array(leaf))
+        if self.tree is None:
+            return self._array(leaves[0])
+        return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])
+
+    def _array(self, leaf: Node) -> Array:
+        array = Array(leaf)
+        if self._reads_variables:
+            array.keep_operands(leaf)
+            note_reader(array)
+        return array
+
+
+def _same_arrays(leaves: Sequence[Any]) -> Sequence[int]:
+    """For each argument the first that is the same array; empty where all are different."""
+    first = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
+    same = tuple([first.get(id(x), i) for i, x in enumerate(leaves)])
+    return () if same == tuple(range(len(leaves))) else same
+
+
+def _arguments(
+    places: Sequence[Node | None], values: Sequence[Any], same: Sequence[int]
+) -> list[Any]:
+    """What a function is called with while it is traced."""
+    given = [_argument(p, v) for p, v in zip(places, values, strict=True)]
+    return [given[i] for i in same] if same else given
+
+
+def _traced(
+    function: Callable[..., Any], arguments: Any, given: Sequence[Any]
+) -> tuple[list[Node], Hashable, list[int]]:
+    """Trace a function, with the arguments that are given: the nodes of its results, and how these
+    are nested; then the nodes of the arguments that it has updated in place, and which ones."""
+    before = [x.node if type(x) is Array else None for x in given]
+    args, kwargs = arguments
+    outputs, returned = flatten(function(*args, **kwargs))
+    for output in outputs:
+        if not isinstance(output, Array):
+            raise MagmathError(
+                f"compile: {function!r} must return arrays, it returned a {type(output).__name__}"
+            )
+    updated = [i for i, x in enumerate(given) if type(x) is Array and x.node is not before[i]]
+    nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
+    return nodes, returned, updated
+
+
+def _graph(nodes: Sequence[Node], trace: Trace) -> Graph:
+    """The graph of a function's results, and of the values that it assigns to variables."""
+    targets = tuple(trace.assigned)
+    results = [
+        apply(e.ASTYPE, node, dtype=node.dtype) if node in targets else node for node in nodes
+    ]
+    return Graph(
+        (*results, *trace.assigned.values()),
+        (*[None for _ in nodes], *targets) if targets else (),
+    )
+
+
+NO_NUMBERS: Mapping[Node, float] = {}
+_NUMPY = (np.ndarray, np.generic)
+
+
+@final
+class _ProvenanceTemplate:
+    """What is remembered of how the results of a compiled function were computed."""
+
+    def __init__(self, traced: Graph, position: Mapping[Node, int], line: Any) -> None:
+        order = traced.nodes
+        self._recipe, captured, places = recipe_of(order, ())
+        self._outputs = [places[node] for node in traced.outputs]
+        self._line = line
+        self._operands: list[int | Node | Operand] = [
+            position.get(node, node if node.name == "variable" else known)
+            for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
+        ]  # which argument, a variable, or an array that the function reads besides
+        given = [n for n in order if n.name == "parameter" and n.value is None]
+        self._recipe.numbers = [places[node] for node in given]
+        self._numbers = [position.get(node, node) for node in given]
+
+    def call(
+        self, arguments: Sequence[Any], drawn: Mapping[Node, float]
+    ) -> Callable[[Sequence[Node]], None]:
+        """Note what a call reads, before it assigns variables; a function that notes at the leaves
+        of its results how they were computed."""
+        operands: list[Operand] = []
+        for source in self._operands:
+            if type(source) is int:
+                argument = arguments[source]
+                leaf = argument._leaf or argument.evaluated()
+                keep_expression(leaf)
+                operands.append(LeafOperand(leaf))
+            elif isinstance(source, Node):
+                operands.append(operand(source.value().node))
+            else:
+                operands.append(source)  # type: ignore[arg-type]
+        numbers: Sequence[Any] = ()
+        if self._numbers:
+            numbers = [drawn[x] if isinstance(x, Node) else arguments[x] for x in self._numbers]
+        return partial(self._note, operands, numbers)
+
+    def _note(
+        self, operands: list[Operand], numbers: Sequence[Any], leaves: Sequence[Node]
+    ) -> None:
+        for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
+            leaf.provenance = Provenance(self._recipe, output, operands, self._line, numbers)
+
+
+def _limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:
+    """The integer types that arguments must fit which are Python's integers, by their positions:
+    those of the arrays that they meet."""
+    integers = {place for place in position if place.name == "parameter" and place.dtype is int64}
+    limits = [(place, int64) for place in integers]
+    for node in traced.nodes:
+        if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:
+            limits.append((node.inputs[0], node.dtype))
+    return [(position[place], dtype) for place, dtype in limits]
+
+
+def _is_known(value: Any) -> bool:
+    return type(value) in (RemoteArray, bool, int, float, complex)
+
+
+def _like(value: Any) -> tuple[type, DType | None, Layout | None]:
+    """What an argument must be like: an array of a type in a layout, or a number of a class."""
+    return (
+        (Array, value.dtype, value.layout)
+        if type(value) is RemoteArray
+        else (type(value), None, None)
+    )
+
+
+def _placeholder(value: Any) -> Node | None:
+    """A leaf for an argument, which has no value while the function is traced."""
+    if isinstance(value, RemoteArray):
+        return input_leaf(value.shape, value.dtype, value.layout, None)
+    if isinstance(value, (bool, int, float, complex)):
+        return parameter(None, DTYPE_OF_PYTHON[type(value)])
+    return None
+
+
+def _argument(place: Node | None, value: Any) -> Any:
+    """What the function is called with while it is traced."""
+    if place is None:
+        return value
+    return Array(place) if isinstance(value, RemoteArray) else TracedScalar(place, value)
+
+
+def _value(argument: Any) -> Any:
+    """What a program takes for an argument: the data of an array, anything else as it is."""
+    if isinstance(argument, Variable) or not isinstance(argument, Array):
+        return argument
+    return remote_array_of(argument.evaluated())
+
+
+def _signature(value: Any) -> Hashable:
+    """What a program depends on of a value."""
+    if isinstance(value, RemoteArray):
+        return value.shape, value.dtype, value.layout
+    if isinstance(value, (bool, int, float, complex)):
+        return "number", type(value).__name__
+    if isinstance(value, Variable):
+        return "variable", id(value)
+    hashable: Hashable = value
+    try:
+        hash(hashable)
+    except TypeError:
+        raise MagmathError(
+            f"compile: an argument of type {type(value).__name__} is neither an array, a number, "
+            f"nor hashable"
+        ) from None
+    return hashable

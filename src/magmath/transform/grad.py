@@ -1,0 +1,239 @@
+"""Gradients of expressions, of functions of arrays, and of functions of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+
+from magmath.api.creation import asarray
+from magmath.array.array import Array, as_array
+from magmath.array.number_list import is_number
+from magmath.array.traced_scalar import TracedScalar
+from magmath.array.tree import flatten, unflatten
+from magmath.array.variable import Variable
+from magmath.autodiff import gradients
+from magmath.engine.kept_expressions import keeping_expressions
+from magmath.engine.user_line import user_line
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import apply
+from magmath.ops import elementwise as e
+
+Argnums: TypeAlias = int | Sequence[int]
+Variables: TypeAlias = Variable | Iterable[Variable] | Mapping[Any, Variable]
+
+
+@overload
+def grad(y: Array, xs: Array) -> Array: ...
+@overload
+def grad(y: Array, xs: Sequence[Array]) -> list[Array]: ...
+@overload
+def grad(
+    y: Callable[..., Any],
+    xs: Argnums | None = None,
+    *,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+) -> Callable[..., Any]: ...
+def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+    """The gradient of a 0-d array, or of a function that returns one.
+
+    Of an array: `mm.grad(y, x)` is the gradient of y with respect to an array, or to each of
+    several. The result is an expression like any other: it can be combined, compiled and
+    differentiated again. What y does not depend on has gradient zero. With respect to a variable,
+    all values that y has read of it count. Arrays whose values were asked for can be differentiated
+    as long as what they were computed from exists; MagmathError is raised where it does not, and
+    where y depends on what xs was computed from but not on xs: `x[0]` is another array each time it
+    is written. Raises ShapeError if y is not 0-d, DTypeError for other than real floats.
+
+    Of a function: `mm.grad(f, argnums=0, has_aux=False)` is the function that takes the arguments
+    of f and returns the gradient of its result, see `value_and_grad`.
+    """
+    if callable(y) and not isinstance(y, Array):
+        transformed = value_and_grad(y, argnums if xs is None else xs, has_aux=has_aux)
+
+        def gradient(*args: Any, **kwargs: Any) -> Any:
+            value, slopes = transformed(*args, **kwargs)
+            return (slopes, value[1]) if has_aux else slopes
+
+        return _named(gradient, "grad", y)
+    if xs is None:
+        raise TypeError(
+            "grad: needs the arrays to differentiate by: mm.grad(y, x), or a list of them; or a "
+            "function: mm.grad(f)(x)"
+        )
+    several = isinstance(xs, Iterable) and not isinstance(xs, (Array, np.ndarray))
+    sources: list[Array] = list(xs) if several else [xs]
+    for array in (y, *sources):
+        if not isinstance(array, Array):
+            raise TypeError(
+                f"grad: needs magmath arrays, was given {type(array).__name__}; the result must be "
+                f"made of the very array that it is differentiated by: x = mm.asarray(x)"
+            )
+    nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
+    found = [Array(node) for node in gradients(y.node, nodes)]
+    return found[0] if isinstance(xs, Array) else found
+
+
+@overload
+def value_and_grad(
+    function: Callable[..., Any], *, argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]: ...
+@overload
+def value_and_grad(
+    function: Callable[..., Any], variables: Argnums, *, has_aux: bool = False
+) -> Callable[..., Any]: ...
+@overload
+def value_and_grad(
+    function: Callable[..., Any], variables: Variables, *, has_aux: bool = False
+) -> tuple[Any, dict[Variable, Array]]: ...
+def value_and_grad(
+    function: Callable[..., Any],
+    variables: Any = None,
+    *,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+) -> Any:
+    """The value and the gradient of a function that returns a 0-d array.
+
+    With respect to arguments: `mm.value_and_grad(f, argnums=0)` returns a function that takes the
+    arguments of f and returns `(value, gradient)`. `argnums` is the position of an argument, or a
+    tuple of positions, for which the gradient is a tuple. These arguments are arrays, Python
+    floats, or lists, tuples and dictionaries of them, and the gradient is nested alike, each of
+    the shape and type of its argument. All else that f reads counts as a constant.
+
+    With respect to variables: `mm.value_and_grad(f, variables)`, with variables in a list, a tuple
+    or the values of a dictionary, calls `f()` and returns `(value, {variable: gradient})`, which is
+    what `optimizer.update` takes. f may assign variables and draw random numbers.
+
+    With `has_aux`, f returns `(value, auxiliary)` and `(value, auxiliary)` takes the place of the
+    value; the gradient is that of the value alone. The name and the meaning are JAX's.
+
+    f is called as it is, so it may be any Python code, also within a compiled function. Raises
+    TypeError where f or its result is of another kind, ShapeError where the result is not 0-d,
+    DTypeError where it or what it is differentiated by is not real floating point.
+    """
+    if not callable(function) or isinstance(function, Array):
+        raise TypeError(f"value_and_grad: needs a function, was given {function!r}")
+    if variables is not None and not _are_positions(variables):
+        return _by_variables(function, variables, has_aux)
+    by: Argnums = argnums if variables is None else variables
+
+    def transformed(*args: Any, **kwargs: Any) -> Any:
+        given, leaves = list(args), []
+        chosen = [_position(i, len(args), function) for i in _sequence(by)]
+        trees = []
+        for i in dict.fromkeys(chosen):
+            values, tree = flatten(args[i])
+            arrays = [_argument(value, i) for value in values]
+            given[i] = unflatten(tree, arrays)
+            trees.append((i, tree, len(arrays)))
+            leaves += [array.node for array in arrays]
+            del arrays
+        with keeping_expressions():
+            result, value = _called(function, given, kwargs, has_aux)
+            del given
+            nodes = gradients(value.node, leaves, check_independence=False)
+        slopes = [Array(node) for node in nodes]
+        found: dict[int, Any] = {}
+        for i, tree, count in trees:
+            found[i], slopes = unflatten(tree, slopes[:count]), slopes[count:]
+        gradient = tuple([found[i] for i in chosen])
+        return result, gradient[0] if isinstance(by, int) else gradient
+
+    return _named(transformed, "value_and_grad", function)
+
+
+def _by_variables(
+    function: Callable[..., Any], variables: Variables, has_aux: bool
+) -> tuple[Any, dict[Variable, Array]]:
+    if isinstance(variables, Variable):
+        variables = [variables]
+    chosen = list(variables.values() if isinstance(variables, Mapping) else variables)
+    for v in chosen:
+        if not isinstance(v, Variable):
+            raise TypeError(
+                f"value_and_grad: needs variables (mm.variable), or positions of arguments, was "
+                f"given {type(v).__name__}; for arrays: mm.value_and_grad(f)(x)"
+            )
+        if not v.dtype.is_floating:
+            raise DTypeError(
+                f"value_and_grad: variable {v.name} is {v.dtype}; a gradient needs real floating "
+                f"point: leave it out"
+            )
+    with keeping_expressions():
+        result, value = _called(function, (), {}, has_aux)
+        slopes = gradients(value.node, [v.leaf for v in chosen])
+    return result, {v: Array(slope) for v, slope in zip(chosen, slopes, strict=True)}
+
+
+def _called(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], has_aux: bool
+) -> tuple[Any, Array]:
+    """What a function returns, and the value in it."""
+    result = function(*args, **kwargs)
+    if has_aux and not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(
+            f"value_and_grad: with has_aux the function returns (value, auxiliary), it returned "
+            f"{type(result).__name__}"
+        )
+    value = result[0] if has_aux else result
+    if not isinstance(value, Array):
+        hint = "; for (value, auxiliary) give has_aux=True" if isinstance(value, tuple) else ""
+        raise TypeError(
+            f"value_and_grad: the function must return a 0-d array, it returned "
+            f"{type(value).__name__}{hint}"
+        )
+    if value.shape != ():
+        raise ShapeError(
+            f"value_and_grad: the function must return a 0-d array, it returned shape "
+            f"{value.shape}; sum it, or take its mean"
+        )
+    return result, value
+
+
+def _argument(value: Any, position: int) -> Array:
+    """An argument as a node of its own, so that other uses of the same array are constants."""
+    if isinstance(value, TracedScalar):
+        value = value.converted()
+    array = asarray(value) if is_number(value) else as_array("value_and_grad", value)
+    if not array.dtype.is_floating:
+        raise DTypeError(
+            f"value_and_grad: argument {position} has an array of type {array.dtype}; a gradient "
+            f"needs real floating point; convert it with mm.astype(x, mm.float32), or name other "
+            f"arguments by argnums"
+        )
+    return Array(apply(e.ARGUMENT, array.node, line=user_line()))
+
+
+def _are_positions(value: Any) -> bool:
+    if isinstance(value, Sequence) and value:
+        return all(map(_is_position, value))
+    return _is_position(value)
+
+
+def _is_position(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, (Array, bool))
+
+
+def _sequence(argnums: Argnums) -> Sequence[int]:
+    return [argnums] if isinstance(argnums, int) else argnums
+
+
+def _position(argnum: int, count: int, function: Callable[..., Any]) -> int:
+    position = index(argnum)
+    if not -count <= position < count:
+        raise MagmathError(
+            f"value_and_grad: argnums names argument {argnum}, but the function was called with "
+            f"{count} positional arguments; pass the argument by position"
+        )
+    return position % count
+
+
+def _named(transformed: Any, name: str, function: Callable[..., Any]) -> Any:
+    own = getattr(function, "__name__", type(function).__name__)
+    transformed.__name__ = f"{name}({own})"
+    transformed.__doc__ = getattr(function, "__doc__", None)
+    return transformed

@@ -1,0 +1,304 @@
+"""A loop as one program: its body is traced once, and its steps run on the workers.
+
+The states of the loop, the arrays in which it collects a value of each step, and the variables that
+it assigns are targets of the program, computed in place. For gradients the loop is remembered as
+the structure of its body, and written out when a gradient asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from magmath.api.creation import asarray, zeros
+from magmath.array.array import Array, copy_of
+from magmath.array.lazy_array import evaluate
+from magmath.array.variable import overwrite
+from magmath.core.dtypes import DType, int64
+from magmath.engine import session, tracing
+from magmath.engine.kept_expressions import keep_expression
+from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
+from magmath.engine.tracing import Trace
+from magmath.engine.user_line import user_line
+from magmath.graph import (
+    Graph,
+    Node,
+    Operand,
+    Operation,
+    Provenance,
+    Recipe,
+    Shape,
+    operand,
+    recipe_of,
+    topological,
+)
+from magmath.graph.node import NO_ATTRIBUTES
+from magmath.ops import elementwise as e
+from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.ops.manipulation import CONCAT, RESHAPE
+
+if TYPE_CHECKING:
+    from magmath.runtime.run_handle import RunHandle
+
+ROW: Mapping[str, Any] = {"axes": (0,), "extents": (None,), "steps": (1,)}
+Body = Callable[[Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]]
+"""States and the number of the step → the next states, and values to be collected."""
+
+
+def row_of(x: Node, number: Node) -> Node:
+    """A row of an array, by its number, which may be known only when the program runs."""
+    return Node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
+
+
+def run_loop(
+    name: str, states: Sequence[Array], lower: int, steps: int, body: Body, *, reverse: bool = False
+) -> tuple[list[Array], list[Array]]:
+    """The states after some steps, the first of which has the number `lower`, and the collected
+    values, in arrays that have a row for each step, in reverse order if `reverse`.
+
+    `name` is the public name of the loop, for errors.
+    """
+    program = _LoopProgram(name, states, lower, steps, body, reverse)
+    leaves = program.run()
+    arrays = [Array(leaf) for leaf in leaves]
+    return arrays[: len(states)], arrays[len(states) :]
+
+
+@final
+class _LoopProgram:
+    """The program of a loop."""
+
+    def __init__(
+        self,
+        name: str,
+        states: Sequence[Array],
+        lower: int,
+        steps: int,
+        body: Body,
+        reverse: bool,
+    ) -> None:
+        self.engine = session.engine()
+        self._lower, self._steps = lower, steps
+        self._start = [state.node for state in states]  # as expressions, for gradients
+        for node in self._start:
+            keep_expression(node)
+        evaluate(*states)
+        copies = [*states, asarray(lower, dtype=int64)]
+        self._data = [remote_array_of(copy_of(state).evaluated()) for state in copies]
+        self._places = [input_leaf(d.shape, d.dtype, d.layout, None) for d in self._data]
+        *values, index = self._places
+        with tracing.tracing(Trace(step=index)) as self.trace:
+            arrays = [Array(place) for place in values]
+            following, collected = body(arrays, index)
+        del arrays
+        self.trace.check_updates(name)
+        assigned = self.trace.assigned
+        _evaluate_invariant([*following, *collected, *assigned.values()], self._places)
+        number = _last_first(index, 2 * lower + steps - 1) if reverse else index
+        if lower:
+            number = e.subtract(number, constant(lower, int64))
+        rows = [self._collector(y, number) for y in collected]
+        counted = e.add(index, constant(1, int64))
+        traced = Graph(
+            (*following, *rows, counted, *assigned.values()),
+            (*values, *self._places[len(values) + 1 :], index, *assigned),
+        )
+        self.graph = self.engine.cut(traced)
+        self.compiled = self.engine.compile(self.graph)
+        self._traced = Graph((*following, *collected, *assigned.values()))
+        self._collected = [(y.shape, y.dtype) for y in collected]
+        self._reverse = reverse
+
+    def _collector(self, value: Node, number: Node) -> Node:
+        """The array of a value of each step, with the row of this step written."""
+        rows = zeros((self._steps, *value.shape), dtype=value.dtype)
+        data = remote_array_of(rows.evaluated())
+        place = input_leaf(data.shape, data.dtype, data.layout, None)
+        self._data.append(data)
+        self._places.append(place)
+        return Node(SET_WINDOW, (place, value, number), ROW, place.shape, place.dtype)
+
+    def run(self) -> list[Node]:
+        """The leaves of the states and of what is collected."""
+        variables = [self.trace.read[leaf] for leaf in self.trace.assigned]
+        numbers = self.trace.numbers_of_run(self._steps, self._lower)
+        states = self._places[: len(self._start)]
+        history = _LoopHistory(
+            self._traced, states, self._places[len(states)], list(self.trace.assigned),
+            self._collected, range(self._lower, self._lower + self._steps), numbers,
+            reverse=self._reverse,
+        )  # fmt: skip
+        operands = [*map(operand, self._start), *history.captured(self.trace.read)]
+        values: dict[Node, Any] = dict(zip(self._places, self._data, strict=True))
+        self._data = []
+        values |= numbers
+
+        def start() -> tuple[list[RemoteArray], RunHandle]:
+            given = [
+                values.get(x) or remote_array_of(x) for x in self._leaves(self.compiled.inputs)
+            ]
+            given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
+            return self.engine.start(self.compiled, given, given_numbers, steps=self._steps)
+
+        made, run = overwrite(variables, start)
+        run.values()
+        line = user_line()
+        leaves = [leaf_of(one) for one in made[:-1]]
+        for output, leaf in enumerate(leaves):
+            leaf.provenance = Provenance.of_loop(history, output, operands, line)
+        return leaves
+
+    def _leaves(self, positions: Sequence[int]) -> list[Node]:
+        return [self.graph.leaves[i] for i in positions]
+
+
+def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
+    """Compute what is the same in every step and may have been written outside of the loop.
+
+    Gradients with respect to it go through its value, and it is computed once.
+    """
+    varying: set[Node] = set(places)
+    order = topological(roots, cut=True)
+    for node in order:
+        unknown = node.value is None and node.name in ("variable", "parameter")
+        if node.name == "variable" or unknown or not varying.isdisjoint(node.inputs):
+            varying.add(node)
+    read = {source for node in order if node in varying for source in node.inputs}
+    read.update(roots)
+    found = [
+        node
+        for node in order
+        if node in read and node not in varying and node.value is None and node.inputs
+        and node.dtype.kind in ("float", "complex") and _reads_arrays(node)
+    ]  # fmt: skip
+    if found:
+        for node, leaf in zip(found, session.engine().evaluate(found), strict=True):
+            keep_expression(node)
+            node.value = leaf
+
+
+def _reads_arrays(node: Node) -> bool:
+    """True if an expression reads an array whose value is known."""
+    return any(x.name == "input" or (x.inputs and x.value) for x in topological((node,), cut=True))
+
+
+def _last_first(index: Node, total: int) -> Node:
+    return e.subtract(constant(total, int64), index)
+
+
+@final
+class _LoopHistory:
+    """How the results of a loop are computed, as a recipe of all its steps.
+
+    Their operands are the first states, then what the body reads otherwise. `length` is the number
+    of operations of all steps.
+    """
+
+    def __init__(
+        self,
+        body: Graph,
+        states: Sequence[Node],
+        index: Node,
+        assigned: Sequence[Node],
+        collected: Sequence[tuple[Shape, DType]],
+        numbers_of_steps: range,
+        numbers: Mapping[Node, float],
+        *,
+        reverse: bool,
+    ) -> None:
+        order = topological(body.outputs, cut=True)
+        self._body, captured, position = recipe_of(order, ())
+        self._outputs = [position[node] for node in body.outputs]
+        self._states = [position.get(node) for node in states]
+        self._index = position.get(index)
+        self._assigned = [position.get(leaf) for leaf in assigned]
+        self._collected, self._steps = collected, numbers_of_steps
+        self._numbers = {position[x]: n for x, n in numbers.items() if x in position}
+        self._reverse = reverse
+        own = {*self._states, self._index}
+        pairs = zip(self._body.operands, captured, strict=True)
+        self._captured = {place: read for place, read in pairs if place not in own}
+        self._read: Sequence[int] = ()
+        self._variables = {position[x]: x for x in order if x.name == "variable"}
+        self.length = self._body.length * len(numbers_of_steps)
+
+    def captured(self, variables: Mapping[Node, Any]) -> list[Operand]:
+        """What the body reads besides its states, as it is before the loop assigns variables."""
+        found = [
+            operand(variables[self._variables[place]].current_version)
+            if place in self._variables
+            else read
+            for place, read in self._captured.items()
+        ]
+        self._read, self._captured, self._variables = tuple(self._captured), {}, {}
+        return found
+
+    def written_out(self) -> tuple[Recipe, Sequence[int]]:
+        """All steps, one after the other, and the positions of the results."""
+        count = len(self._states) + len(self._read)
+        long: list[Any] = [None] * count
+        current = list(range(len(self._states)))
+        outside = dict(zip(self._read, range(len(current), count), strict=True))
+        varying, once = self._varying(), dict[int, int]()
+        rows: list[list[int]] = [[] for _ in self._collected]
+        for number in self._steps:
+            known = once | outside
+            known |= {s: at for s, at in zip(self._states, current, strict=True) if s is not None}
+            for place, step in enumerate(self._body.steps):
+                if place in known:
+                    continue
+                known[place] = len(long)
+                if place not in varying:
+                    once[place] = len(long)
+                if place == self._index:
+                    long.append(parameter(number, int64))
+                elif place in self._numbers:
+                    assert isinstance(step, Node)
+                    long.append(_number(step, self._numbers[place]))
+                elif isinstance(step, tuple):
+                    *record, sources = step
+                    long.append((*record, tuple([known[source] for source in sources])))
+                else:
+                    long.append(step)
+            found = [known[place] for place in self._outputs]
+            current, found = found[: len(current)], found[len(current) :]
+            for row, place in zip(rows, found, strict=False):
+                row.append(place)
+            pairs = zip(self._assigned, found[len(rows) :], strict=True)
+            outside |= {leaf: place for leaf, place in pairs if leaf is not None}
+        stacked = [
+            _stack(long, row[::-1] if self._reverse else row, *kind)
+            for row, kind in zip(rows, self._collected, strict=True)
+        ]
+        return Recipe(long, range(count)), [*current, *stacked]
+
+    def _varying(self) -> set[int]:
+        """The places of the body whose values differ between steps."""
+        found = {x for x in (*self._states, self._index, *self._assigned) if x is not None}
+        for place, step in enumerate(self._body.steps):
+            if isinstance(step, tuple) and not found.isdisjoint(step[-1]):
+                found.add(place)
+        return found
+
+
+def _number(placeholder: Node, value: float) -> Node:
+    """A number of a run in the place of one that is given to each run."""
+    return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
+
+
+def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
+    """Append to a recipe the array of which these are the rows; its position."""
+    one = (1, *shape)
+    places = []
+    for place in row:
+        places.append(len(long))
+        long.append(_step(RESHAPE, {"shape": one}, one, dtype, (place,)))
+    long.append(_step(CONCAT, {"axis": 0}, (len(row), *shape), dtype, tuple(places)))
+    return len(long) - 1
+
+
+def _step(
+    operation: Operation, attributes: Mapping[str, Any], shape: Shape, dtype: DType, places: Any
+) -> tuple[Any, ...]:
+    return operation, attributes, shape, dtype, None, user_line(), None, places

@@ -1,0 +1,224 @@
+"""Loops that run on the workers: the body is one program, its steps need no controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import asarray, zeros
+from magmath.api.manipulation import stack
+from magmath.array.array import Array, as_array
+from magmath.array.lazy_array import evaluate
+from magmath.array.traced_scalar import TracedScalar
+from magmath.array.tree import flatten, unflatten
+from magmath.core.dtypes import int64
+from magmath.core.integers import require_integer
+from magmath.engine import tracing
+from magmath.engine.kept_expressions import keep_expression
+from magmath.engine.tracing import Trace
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import Node
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant
+from magmath.transform.loop_program import row_of, run_loop
+from magmath.transform.traced_function import placeholder
+
+
+def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: Any) -> Any:
+    """The `value` after `for i in range(lower, upper): value = body(i, value)`.
+
+    `value` is an array, or lists, tuples and dictionaries of arrays; `body` is traced once and must
+    return the same with the same shapes and types. The steps run as one program, in place, on the
+    workers: one message for all of them, and native code where there are many. `i` counts as a
+    Python number. Within a compiled function or another transformation the steps are written out
+    one by one. Gradients of the result write the loop out too, up to 20,000 operations in all.
+
+    Raises ShapeError, DTypeError or MagmathError where the body returns something else. The name
+    and the meaning are JAX's.
+    """
+    if not callable(body):
+        raise TypeError(f"fori_loop: the body is a function of (i, value), was given {body!r}")
+    for bound in (lower, upper):
+        if not hasattr(bound, "__index__"):
+            raise TypeError(f"fori_loop: the bounds are integers, was given {bound!r}")
+    lower, upper = index(lower), index(upper)
+    leaves, tree = flatten(value)
+    states = [state_of(leaf) for leaf in leaves]
+    if tracing.current() is not None:
+        value = unflatten(tree, states)
+        for i in range(lower, upper):
+            value = body(i, value)
+        return value
+    if upper <= lower:
+        return unflatten(tree, states)
+
+    def step(values: Sequence[Array], i: Node) -> tuple[list[Node], list[Node]]:
+        returned = body(TracedScalar(i, 0), unflatten(tree, values))
+        return checked_states("fori_loop", returned, tree, states), []
+
+    found, _ = run_loop("fori_loop", states, lower, upper - lower, step)
+    return unflatten(tree, found)
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """The last carry, and the stacked results, of a function that is applied to one row of `xs`
+    after the other.
+
+        carry, ys = init, []
+        for x in xs:
+            carry, y = f(carry, x)
+            ys.append(y)
+        return carry, mm.stack(ys)
+
+    `init`, `xs` and what f returns are arrays, or lists, tuples and dictionaries of arrays; all
+    arrays of `xs` have as many rows. Without `xs`, f is called with None, `length` times. With
+    `reverse` the last row comes first. The carry keeps its shapes and types; y may be None. f is
+    traced once, and the steps run as one program on the workers; within a compiled function or
+    another transformation they are written out one by one. Gradients of the results write the loop
+    out too, up to 20,000 operations in all.
+
+    Raises ShapeError, DTypeError or MagmathError where f returns another carry or the numbers of
+    rows differ. The name and the meaning are JAX's.
+    """
+    if not callable(f):
+        raise TypeError(f"scan: needs a function of (carry, x), was given {f!r}")
+    rows, rows_tree = ([], None) if xs is None else flatten(xs)
+    rows = [state_of(x) for x in rows]
+    steps = _steps(rows, xs, length)
+    leaves, tree = flatten(init)
+    states = [state_of(leaf) for leaf in leaves]
+
+    def part(pick: Callable[[Array], Array]) -> Any:
+        return None if xs is None else unflatten(rows_tree, [pick(x) for x in rows])
+
+    def applied(carry: Any, x: Any) -> tuple[list[Node], list[Node], Hashable]:
+        returned = f(carry, x)
+        if not (isinstance(returned, tuple) and len(returned) == 2):
+            raise MagmathError(
+                f"scan: the function must return (carry, y), it returned {type(returned).__name__}"
+            )
+        carry, y = returned
+        collected, own = ([], None) if y is None else flatten(y)
+        results = [as_array("scan", v).node for v in collected]
+        return checked_states("scan", carry, tree, states), results, (y is None, own)
+
+    if tracing.current() is not None and steps:
+        return _written_out(applied, part, unflatten(tree, states), tree, steps, reverse)
+    if not steps:
+        return unflatten(tree, states), _no_rows(applied, rows, rows_tree, states, tree)
+    returned_trees: list[Any] = []
+    nodes = {id(row): row.node for row in rows}  # as expressions, for gradients
+    for node in nodes.values():
+        keep_expression(node)
+    evaluate(*rows)
+
+    def step(values: Sequence[Array], i: Node) -> tuple[list[Node], list[Node]]:
+        number = e.subtract(constant(steps - 1, int64), i) if reverse else i
+        x = part(lambda row: Array(row_of(nodes[id(row)], number)))
+        following, collected, kind = applied(unflatten(tree, values), x)
+        returned_trees.append(kind)
+        return following, collected
+
+    found, ys = run_loop("scan", states, 0, steps, step, reverse=reverse)
+    return unflatten(tree, found), _nested(returned_trees[0], ys)
+
+
+def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
+    if length is not None:
+        length = require_integer("scan: length", length, 0)
+    counts = {}
+    for x in rows:
+        if not x.ndim:
+            raise ShapeError("scan: the arrays of xs need a first axis, was given a 0-d array")
+        counts[x.shape[0]] = x.shape
+    if length is not None:
+        counts.setdefault(length, (length,))
+    if not counts:
+        raise MagmathError("scan: needs xs, or the number of steps: length=…")
+    if len(counts) > 1:
+        raise ShapeError(
+            f"scan: xs and length must agree on the number of steps, was given shapes "
+            f"{', '.join(map(str, counts.values()))}" + (f", length {length}" if length else "")
+        )
+    return next(iter(counts))
+
+
+def _nested(kind: Any, ys: Sequence[Array]) -> Any:
+    is_none, tree = kind
+    return None if is_none else unflatten(tree, list(ys))
+
+
+def _written_out(
+    applied: Callable[..., Any],
+    part: Callable[..., Any],
+    carry: Any,
+    tree: Hashable,
+    steps: int,
+    reverse: bool,
+) -> tuple[Any, Any]:
+    """The steps one by one, within a function that is traced."""
+    ys: list[list[Node]] = []
+    for i in range(steps)[::-1] if reverse else range(steps):
+        following, collected, kind = applied(carry, part(lambda x, i=i: x[i]))
+        carry = unflatten(tree, [Array(node) for node in following])
+        ys.append(collected)
+    columns = zip(*(ys[::-1] if reverse else ys), strict=True)
+    return carry, _nested(kind, [stack([Array(y) for y in column]) for column in columns])
+
+
+def _no_rows(
+    applied: Callable[..., Any],
+    rows: Sequence[Array],
+    rows_tree: Hashable,
+    states: Sequence[Array],
+    tree: Hashable,
+) -> Any:
+    """The results of no step at all, whose shapes a trace tells."""
+    with tracing.tracing(Trace()):
+        carry = unflatten(tree, [Array(placeholder(s.shape, s.dtype)) for s in states])
+        examples = [Array(placeholder(x.shape[1:], x.dtype)) for x in rows]
+        _, collected, kind = applied(carry, unflatten(rows_tree, examples) if rows else None)
+    return _nested(kind, [zeros((0, *y.shape), dtype=y.dtype) for y in collected])
+
+
+def state_of(value: Any) -> Array:
+    """An array of the value that a loop begins with, apart from the caller's own handle."""
+    if isinstance(value, TracedScalar):
+        return value.converted()
+    return +value if isinstance(value, Array) else asarray(value)
+
+
+def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Array]) -> list[Node]:
+    """The nodes of the arrays that the body of a loop returned, which must be like its states.
+
+    Raises MagmathError, ShapeError or DTypeError.
+    """
+    leaves, returned_tree = flatten(returned)
+    if returned_tree != tree:
+        raise MagmathError(
+            f"{name}: the body must return what it is given, arrays nested alike; it returned "
+            f"{type(returned).__name__} of {len(leaves)}, for {len(states)}"
+        )
+    arrays = [_next_state(name, leaf, state) for leaf, state in zip(leaves, states, strict=True)]
+    for array, state in zip(arrays, states, strict=True):
+        if array.shape != state.shape or array.dtype != state.dtype:
+            raise (ShapeError if array.shape != state.shape else DTypeError)(
+                f"{name}: the body was given {state.shape} {state.dtype} and returned "
+                f"{array.shape} {array.dtype}; every step must return the same shape and type"
+            )
+    return [array.node for array in arrays]
+
+
+def _next_state(name: str, value: Any, state: Array) -> Array:
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        return asarray(value, dtype=state.dtype)
+    return as_array(name, value)

@@ -1,0 +1,100 @@
+"""Rematerialisation: functions whose intermediates are computed again for the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from magmath.array.array import Array
+from magmath.array.traced_scalar import TracedScalar
+from magmath.array.tree import flatten
+from magmath.graph import Node, topological
+from magmath.ops.recomputation import checkpoint
+from magmath.transform.traced_function import assign_all, placeholder, trace_function
+
+
+def remat(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose gradient computes its intermediates again instead of keeping them.
+
+    A network of many layers keeps what each layer computes until the gradient has passed it. With
+    `layer = mm.remat(layer)` it keeps only the arguments of each layer, and computes the layer once
+    more when the gradient comes to it: about a third more arithmetic, and the memory of one layer
+    instead of all. The result and the gradient are the same, random numbers included.
+
+    Its arguments and results are arrays, or lists, tuples and dictionaries of them; other arguments
+    reach it as they are. It cannot ask for values that depend on its arguments. Variables and
+    arrays that it reads otherwise have gradients too, and stay in memory; of a function without
+    arrays among its arguments, what it computes of them is computed again. The meaning is that of
+    `jax.checkpoint`.
+    """
+    if not callable(function) or isinstance(function, Array):
+        raise TypeError(f"remat: needs a function of arrays, was given {function!r}")
+
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten((*args, kwargs))
+        given = {
+            placeholder(leaf.shape, leaf.dtype): leaf.node for leaf in leaves if _is_array(leaf)
+        }
+        places = iter(given)
+        inputs = [next(places) if _is_array(leaf) else leaf for leaf in leaves]
+
+        def called(*values: Any) -> Any:
+            return function(*values[:-1], **values[-1])
+
+        called.__qualname__ = getattr(function, "__qualname__", repr(function))
+        traced = trace_function("remat", called, tree, inputs)
+        again = [*given, *_draws(traced.results, traced.drawn)]
+        if given:
+            captured = _captured(traced.results, again)
+        else:
+            again, captured = [*again, *_read(traced.results)], []
+        nodes, assigned = traced.applied(given)
+        from_outside = [given.get(x, x) for x in again]
+        arrays = [
+            Array(checkpoint(node, tuple(from_outside), tuple(captured)))
+            if node.dtype.kind in ("float", "complex")
+            else Array(node)
+            for node in nodes
+        ]
+        assign_all(assigned)
+        return traced.unflattened(arrays)
+
+    recomputed.__name__ = f"remat({getattr(function, '__name__', type(function).__name__)})"
+    recomputed.__doc__ = getattr(function, "__doc__", None)
+    return recomputed
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, Array) and not isinstance(leaf, TracedScalar)
+
+
+def _draws(results: Sequence[Node], drawn: Collection[Node]) -> list[Node]:
+    """The numbers of the streams of random numbers that the results depend on."""
+    numbers = set(drawn)
+    return [node for node in topological(results, cut=True) if node in numbers]
+
+
+def _read(results: Sequence[Node]) -> list[Node]:
+    """The arrays and variables that the results are computed from."""
+    return [
+        node
+        for node in topological(results, cut=True)
+        if node.name in ("input", "variable") or (node.inputs and node.value is not None)
+    ]
+
+
+def _captured(results: Sequence[Node], again: Sequence[Node]) -> list[Node]:
+    """What a function reads that may have a gradient and does not depend on its arguments."""
+    varying = set(again)
+    found: dict[Node, None] = {}
+    for node in topological(results, cut=True):
+        if node in varying:
+            continue
+        if varying.isdisjoint(node.inputs):
+            continue
+        varying.add(node)
+        for source in node.inputs:
+            numbers = source.name in ("parameter", "constant")
+            if source not in varying and source.dtype.kind in ("float", "complex") and not numbers:
+                found[source] = None
+    return list(found)

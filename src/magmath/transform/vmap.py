@@ -1,0 +1,178 @@
+"""Vectorisation: a function of one example becomes a function of a batch of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import index
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from magmath.api.creation import asarray
+from magmath.array.array import Array
+from magmath.array.tree import flatten
+from magmath.batching import Operand, batched
+from magmath.errors import MagmathError, ShapeError
+from magmath.graph import Node
+from magmath.ops.manipulation import permute
+from magmath.transform.traced_function import assign_all, placeholder, trace_function
+
+Axes: TypeAlias = "int | Sequence[Any] | Mapping[Any, Any] | None"
+
+
+def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
+    """The function of a batch of examples that `function` is for one of them.
+
+    `mm.vmap(f)(xs)` equals `mm.stack([f(x) for x in xs])`, computed by the same operations on
+    arrays with one more dimension: f is called once. Its arguments and results are arrays, or
+    lists, tuples and dictionaries of them.
+
+    in_axes   for each argument the axis that numbers the examples, or None for an argument that all
+              examples share; one for all arguments, or a tuple of one for each. In the place of an
+              argument that is a tree stands an axis for all of its arrays, or a tree like it.
+              Keyword arguments are mapped along their first axis
+    out_axes  where that axis is in each result, likewise; None for one that is the same for all
+
+    It can be nested, and combined with `grad`, `compile` and the other transformations. Random
+    numbers are drawn once for each example, from the generators that f draws from. f may assign
+    variables only values that are the same for all examples, and cannot ask for values that depend
+    on its arguments. The name and the meaning are JAX's.
+
+    Raises ShapeError where an array lacks the axis or the numbers of examples differ, MagmathError
+    where a result without an axis, or the new value of a variable, differs between examples.
+    """
+    if not callable(function) or isinstance(function, Array):
+        raise TypeError(f"vmap: needs a function of arrays, was given {function!r}")
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten((*args, kwargs))
+        axes = _axes_of_arguments(in_axes, args, kwargs)
+        given, places, size = _examples(leaves, axes)
+
+        def called(*values: Any) -> Any:
+            return function(*values[:-1], **values[-1])
+
+        called.__qualname__ = getattr(function, "__qualname__", repr(function))
+        traced = trace_function("vmap", called, tree, places)
+        results = batched([*traced.results, *traced.assigned.values()], given, traced.drawn, size)
+        count = len(traced.results)
+        assigned = dict(zip(traced.assigned, results[count:], strict=True))
+        for v, value in assigned.items():
+            if value.varies:
+                raise MagmathError(
+                    f"vmap: the function assigns variable {v.name} a value that differs between "
+                    f"examples, and a variable has one; return the value, and assign its mean or "
+                    f"sum after the call"
+                )
+        assign_all({v: value.node for v, value in assigned.items()})
+        found = results[:count]
+        result_axes = _axes_of("vmap: out_axes", out_axes, traced.unflattened(found))
+        arrays = [_result(x, axis) for x, axis in zip(found, result_axes, strict=True)]
+        return traced.unflattened(arrays)
+
+    mapped.__name__ = f"vmap({getattr(function, '__name__', type(function).__name__)})"
+    mapped.__doc__ = getattr(function, "__doc__", None)
+    return mapped
+
+
+def _axes_of_arguments(
+    in_axes: Axes, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[int | None]:
+    """The axis of each leaf of the arguments."""
+    if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
+        raise MagmathError(
+            f"vmap: in_axes has {len(in_axes)} entries, the function was called with {len(args)} "
+            f"positional arguments; give one axis, or None, for each"
+        )
+    entries = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
+    found = []
+    for axes, value in zip(entries, args, strict=True):
+        found += _axes_of("vmap: in_axes", axes, value)
+    return [*found, *_axes_of("vmap: in_axes", 0, kwargs)]
+
+
+def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
+    """An axis for each leaf of a tree, given one for all of them or a tree like it."""
+    if axes is None or hasattr(axes, "__index__"):
+        return [None if axes is None else index(axes)] * len(flatten(value)[0])
+    found: list[int | None] = []
+    if isinstance(axes, dict) and isinstance(value, dict) and axes.keys() == value.keys():
+        for key, part in value.items():
+            found += _axes_of(name, axes[key], part)
+        return found
+    both = isinstance(axes, (list, tuple)) and isinstance(value, (list, tuple))
+    if both and len(axes) == len(value):
+        for own, part in zip(axes, value, strict=True):
+            found += _axes_of(name, own, part)
+        return found
+    raise MagmathError(
+        f"{name} must be an axis, None, or nested like the arrays that it is for; was given "
+        f"{axes!r} for a {type(value).__name__}"
+    )
+
+
+def _examples(
+    leaves: Sequence[Any], axes: Sequence[int | None]
+) -> tuple[dict[Node, Node], list[Any], int]:
+    """The batches by the placeholders of one example, the leaves of the arguments that the function
+    is traced with, and the number of examples."""
+    given: dict[Node, Node] = {}
+    places: list[Any] = []
+    sizes: dict[int, str] = {}
+    for leaf, axis in zip(leaves, axes, strict=True):
+        if axis is None:
+            places.append(asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf)
+            continue
+        node = _mapped_argument(leaf, axis)
+        place = axis % node.ndim
+        sizes.setdefault(node.shape[place], f"{node.shape} along axis {place}")
+        order = (place, *[d for d in range(node.ndim) if d != place])
+        example = placeholder(tuple(node.shape[d] for d in order[1:]), node.dtype)
+        given[example] = permute(node, order)
+        places.append(example)
+    if not sizes:
+        raise MagmathError(
+            "vmap: needs an argument with an axis that numbers the examples; in_axes has none"
+        )
+    if len(sizes) > 1:
+        shapes = " and ".join(sizes.values())
+        raise ShapeError(
+            f"vmap: the arguments must have as many examples each, was given {shapes}; "
+            f"in_axes=None is for arguments that all examples share"
+        )
+    return given, places, next(iter(sizes))
+
+
+def _mapped_argument(leaf: Any, axis: int) -> Node:
+    if not isinstance(leaf, (Array, np.ndarray)):
+        raise ShapeError(
+            f"vmap: an argument is {leaf!r}, which has no axis {axis}; give None in its place in "
+            f"in_axes, or pass an array"
+        )
+    node = (leaf if isinstance(leaf, Array) else asarray(leaf)).node
+    if not -node.ndim <= axis < node.ndim:
+        raise ShapeError(
+            f"vmap: an argument has shape {node.shape}, which has no axis {axis} that numbers the "
+            f"examples; give its axis, or None for an argument that all examples share, in in_axes"
+        )
+    return node
+
+
+def _result(x: Operand, axis: int | None) -> Array:
+    """A result with the axis of the examples where it is wanted."""
+    if axis is None:
+        if x.varies:
+            raise MagmathError(
+                f"vmap: out_axes is None for a result of shape {x.shape} that differs between "
+                f"examples; give the axis that numbers them"
+            )
+        return Array(x.node)
+    node = x.stacked
+    if not -node.ndim <= axis < node.ndim:
+        raise ShapeError(
+            f"vmap: out_axes is {axis} for a result that has {node.ndim} dimensions with the axis "
+            f"of the examples"
+        )
+    order = list(range(1, node.ndim))
+    order.insert(axis % node.ndim, 0)
+    return Array(permute(node, tuple(order)))
