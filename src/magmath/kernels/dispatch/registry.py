@@ -1,10 +1,10 @@
 """The registry of kernels: operation × device × type → candidates, in order of preference.
 
 `ROWS` is the table. A candidate is an entry of its module's `CANDIDATES`, which the module of the
-operation binds: `kernels/gemm.py` for products, `kernels/lapack_candidates.py` for LAPACK. The tuner
-(`kernels/dispatch/tuner.py`) measures all candidates of an operation that take its operands; the
-first is the default, and the only one in deterministic mode. A kernel for another device is a
-module with a candidate, and a row here.
+operation binds: `kernels/gemm.py` for products, `kernels/lapack_candidates.py` for LAPACK. The
+tuner (`kernels/dispatch/tuner.py`) measures all candidates of an operation that take its operands.
+The first is the default, and the only one in deterministic mode. A kernel for another device is
+a module with a candidate, and a row here.
 """
 
 from __future__ import annotations
