@@ -64,7 +64,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ, of the lower triangle of a
     lapack=True,
     distributed=DistributedKernel(
         layouts=_cholesky_layouts,
-        kernel=collective_kernel("together", "cholesky"),
+        kernel=collective_kernel("blocked_factorization", "cholesky"),
         workspace=lambda node, workers: Workspace(panel_bytes(node.shape, node, workers)),
         traffic=lambda node, workers: panel_traffic(node.shape, node, workers, 0.5),
     ),

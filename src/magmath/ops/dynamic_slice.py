@@ -113,7 +113,7 @@ def _bounds_now(
     return bounds
 
 
-def _with_singleelements_in(
+def _with_single_elements_in(
     tensor: torch.Tensor, axes: tuple[int, ...], extents: Extents
 ) -> torch.Tensor:
     """A tensor of the window's shape with the dimensions that the result lacks."""
@@ -141,7 +141,7 @@ def _window_kernel(call: KernelCall) -> Callable[[], object]:
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     if len(axes) == 1 and starts[0].device.type != "cpu" and held[axes[0]].size == shape[axes[0]]:
         return _device_window(call)
-    x, out = as_signed(x), _with_singleelements_in(as_signed(call.out), axes, extents)
+    x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
     part = _window_tile(call)
     full = [range(extent) for extent in x.shape]
     empty = neutral(out)
@@ -172,7 +172,7 @@ def _device_window(call: KernelCall) -> Callable[[], object]:
     counted = [0] if extent is None else call.tile[axis].indices()
     offset = torch.as_tensor(counted, device=x.device) * step
     index = torch.empty_like(offset)
-    out = _with_singleelements_in(as_signed(call.out), (axis,), (extent,))
+    out = _with_single_elements_in(as_signed(call.out), (axis,), (extent,))
 
     def run() -> None:
         torch.add(offset, start, out=index)
@@ -309,7 +309,7 @@ def _set_window_kernel(call: KernelCall) -> Callable[[], object]:
     axes, extents = call.attributes["axes"], call.attributes["extents"]
     x, full = as_signed(x), [range(extent) for extent in out.shape]
     stretched = as_signed(values).expand(window_shape(tuple(out.shape), axes, extents))
-    source = _with_singleelements_in(stretched, axes, extents)
+    source = _with_single_elements_in(stretched, axes, extents)
 
     def run() -> None:
         bounds = _bounds_now(starts, call.shape, **call.attributes)

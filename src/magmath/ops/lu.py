@@ -138,7 +138,7 @@ LU = Operation(  # a·P = L·U; partial pivoting by columns, so that nothing is 
     lapack=True,
     distributed=DistributedKernel(
         layouts=_lu_layouts,
-        kernel=collective_kernel("together", "lu"),
+        kernel=collective_kernel("blocked_factorization", "lu"),
         workspace=_lu_workspace,
         traffic=lambda node, w: panel_traffic(node.inputs[0].shape, node, w, 0.5),
     ),
@@ -190,7 +190,7 @@ LU_SOLVE = Operation(
     lapack=True,
     distributed=DistributedKernel(
         layouts=columns_layouts(1),
-        kernel=collective_kernel("sweeps", "lu_solve", "transpose", before=1),
+        kernel=collective_kernel("triangular_solve", "lu_solve", "transpose", before=1),
         workspace=_lu_solve_workspace,
         traffic=lambda node, w: panel_traffic((node.shape[0],) * 2, node, w, 1.0),
     ),
