@@ -37,7 +37,7 @@ class Environment:
     deterministic: bool = False
     memory: int | None = None
     bound: int | None = None
-    workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels gain little from less than an eighth
+    workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels must save at least an eighth
     lapack_memory: int = 1 << 29
     carried: int = 1 << 16
     machine: Machine = DEFAULT_MACHINE
