@@ -54,8 +54,9 @@ class NativeCall:
     depends on a tile, so that the source is the same for all workers.
 
     `fault` returns the name of an array of two integers: code that finds invalid data sets the
-    first to 1 and the second to a description, and continues. The given function converts it to an
-    error: native code raises nothing, since other workers may wait for it.
+    first to 1 and the second to a number that describes the error, and continues. The given
+    function converts this number to an exception: native code raises nothing, since other workers
+    may wait for it.
     """
 
     out: Operand

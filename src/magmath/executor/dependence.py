@@ -71,7 +71,8 @@ Kind = TypeVar("Kind", bound=Member)
 
 
 def insert(members: list[Kind], member: Kind) -> None:
-    """Add a member after the last one of its shape if it may move there, otherwise at the end.
+    """Add a member after the last one of its shape, or in front if none has its shape; at the end
+    if it conflicts with a member that it would pass.
 
     This lets the computation of a value and its write into a copy share a loop that follows the
     copy.

@@ -25,7 +25,7 @@ def logical_calls(
     """Return ready calls that compute the local result part by part.
 
     Kernels add strided numbers in another order than contiguous ones, and the strides of a part
-    depend on what else its worker stores: such operands are copied first.
+    depend on the other parts that its worker stores: strided operands are copied first.
     """
     kernel = OPERATIONS[call.operation].kernel
     ready: list[Callable[[], object]] = []

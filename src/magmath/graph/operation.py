@@ -1,13 +1,13 @@
 """The operation record: all properties of one operation, in one place.
 
-Every field is required, so that a missing rule is found at import and not in a user's run. `axes`
-names each dimension by a letter, with one string per operand and one for the result
-(`"mk,kn->mn"`). A letter may be split over workers if every operand that has it is split alike; a
-letter missing from the result is combined by `reduction`; `.` marks a dimension that must be whole.
-A dimension with the upper-case form of a letter follows the dimensions that have the letter: its
-extent differs, and it is divided where they are, as `derived_split` defines (`"ab->Ab"` for a slice
-of rows: a worker that stores rows stores the sliced ones among them). Placements are derived from
-it, one mesh axis at a time (`passes/place.py`).
+The rules that every operation needs are required fields, so that a missing one is found at import
+and not in a user's run. `axes` names each dimension by a letter, with one string per operand and
+one for the result (`"mk,kn->mn"`). A letter may be split over workers if every operand that has it
+is split alike; a letter missing from the result is combined by `reduction`; `.` marks a dimension
+that must be whole. A dimension with the upper-case form of a letter follows the dimensions that
+have the letter: its extent differs, and it is divided where they are, as `derived_split` defines
+(`"ab->Ab"` for a slice of rows: a worker that stores rows stores the sliced ones among them).
+Placements are derived from it, one mesh axis at a time (`passes/place.py`).
 """
 
 from __future__ import annotations

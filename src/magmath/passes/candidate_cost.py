@@ -71,8 +71,8 @@ class PriceCache:
         another."""
 
     def best(self, node: Node, operands: tuple[OperandState, ...], wanted: Layout | None) -> Choice:
-        """Return the cheapest candidate of a node with these operands, whose result is wanted in a
-        certain layout, or in any (None)."""
+        """Return the cheapest candidate of a node with these operands, given the wanted layout of
+        its result, or None for any layout."""
         key = (node.signature, operands, wanted)
         best = self._best.get(key) if node.signature is not None else None
         if best is None:

@@ -29,7 +29,7 @@ from magmath.passes.environment import Environment
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to compute a node: the layouts of its operands and of its result."""
+    """A possible division of a node: the layouts of its operands and of its result."""
 
     inputs: tuple[Layout, ...]
     output: Layout

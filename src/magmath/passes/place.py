@@ -69,7 +69,7 @@ def _pass_lines_on(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Alternatives:
-    """The alternatives of `place` at a contraction or a factorization, the chosen option first.
+    """The alternatives of `place` at a contraction or a factorisation, the chosen option first.
 
     `panels` is the number of panels that are summed one after the other, if the whole would need
     too much memory at a time; 0 if other operations compute the node.
@@ -81,7 +81,7 @@ class Alternatives:
 
 
 def alternatives(graph: Graph, environment: Environment) -> list[Alternatives]:
-    """Return the alternatives of `place` at each contraction and each factorization of a graph."""
+    """Return the alternatives of `place` at each contraction and each factorisation of a graph."""
     placing = _Placing(environment, layout_hints(graph))
     found = []
     for node in graph.nodes:

@@ -2,9 +2,10 @@
 
 Workers that read one another's memory must synchronise by barriers. The level of a node is the
 number of barriers before it: reading data that another worker has just written takes one more.
-Nodes are ordered by level, so that one barrier serves many transfers. Within a level, updates run
-as early as possible, and a leaf's storage is overwritten only after its last reader. Nodes that no
-step changes come first: a loop over steps computes them once.
+Nodes are ordered by level, so that all nodes that can run before a barrier do, and one barrier
+serves many transfers. Within a level, updates run as early as possible, and a leaf's storage is
+overwritten only after its last reader. Nodes that no step changes come first: a loop over steps
+computes them once.
 
 Workers that do not share memory need no barriers, but exchange messages. Messages are sent as soon
 as their data exist, and other work runs until they are needed.
