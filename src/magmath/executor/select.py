@@ -35,7 +35,7 @@ WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
 
 
 class Alternative(ABC):
-    """An alternative to execute a program, among several whose speed is measured."""
+    """One of several means to execute a program, of which the fastest is selected."""
 
     name: str
 
@@ -52,7 +52,7 @@ Kind = TypeVar("Kind", bound=Alternative)
 
 
 class Executor(Alternative):
-    """An alternative to execute the steps of a program on bound arrays."""
+    """Executes the steps of a program on bound arrays."""
 
     @abstractmethod
     def start(self) -> None:

@@ -43,8 +43,8 @@ class Workspace:
 
 @dataclass(slots=True)
 class DistributedCall:
-    """One operation on one worker's tensors, from which each worker binds a ready call; all workers
-    make the calls collectively.
+    """The arguments of a collective kernel on one worker; each worker binds them to a ready call,
+    and all make the calls collectively.
 
     `out` and `inputs` are local tensors, empty if this worker stores nothing; `layout` and
     `layouts` are the layouts of the whole result and the whole operands. `memory[r]` is the
