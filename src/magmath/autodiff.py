@@ -1,8 +1,8 @@
-"""Reverse-mode differentiation, graph to graph.
+"""Reverse-mode differentiation, from graph to graph.
 
-`gradients` walks the graph once from the result to what it depends on, adding up cotangents. The
+`gradients` traverses the graph once from the result to its sources and accumulates cotangents. The
 rules are the operations' own `vjp`, written in the same operations, so a gradient is an ordinary
-graph: it fuses, distributes and can be differentiated again.
+graph: it can be fused, distributed and differentiated again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from magmath.ops.reductions import sum_to
 def gradients(
     output: Node, sources: Sequence[Node], *, check_independence: bool = True
 ) -> list[Node]:
-    """The gradient of a 0-d real node with respect to each source, of the source's shape.
+    """Return the gradient of a 0-d real node with respect to each source, in the source's shape.
 
     A source on which the output does not depend has gradient zero. A node whose value is known
-    counts as the leaf that holds it. Where an array on the way was evaluated, its expression is
-    built again. Raises ShapeError if the output is not 0-d, DTypeError if it or a source is not
-    real floating point, MagmathError where the output depends on a source through an array whose
-    expression cannot be built again, and, with `check_independence`, where it depends on what a
-    source was computed from and not on the source, as of `x[0]` written anew.
+    counts as the leaf that holds it. If an intermediate array was evaluated, its expression is
+    built again.
+
+    Raises ShapeError if the output is not 0-d, and DTypeError if it or a source is not real
+    floating point. Raises MagmathError if the output depends on a source through an array whose
+    expression cannot be built again, and, with `check_independence`, if it does not depend on a
+    source but on an array from which the source was computed, such as a second `x[0]`.
     """
     if output.shape != ():
         raise ShapeError(f"grad: needs a 0-d result, was given shape {output.shape}; sum it first")
@@ -69,9 +71,9 @@ def _propagate(
     ends: Collection[Node],
     recomputation: _Recomputation,
 ) -> None:
-    """Add up the cotangents of the nodes through which the last ones depend on the sources.
+    """Accumulate the cotangents of the nodes through which the last ones depend on the sources.
 
-    Nothing is propagated behind the `ends`.
+    Propagation stops at the `ends`.
     """
     useful = _depending_on(order, sources)
     for node in reversed(order):
@@ -88,16 +90,17 @@ def _propagate(
 
 
 class _Recomputation:
-    """What one differentiation computes again of functions whose intermediates are not kept.
+    """The values that one differentiation computes again, of functions whose intermediates are not
+    stored.
 
-    The results of one function share what is computed again.
+    The results of one function share the recomputed values.
     """
 
     def __init__(self) -> None:
         self._again: dict[tuple[Node, ...], dict[Node, Node]] = {}
 
     def cotangents(self, node: Node, cotangent: Node) -> Gradients:
-        """The cotangents of the inputs of a checkpoint, by computing its value again."""
+        """Return the cotangents of the inputs of a checkpoint, by recomputing its value."""
         value, *inputs = node.inputs
         again = self._again.setdefault(tuple(inputs), {})
         if not again:
@@ -116,9 +119,9 @@ class _Recomputation:
 
 
 def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node], set[Node]]:
-    """The output as an expression of the sources, also through arrays that were evaluated; the
-    sources in it; and the leaves through which it depends on them whose expressions cannot be built
-    again."""
+    """Return the output as an expression of the sources, also through evaluated arrays; the sources
+    in this expression; and the leaves through which it depends on them whose expressions cannot be
+    built again."""
     known = {node.known for node in sources}
     alike = known.union(sources, [node for node in topological([output]) if node.known in known])
     (output, *sources), lost = with_expressions(
@@ -132,7 +135,7 @@ def _add(table: dict[Node, Node], node: Node, part: Node) -> None:
 
 
 def _not_differentiable(node: Node) -> MagmathError:
-    """The error of asking for a gradient through an array that cannot be computed again."""
+    """Return the error for a gradient through an array that cannot be computed again."""
     assert node.provenance is not None
     line = node.provenance.line
     where = f" at {line[0]}:{line[1]}" if line else ""
@@ -145,8 +148,8 @@ def _not_differentiable(node: Node) -> MagmathError:
 
 
 def _check_independent(output: Node, source: Node) -> None:
-    """Raise MagmathError if an output, which does not depend on a source, depends on what that was
-    made from: then what is meant is hardly zero."""
+    """Raise MagmathError if an output that does not depend on a source depends on an array from
+    which the source was computed: a zero gradient is hardly intended then."""
     made_of = _ingredients(source) - {source, source.known}
     found = next(iter(made_of & _ingredients(output)), None)
     if found is not None:
@@ -161,8 +164,8 @@ def _check_independent(output: Node, source: Node) -> None:
 
 
 def _ingredients(node: Node) -> set[Node]:
-    """The nodes through which a node's value depends on others and has gradients, itself included,
-    and what is left of those from which known ones were made."""
+    """Return the node and all nodes through which its value has gradients, including the existing
+    ones of the provenance of evaluated nodes."""
     found, stack = {node}, [node]
     while stack:
         last = stack.pop()

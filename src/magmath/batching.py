@@ -1,9 +1,10 @@
-"""Batching, graph to graph: an expression of one example becomes that of a whole batch.
+"""Batching, from graph to graph: converts an expression of one example to that of a whole batch.
 
-The batch is the first dimension of what differs between examples; what does not is computed once.
-For most operations that is one more letter in front of their index structure: the same operation,
-with the attributes that number dimensions counted on. `RULES` has the others. An operation without
-a rule is applied to one example after the other, and the results are stacked.
+The batch is the first dimension of all values that differ between examples; all other values are
+computed once. For most operations this is one more letter in front of their index notation: the
+same operation, with the attributes that number dimensions shifted. `RULES` has the other
+operations. An operation without a rule is applied to one example after the other, and the results
+are stacked.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class Operand:
 
     @property
     def stacked(self) -> Node:
-        """The operand of every example, the batch in front."""
+        """The operand of every example, with the batch in front."""
         return self.node if self.varies else broadcast_to(self.node, (self.size, *self.shape))
 
     def aligned(self, ndim: int) -> Node:
-        """The operand as it broadcasts to examples of so many dimensions."""
+        """Return the operand in a shape that broadcasts to examples of `ndim` dimensions."""
         if not self.varies:
             return self.node
         return reshape(self.node, (self.size, *(1,) * (ndim - self.ndim), *self.shape))
@@ -61,9 +62,11 @@ Rule: TypeAlias = Callable[[Node, Operands], Node]
 def batched(
     outputs: Sequence[Node], given: Mapping[Node, Node], drawn: Collection[Node], size: int
 ) -> list[Operand]:
-    """The outputs for a batch of `size` examples, given its nodes in place of some of one example.
+    """Return the outputs for a batch of `size` examples; `given` maps nodes of one example to those
+    of the batch.
 
-    `drawn` are the numbers of streams of random numbers: every example draws its own from them.
+    `drawn` are the nodes that number streams of random numbers, from which every example draws its
+    own.
     """
     new = {node: Operand(batch, True, size) for node, batch in given.items()}
     streams = set(drawn)
@@ -91,7 +94,7 @@ def batched(
 
 
 def _draws(node: Node, streams: Collection[Node]) -> bool:
-    """True for random numbers that every example has for itself."""
+    """Return True for random numbers that differ between examples."""
     return node.name in _DRAWN and node.inputs[1] in streams
 
 
@@ -111,7 +114,7 @@ def _of_batch(node: Node, operands: Operands) -> Node:
 
 
 def one_by_one(node: Node, operands: Operands) -> Node:
-    """The operation applied to one example after the other, and the results stacked."""
+    """Apply the operation to one example after the other, and stack the results."""
     size = operands[0].size
     if not size:
         return full((0, *node.shape), constant(0, node.dtype))
@@ -127,12 +130,12 @@ def _example(x: Operand, i: int) -> Node:
 
 
 def _apply(node: Node, inputs: Sequence[Node], **attributes: Any) -> Node:
-    """The node's operation on other inputs, with some attributes changed."""
+    """Return the node's operation on other inputs, with some attributes changed."""
     return applied(node.operation, tuple(inputs), node.line, {**node.attributes, **attributes})
 
 
 def _moved(x: Node, source: int, target: int) -> Node:
-    """x with one dimension at another place."""
+    """Return x with one dimension at another position."""
     order = [d for d in range(x.ndim) if d != source]
     order.insert(target, source)
     return permute(x, tuple(order))
@@ -151,7 +154,8 @@ COUNTED: Mapping[str, Callable[[Any, int], Any]] = {
     "shape": lambda shape, size: (size, *shape),
     "bounds": lambda bounds, size: ((0, size, 1), *bounds),
 }
-"""The attributes that number dimensions, or have an entry for each, with one more in front."""
+"""The attributes that number dimensions, or have an entry for each, and their values with one more
+dimension in front."""
 
 
 def _counted_on(node: Node, size: int) -> dict[str, Any]:
@@ -165,7 +169,7 @@ def _counted_on(node: Node, size: int) -> dict[str, Any]:
 
 
 def _stacked(node: Node, operands: Operands) -> Node:
-    """All operands get the letter of the batch."""
+    """Add the letter of the batch to all operands."""
     attributes = _counted_on(node, operands[0].size)
     return _apply(node, [x.stacked for x in operands], **attributes)
 
@@ -202,12 +206,12 @@ def _written_slice(node: Node, operands: Operands) -> Node:
 
 
 def _number(size: int, ndim: int) -> Node:
-    """The number of each example, as an index array of 1 + ndim dimensions."""
+    """Return the number of each example, as an index array of 1 + ndim dimensions."""
     return iota((size, *(1,) * ndim), 0)
 
 
 def _indices(indices: Operands) -> list[Node]:
-    """Index arrays of a whole batch: of the number of the example, and those that are given."""
+    """Return index arrays of a whole batch: the number of the example, and the given ones."""
     ndim = len(broadcast("indexing", *[x.shape for x in indices]))
     return [_number(indices[0].size, ndim), *[x.aligned(ndim) for x in indices]]
 
@@ -229,7 +233,7 @@ def _taken(node: Node, operands: Operands) -> Node:
 
 
 def _broadcasting(indices: Operands) -> list[Node]:
-    """Index arrays of a whole batch into an array that all examples share."""
+    """Return index arrays of a whole batch into an array that all examples share."""
     ndim = len(broadcast("indexing", *[x.shape for x in indices]))
     return [x.aligned(ndim) for x in indices]
 
@@ -294,14 +298,17 @@ def _written_window(node: Node, operands: Operands) -> Node:
 
 
 def _window_order(ndim: int, axes: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """The dimensions of a window in the order in which index arrays pick them: those that it cuts
-    and keeps, then the others."""
+    """Return the dimensions of a window in the order in which index arrays select them: those that
+    it cuts and keeps, then the others."""
     return [*kept, *[d for d in range(ndim) if d not in axes]]
 
 
 def _window_indices(node: Node, x: Operand, starts: Operands) -> tuple[list[Node], list[int]]:
-    """Index arrays (batch, *extents) for the axes that a window cuts, and the axes whose dimension
-    the window keeps. A window that begins before the array is out of range, as it is alone."""
+    """Return index arrays (batch, *extents) for the axes that a window cuts, and the axes whose
+    dimension the window keeps.
+
+    A window that begins before the array is out of range, as for a single example.
+    """
     axes, extents, steps = (node.attributes[name] for name in ("axes", "extents", "steps"))
     kept = [axis for axis, extent in zip(axes, extents, strict=True) if extent is not None]
     indices = []
@@ -321,7 +328,7 @@ def _window_indices(node: Node, x: Operand, starts: Operands) -> tuple[list[Node
 
 
 def _masked(node: Node, operands: Operands) -> Node:
-    """What one mask picks of every example; with a mask for each there is no common shape."""
+    """Select by one mask from every example; with one mask per example there is no common shape."""
     x, mask = operands
     if mask.varies:
         return one_by_one(node, operands)
@@ -337,7 +344,7 @@ def _searched(node: Node, operands: Operands) -> Node:
 
 
 def _solved(node: Node, operands: Operands) -> Node:
-    """One matrix for all examples: their right-hand sides are columns of one."""
+    """Solve with one matrix for all examples, by stacking their right-hand sides as columns."""
     a, b, *rest = operands
     if a.varies or any(x.varies for x in rest):
         return _stacked(node, operands)
@@ -352,22 +359,22 @@ def _solved(node: Node, operands: Operands) -> Node:
 
 
 def _joined(x: Node, axis: int) -> Node:
-    """The batch as the leading part of another dimension of an example."""
+    """Return x with the batch as the leading part of another dimension of an example."""
     moved = _moved(x, 0, axis)
     shape = moved.shape
     return reshape(moved, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
 
 
 def _parted(x: Node, axis: int, size: int) -> Node:
-    """The batch taken out of a dimension of which it is the leading part."""
+    """Return x with the batch separated from the dimension of which it is the leading part."""
     shape = x.shape
     parted = reshape(x, (*shape[:axis], size, shape[axis] // max(size, 1), *shape[axis + 1 :]))
     return _moved(parted, axis, 0)
 
 
 def _correlated(node: Node, operands: Operands) -> Node:
-    """Of one kernel: the batch joins that of the images. Otherwise every example has its own group
-    of channels."""
+    """Correlate: with a shared kernel, the batch joins that of the images; otherwise every example
+    has its own group of channels."""
     first, second = operands
     size = first.size
     if not size:
@@ -386,7 +393,7 @@ def _correlated(node: Node, operands: Operands) -> Node:
 
 
 def _drawn(node: Node, operands: Operands) -> Node:
-    """Numbers for each example, of one stream: those of one array with the batch in front."""
+    """Draw numbers for all examples from one stream, as one array with the batch in front."""
     size, inputs = operands[0].size, [x.node for x in operands]
     if node.name != "random_permutation":
         return _apply(node, inputs, shape=(size, *node.shape))
@@ -403,7 +410,7 @@ _DRAWN = ("random_uniform", "random_normal", "random_bits", "random_permutation"
 
 
 def _as_it_is(node: Node, operands: Operands) -> Node:
-    """A wish for a layout, which says nothing about a batch."""
+    """Drop a redistribution: a layout of one example does not apply to a batch."""
     return operands[0].stacked
 
 
@@ -446,4 +453,4 @@ RULES: dict[str, Rule] = {
     "checkpoint": _marked,
     "recompute": _marked,
 }
-"""For each operation that is no function of corresponding elements, how it computes a batch."""
+"""The batching rule of each operation that is not element-wise."""

@@ -1,10 +1,10 @@
-"""Building native programs: compiled by a process in the background, kept in the cache.
+"""Compilation of native programs by a process in the background, with an on-disk cache.
 
 While a program is replayed, a helper process compiles its source at low priority; afterwards this
-process loads the object code in milliseconds. Source, code and messages go through anonymous files
-in memory, so a program is compiled also where nothing can be written to disk. The helper ends with
-this process: it waits for the end of its standard input. The first program on a machine also makes
-it compile the functions of `codegen/runtime_library.py` that it calls.
+process loads the object code in milliseconds. Source, code and messages are passed in anonymous
+files in memory, so a program is compiled even if nothing can be written to disk. The helper ends
+with this process: it waits for the end of its standard input. With the first program on a machine,
+it also compiles the functions of `codegen/runtime_library.py` that the program calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from magmath.codegen.object_loader import LoadedObject
 
 logger = logging.getLogger(__name__)
 
-NICENESS = 10  # of the compiler: what computes goes first
+NICENESS = 10  # of the compiler, so that computations take precedence
 COMPILE = """\
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
@@ -40,11 +40,12 @@ with open(int(code), "wb") as file:
 """
 
 Function = Callable[[int], int]
-"""A native program: given the address of its arguments, as `codegen/compiler.py` describes."""
+"""A native program; its argument is the address of the program's arguments, as
+`codegen/compiler.py` describes."""
 
 
 class BackgroundBuild:
-    """A native program while it is compiled: `function()` is None until it is ready.
+    """A native program during its compilation: `function()` returns None until it is ready.
 
     `arithmetic`: how floating-point operations may be changed (`codegen/values.py`).
     """
@@ -63,7 +64,7 @@ class BackgroundBuild:
                 self._fail(f"it could not be started: {error}")
 
     def function(self) -> Function | None:
-        """The compiled program, as soon as there is its code."""
+        """Return the compiled program, or None before its code exists."""
         if self._compiler is not None and self._compiler.has_ended():
             self._code, error = self._compiler.result()
             self.close()
@@ -76,12 +77,12 @@ class BackgroundBuild:
         return None if self._loaded is None else self._loaded.enter
 
     def error(self) -> str:
-        """What the compiler wrote if it has failed; the program is then always replayed."""
+        """Return the compiler's message if it has failed; the program is then always replayed."""
         self.function()
         return self._error
 
     def close(self) -> None:
-        """Stop compiling."""
+        """Stop the compilation."""
         if self._compiler is not None:
             self._compiler.close()
             self._compiler = None
@@ -92,7 +93,7 @@ class BackgroundBuild:
 
 
 class _Compiler:
-    """The helper process that compiles a source. Raises OSError where it cannot be started."""
+    """The helper process that compiles a source. Raises OSError if it cannot be started."""
 
     def __init__(self, source: str, name: str, arithmetic: str) -> None:
         lacking = [
@@ -124,12 +125,14 @@ class _Compiler:
             raise
 
     def has_ended(self) -> bool:
-        """Whether the process has ended."""
+        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     def result(self) -> tuple[bytes | None, str]:
-        """The object code of a process that has ended, or None and why it failed. A fork of this
-        process cannot wait for it, and has neither."""
+        """Return the object code of a process that has ended, or None and the error message.
+
+        A fork of this process cannot wait for the helper, and gets neither.
+        """
         if not self._process.returncode:
             return _content(self._code) or None, ""
         said = _content(self._said).decode(errors="replace")
@@ -154,8 +157,8 @@ class _Compiler:
 
 
 def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:
-    """Compile a source to object code, and before that the functions that it calls and that are
-    `lacking` on disk."""
+    """Compile a source to object code, after the functions that it calls and that are `lacking` on
+    disk."""
     source = _content(file).decode()
     for name in lacking:
         runtime_library.load(name)
@@ -164,5 +167,5 @@ def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:
 
 
 def _content(file: int) -> bytes:
-    """What an open file holds from its beginning on."""
+    """Return the whole content of an open file."""
     return os.pread(file, os.fstat(file).st_size, 0)

@@ -1,8 +1,8 @@
-"""Writing operations in the language of `codegen/compiler.py`: a writer and a few emitters.
+"""Emitters: write operations in the language of `codegen/compiler.py`.
 
-A native function sees each operand as an array of this worker's local shape, or as a scalar.
-Element-wise operations need no emitter, only an expression: the writer joins neighbours into one
-loop (`executor/native.py`). The emitters here are for operations with their own loop structure.
+A native function receives each operand as an array of this worker's local shape, or as a scalar.
+Element-wise operations need only an expression: `executor/native.py` joins neighbours into one
+loop. The emitters in this module are for operations with their own loop structure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Operand:
     strides: tuple[int, ...] = ()  # in elements
 
     def at(self, indices: Sequence[str]) -> str:
-        """The element at `indices` of a result of at least this many dimensions, broadcast."""
+        """Return the element at `indices` of a result of at least this many dimensions,
+        broadcast."""
         if self.scalar:
             return self.name
         if not self.shape:
@@ -46,15 +47,16 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """One instruction to be written: its result, operands and attributes, which parts of the whole
-    arrays these are (by global index), and the shapes of the whole arrays.
+    """One instruction to be written: its result, operands and attributes, their tiles (by global
+    index), and the shapes of the whole arrays.
 
-    `number` gives an expression for an integer that may differ between workers, such as one that
-    follows from a tile: the source is the same for all.
+    `number` returns an expression for an integer that may differ between workers, such as one that
+    depends on a tile, so that the source is the same for all workers.
 
-    `fault` gives the name of an array of two integers: code that meets bad data sets the first to
-    1 and the second to what is wrong, and goes on. The error is what the given function makes of
-    it: native code raises nothing, since other workers may wait for it.
+    `fault` returns the name of an array of two integers: code that finds invalid data sets the
+    first to 1 and the second to a number that describes the error, and continues. The given
+    function converts this number to an exception: native code raises nothing, since other workers
+    may wait for it.
     """
 
     out: Operand
@@ -81,13 +83,13 @@ class Writer:
         self.lines.append("    " * self.depth + text)
 
     def name(self, prefix: str) -> str:
-        """A name not used before."""
+        """Return a new name."""
         self.counter += 1
         return f"{prefix}{self.counter}"
 
     @contextmanager
     def loops(self, shape: Shape) -> Iterator[list[str]]:
-        """Nested loops over a shape; yields the index names."""
+        """Write nested loops over a shape; yield the index names."""
         indices = [self.name("i") for _ in shape]
         for index, extent in zip(indices, shape, strict=True):
             self.line(f"for {index} in range({extent}):")
@@ -98,18 +100,18 @@ class Writer:
 
 Places = Callable[[Sequence[str]], Sequence[str]]
 View = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
-"""The view of a local tensor whose elements an operation reads, or overwrites; None: no view has
-them. It depends on the call's attributes and tiles alone."""
+"""Returns the view of a local tensor whose elements an operation reads, or overwrites; None if no
+view has them. It depends only on the call's attributes and tiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
     """The native form of an operation whose every element is one element of its first operand.
 
-    `view` is the operand as a view that has the result's shape, where there is one. Otherwise
-    `prepare` writes what comes before the loop, and returns the function that gives the indices of
-    the element from those of the result's; None where there is no native form. The operation joins
-    the loop of its neighbours, as element-wise ones do.
+    `view` returns the operand as a view of the result's shape, if one exists. Otherwise `prepare`
+    writes the code before the loop and returns the function from the result's indices to the
+    operand's; None if no native form exists. The operation joins the loop of its neighbours, like
+    element-wise ones.
     """
 
     prepare: Callable[[Writer, NativeCall], Places | None]
@@ -118,10 +120,11 @@ class IndexMap:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The native form of an operation that is its first operand, with its second one in a part.
+    """The native form of an operation that overwrites a part of its first operand by its second
+    one.
 
-    The overwritten part joins the loop of its neighbours where it is a `view` of the result; `emit`
-    writes the operation alone otherwise.
+    The overwritten part joins the loop of its neighbours if it is a `view` of the result; otherwise
+    `emit` writes the operation alone.
     """
 
     view: View
@@ -131,7 +134,8 @@ class Writing:
 def emit_fault(
     w: Writer, call: NativeCall, wrong: str, what: str, error: Callable[[int], Exception]
 ) -> None:
-    """Note `what` as bad data if `wrong`; the next line, indented, says how to go on then."""
+    """Write code that reports `what` as invalid data if `wrong`; the caller writes the next line,
+    indented, to continue after that."""
     noted = call.fault(error)
     w.line(f"if {wrong}:")
     w.line(f"    {noted}[0] = 1")
@@ -139,7 +143,7 @@ def emit_fault(
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:
-    """A scalar of exactly this type in generated source."""
+    """Return a scalar of exactly this type in generated source."""
     if dtype.kind == "bool":
         return repr(bool(value))
     if dtype.kind in ("int", "uint") and value in (float("inf"), float("-inf")):
@@ -167,12 +171,13 @@ _COMBINE = {
 
 
 def combine(reduction: str, accumulated: str, value: str) -> str:
-    """The expression that reduces two values."""
+    """Return the expression that reduces two values."""
     return _COMBINE[reduction].format(acc=accumulated, x=value)
 
 
 def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None:
-    """Reduce an operand over axes: a scalar accumulator for trailing axes, else into the result."""
+    """Write the reduction of an operand over axes: a scalar accumulator for trailing axes,
+    otherwise accumulation in the result."""
     (x,), axis = call.inputs, call.attributes["axis"]
     kept = [d for d in range(len(x.shape)) if d not in axis]
     initial = literal(start, call.out.dtype)
@@ -208,7 +213,8 @@ def _result_indices(call: NativeCall, indices: Sequence[str]) -> list[str]:
 
 
 def emit_reshape(w: Writer, call: NativeCall) -> None:
-    """Copy an operand in C order: loops over the result, the operand's position counted along."""
+    """Write a copy of an operand in C order: loops over the result, with counters for the operand's
+    position."""
     (x,) = call.inputs
     counters = [w.name("k") for _ in x.shape]
     for counter in counters:
@@ -219,7 +225,8 @@ def emit_reshape(w: Writer, call: NativeCall) -> None:
 
 
 def _advance(w: Writer, counters: Sequence[str], shape: Shape) -> None:
-    """Step a multi-index in C order, carrying from the last dimension to the first."""
+    """Write the increment of a multi-index in C order, carrying from the last dimension to the
+    first."""
     depth = w.depth
     for counter, extent in zip(reversed(counters), reversed(shape), strict=True):
         w.line(f"{counter} += 1")
@@ -230,7 +237,7 @@ def _advance(w: Writer, counters: Sequence[str], shape: Shape) -> None:
 
 
 def emit_copy(w: Writer, out: Operand, x: Operand) -> None:
-    """Copy an operand, unless it is the result's memory."""
+    """Write a copy of an operand, unless it has the result's memory."""
     if x.name != out.name:
         with w.loops(out.shape) as indices:
             w.line(f"{out.at(indices)} = {x.at(indices)}")

@@ -1,7 +1,8 @@
-"""Functions that generated code calls by their address: compiled once, then kept on disk.
+"""The runtime library: functions that generated code calls by address, compiled once and stored on
+disk.
 
-A program would take longer to compile with each of them as a part of it. So each is code of its
-own, and those who call it name it by a symbol, as they do with BLAS.
+A program that contained their code would take longer to compile. Each function is therefore
+compiled separately, and callers refer to it by a symbol, as they do with BLAS.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Export:
-    """A function of the library: the module of whose code it is part, its name there, its types.
+    """A function of the library: its module, its name in the module's code, and its types.
 
-    The code is the module's `CODE`, or `code(number)` where there is one for each type of number.
+    The code is the module's `CODE`, or `code(number)` if one exists for each number type.
     """
 
     module: str
@@ -32,7 +33,7 @@ class Export:
 
     @property
     def code(self) -> AotModule:
-        """The code, whose module loads when it is first asked for: who compiles needs none."""
+        """The code; its module is imported on first use, since compilation does not need it."""
         module = import_module(self.module)
         code: AotModule = module.code(self.number) if self.number else module.CODE
         return code
@@ -65,31 +66,31 @@ EXPORTS: dict[str, Export] = {
         ),
     ),
 }
-"""What there is, by name; addresses, sizes and truth values are int64."""
+"""The functions by name; addresses, sizes and truth values are int64."""
 
 
 def signatures(names: Sequence[str]) -> ExternalSignatures:
-    """What a program that calls these functions must know of them."""
+    """Return the symbols and types that a program needs to call these functions."""
     return {n: (symbol(n), EXPORTS[n].arguments, EXPORTS[n].result) for n in names}
 
 
 def symbol(name: str) -> str:
-    """The symbol by which a function of the library is called."""
+    """Return the symbol by which a function of the library is called."""
     return f"magmath_{name}"
 
 
 def is_ready(name: str) -> bool:
-    """True if a function is on disk, so that nobody waits for a compiler."""
+    """Return True if a function is on disk, so that its use does not wait for a compiler."""
     return EXPORTS[name].code.is_cached()
 
 
 @cache
 def load(name: str) -> None:
-    """Load a function, compiled now if it is not on disk.
+    """Load a function, and compile it first if it is not on disk.
 
-    Before that nothing that calls it can be loaded.
+    Code that calls it can only be loaded afterwards.
     """
-    import llvmlite.binding as llvm  # a program may be written without it
+    import llvmlite.binding as llvm  # programs can be written without llvmlite
 
     export = EXPORTS[name]
     llvm.add_symbol(symbol(name), export.code.address(export.function))

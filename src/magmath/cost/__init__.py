@@ -1,4 +1,5 @@
-"""The cost model: one description of the machine, and what arithmetic and messages take on it."""
+"""The cost model: one description of the machine, and predictions of the time for arithmetic and
+messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The machine: the measured constants of the hardware that all predictions use.
 
-`magmath calibrate` measures them once for a machine and keeps them in the cache directory. The
-defaults describe a typical server; plans depend on the ratios of the constants more than on their
+`magmath calibrate` measures them once per machine and stores them in the cache directory. The
+defaults describe a typical server; plans depend more on the ratios of the constants than on their
 values.
 """
 
@@ -42,7 +42,7 @@ class GemmRate:
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware of one host. Rates are per second and per thread where nothing else is said.
+    """The hardware of one host. Rates are per second and per thread unless stated otherwise.
 
     gemm             speeds of large matrix products
     bandwidth        bytes of memory that one thread reads and writes
@@ -56,9 +56,9 @@ class Machine:
     messages         link between workers that exchange messages
     team             link between threads of one worker
     exchange_seconds time that a collective kernel adds for each exchange
-    panel_seconds    the same for kernels that pass panels on, which wait for one another
+    panel_seconds    the same for kernels that pass panels on and wait for one another
     lapack_scaling   share of their speed that threads reach within LAPACK
-    source           where the constants come from: "default", or the processor that was measured
+    source           origin of the constants: "default", or the processor that was measured
     """
 
     gemm: tuple[GemmRate, ...] = (GemmRate("float32", 1, 1e11),)
@@ -78,7 +78,7 @@ class Machine:
     source: str = "default"
 
     def gemm_flops(self, dtype: DType, threads: int) -> float:
-        """Operations per second of large products of a type on some threads.
+        """Return the operations per second of large products of a type on this many threads.
 
         An unknown type has the speed of the first known one; an unknown number of threads that of
         the nearest known number.
@@ -89,7 +89,8 @@ class Machine:
         return min(rates, key=lambda rate: abs(rate.threads - threads)).flops
 
     def elementwise_seconds(self, elements: float, flops: float, threads: int) -> float:
-        """Seconds of an element-wise operation of so many operations per element, in cache."""
+        """Return the seconds of an element-wise operation of `flops` operations per element, in
+        cache."""
         rate = self.arithmetic
         if flops >= TRANSCENDENTAL_FLOPS:
             rate = self.transcendental
@@ -98,7 +99,8 @@ class Machine:
         return elements / (rate * threads)
 
     def worker_bandwidth(self, workers: int, threads: int) -> float:
-        """Bytes per second of memory for each of several workers of a host that work at once."""
+        """Return the bytes of memory per second for each of several workers of a host that compute
+        concurrently."""
         return min(self.bandwidth * threads, self.host_bandwidth / workers)
 
 
@@ -106,7 +108,7 @@ DEFAULT_MACHINE: Final = Machine()
 
 
 def current_machine() -> Machine:
-    """The constants that were measured on this machine, else the defaults."""
+    """Return the constants that were measured on this machine, otherwise the defaults."""
     content = MACHINES.read(_name())
     if content is None:
         return DEFAULT_MACHINE
@@ -117,12 +119,12 @@ def current_machine() -> Machine:
 
 
 def keep_machine(machine: Machine) -> None:
-    """Keep measured constants for this and later processes of this machine."""
+    """Store measured constants for this and later processes of this machine."""
     MACHINES.write(_name(), msgspec.json.encode(machine))
 
 
 def _name() -> str:
-    """The name of this machine's entry in the cache."""
+    """Return the name of this machine's entry in the cache."""
     fields = ",".join(Machine.__dataclass_fields__)
     described = f"{cpu_name()}, {os.cpu_count()} processors, {fields}"
     return sha256(described.encode()).hexdigest()[:32]

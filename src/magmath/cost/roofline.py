@@ -1,4 +1,4 @@
-"""The roofline: the predicted seconds of the local arithmetic of a node on the busiest worker."""
+"""The roofline: predicts the seconds of the local arithmetic of a node on the busiest worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from magmath.layout import Layout
 
 
 class Workers(Protocol):
-    """What predictions need to know of the workers; `passes/environment.py` has it."""
+    """The properties of the workers that predictions read; `passes/environment.py` implements
+    them."""
 
     @property
     def machine(self) -> Machine:
@@ -43,9 +44,12 @@ class Workers(Protocol):
 def compute_seconds(
     node: Node, inputs: Sequence[Layout], output: Layout, environment: Workers
 ) -> float:
-    """The predicted seconds of a node computed on operands and into a result laid out like this:
-    its arithmetic at the speed that pieces of this shape reach, or the bytes it touches, whichever
-    takes longer (Williams et al. 2009, the roofline)."""
+    """Return the predicted seconds of a node with operands and result in these layouts.
+
+    It is the time of its arithmetic, at the speed that pieces of this shape reach, or of the bytes
+    that it touches, whichever is longer (Williams et al. 2009, the roofline), plus that of its
+    exchanges.
+    """
     share = 1
     for axis, count in enumerate(output.mesh.shape):
         used = output.dim_of(axis) is not None or output.partial[axis] is not None
@@ -62,7 +66,8 @@ def compute_seconds(
 
 
 def _arithmetic_seconds(node: Node, flops: float, output: Layout, environment: Workers) -> float:
-    """The predicted seconds of a worker's share of the arithmetic, with its operands in cache."""
+    """Return the predicted seconds of a worker's share of the arithmetic, with its operands in
+    cache."""
     machine, operation = environment.machine, node.operation
     if operation.elementwise:
         weight = operation.flops(node) / max(node.size, 1)
@@ -70,7 +75,7 @@ def _arithmetic_seconds(node: Node, flops: float, output: Layout, environment: W
     shape = output.local_shape(output.mesh.workers[0])
     speed = machine.gemm_flops(node.dtype, environment.threads) * operation.efficiency(node, shape)
     if operation.lapack and output.mesh.size == 1 and environment.shares_memory:
-        # While it computes, the others wait and lend their threads.
+        # During the computation the other workers wait and lend their threads.
         speed *= max(1.0, machine.lapack_scaling * environment.workers)
     return flops / speed
 
@@ -78,7 +83,8 @@ def _arithmetic_seconds(node: Node, flops: float, output: Layout, environment: W
 def exchange_seconds(
     node: Node, inputs: Sequence[Layout], output: Layout, environment: Workers
 ) -> float:
-    """The predicted seconds in which the workers exchange data while they compute a node."""
+    """Return the predicted seconds of the exchanges between workers during the computation of a
+    node."""
     nbytes, messages = traffic(node, inputs, output)
     collective = node.operation.distributed
     if collective is None or not messages:
@@ -91,14 +97,14 @@ def exchange_seconds(
     else:
         steps, meeting = messages, machine.panel_seconds
     seconds = steps * (meeting + environment.link.latency)
-    if environment.shares_memory:  # read where it lies, by the arithmetic itself
+    if environment.shares_memory:  # the arithmetic itself reads the data in place
         return seconds
     busiest = nbytes / output.mesh.size if collective.spread else nbytes
     return seconds + busiest / environment.link.bandwidth
 
 
 def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, int]:
-    """The bytes and messages between workers while they compute a node together."""
+    """Return the bytes and messages between workers during the collective computation of a node."""
     if not is_distributed(node, inputs, output):
         return 0, 0
     collective = node.operation.distributed
@@ -107,7 +113,7 @@ def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, 
 
 
 def reduction_seconds(node: Node, reduced: Layout, environment: Workers) -> float:
-    """The predicted seconds of adding up everybody's contribution to a pending result, besides
-    moving it: read and written once for each contributor."""
+    """Return the predicted seconds of combining all contributions to a pending result, without
+    moving them: each contribution is read and written once."""
     nbytes = reduced.max_local_size * node.dtype.itemsize * (environment.workers + 1)
     return nbytes / environment.bandwidth

@@ -1,1 +1,1 @@
-"""What runs a program on a worker: ready calls, native code, threads."""
+"""The execution of programs on a worker: ready calls, native code, and teams of threads."""

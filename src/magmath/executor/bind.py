@@ -1,4 +1,9 @@
-"""Binding: every slot of a program becomes this worker's tensor, every instruction a ready call."""
+"""Binding: converts every slot of a program to this worker's tensor, and every instruction to ready
+calls.
+
+A bound program runs without further look-ups (`executor/executable.py`). Errors of a call carry the
+user's line of its instruction.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +39,9 @@ NO_SEGMENTS: Mapping[range, Ready] = {}
 
 
 class Calls:
-    """Ready calls in order, and for each the user's line that it comes from.
+    """Ready calls in order, with the instruction of each for the user's line.
 
-    `segments` are ranges of instructions for which there is one call, a compiled function.
+    `segments` are ranges of instructions that one call, a compiled function, replaces.
     """
 
     __slots__ = (
@@ -66,7 +71,7 @@ class Calls:
         self._failures = tensors.context.failures
         device = tensors.context.device
         self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
-        due: list[tuple[int, int, Move, AsyncMove]] = []  # the last position that it may be beside
+        due: list[tuple[int, int, Move, AsyncMove]] = []  # (last position, start, …)
         program = tensors.program
         inside = {position: segment for segment in segments for position in segment}
         for position, instruction in enumerate(instructions, start=first):
@@ -86,7 +91,7 @@ class Calls:
                 due.remove(entry)
 
     def _bind(self, instruction: Instruction, position: int, tensors: Tensors) -> AsyncMove | None:
-        """Add the ready calls of an instruction; the transfer that they only begin, if they do."""
+        """Add the ready calls of an instruction; return the transfer that they start, if any."""
         with _blaming(instruction):
             carried = _carried(instruction, tensors)
             ready = _ready(instruction, tensors) if carried is None else (carried.begin,)
@@ -101,7 +106,8 @@ class Calls:
         self._positions += [position] * len(ready)
 
     def run(self) -> None:
-        """Make all calls, `without_fp_warnings`; what goes wrong in one carries the user's line."""
+        """Make all calls; call it in `without_fp_warnings`. An error of a call carries the user's
+        line."""
         for position, call in enumerate(self._ready):
             try:
                 call()
@@ -109,12 +115,12 @@ class Calls:
                 self._fail(error, position)
 
     def _fail(self, error: Exception, position: int) -> None:
-        """Raise the error of a call; but first go on with the others where workers may meet.
+        """Raise the error of a call, or record it if the other workers may wait for this one.
 
-        A kernel meets nobody, so a worker on which one fails can go on, with whatever is in its
-        result, and stays in step; from a collective kernel data raise LinAlgError or IndexError,
-        on all workers or after the last exchange. The executor raises the error at the end of the
-        program.
+        A kernel does not synchronise workers, so a worker on which one fails can continue with an
+        undefined result and remain in step. In a collective kernel, data can cause LinAlgError or
+        IndexError, on all workers or after the last exchange. The executor raises a recorded error
+        at the end of the program.
         """
         instruction = self._instructions[position]
         attach_user_line(error, instruction)
@@ -129,13 +135,13 @@ class Calls:
         self._failures.append(error)
 
     def _settle(self) -> None:
-        """After a failure: nothing is under way any more when the memory is given back."""
+        """Wait for all pending transfers after a failure, before the memory is freed."""
         for carried in self._carried:
             with suppress(Exception):
                 carried.wait()
 
     def time(self, seconds: list[float]) -> None:
-        """Make all calls, and add what each one took to its instruction's entry."""
+        """Make all calls, and add the seconds of each to the entry of its instruction."""
         for position, call in enumerate(self._ready):
             start = time.perf_counter()
             try:
@@ -148,13 +154,13 @@ class Calls:
 
 
 def _last_call(segment: range, program: Program) -> Instruction:
-    """The call after which a segment is done; a failure in it is one of this worker alone."""
+    """Return the last call of a segment; a failure in the segment concerns this worker alone."""
     instructions = [program.instructions[position] for position in reversed(segment)]
     return next((x for x in instructions if isinstance(x, Call)), instructions[0])
 
 
 def _check_abandoned(context: Context) -> None:
-    """Raise InterruptedError on all workers if the run's results are not wanted any more."""
+    """Raise InterruptedError on all workers if the run is abandoned."""
     if context.comm.allreduce_max(int(context.is_abandoned())):
         error = InterruptedError("interrupted between two instructions: the result is not computed")
         error.in_step = True  # type: ignore[attr-defined]
@@ -163,14 +169,14 @@ def _check_abandoned(context: Context) -> None:
 
 @dataclass
 class Binding:
-    """A program on certain arrays: the calls of its prologue and of every step, made when they are
-    first wanted, and where emitted scalars are found."""
+    """A program bound to certain arrays: the calls of its prologue and of every step, created on
+    first use, and the tensors of emitted scalars."""
 
     tensors: Tensors
     signature: Hashable = ()
-    """Bindings of one program and of equal form have the same native code."""
+    """Bindings of one program with equal signatures have the same native code."""
     compiled: Calls | None = None
-    """The calls of a step in which compiled segments take the place of others, once there are."""
+    """The calls of a step with compiled segments; None before they are compiled."""
 
     @cached_property
     def prologue(self) -> Calls:
@@ -186,7 +192,7 @@ class Binding:
         return Calls(first, program.instructions[first:], self.tensors)
 
     def with_segments(self, segments: Mapping[range, Ready]) -> Calls:
-        """The calls of every step, with compiled segments."""
+        """Return the calls of every step, with compiled segments."""
         program = self.tensors.program
         first = program.prologue
         return Calls(first, program.instructions[first:], self.tensors, segments)
@@ -198,7 +204,7 @@ class Binding:
         return [self.tensors.own(i.slot) for i in instructions if isinstance(i, Emit)]
 
     def start(self) -> None:
-        """Do what the steps of a run have in common."""
+        """Run the prologue, which the steps of a run share."""
         without_fp_warnings(self.prologue.run)
 
     def once(self, calls: Calls) -> list[float]:
@@ -214,11 +220,11 @@ class Binding:
         return []
 
     def prepare(self) -> None:
-        """Make the calls now."""
+        """Create the calls now."""
         _ = self.prologue, self.step
 
     def timed(self, steps: int, seconds: list[float]) -> list[float]:
-        """The same as `start` and `replay`, adding to the seconds of each instruction."""
+        """Run like `start` and `replay`, and add to the seconds of each instruction."""
         self.prologue.time(seconds)
         values: list[Any] = []
         for _ in range(steps):
@@ -227,7 +233,7 @@ class Binding:
         return values
 
     def replay(self, steps: int, calls: Calls) -> list[float]:
-        """Run the calls of a step `steps` times; the emitted scalars, step by step."""
+        """Run the calls of a step `steps` times; return the emitted scalars, step by step."""
         return without_fp_warnings(self._replay, steps, calls)
 
     def _replay(self, steps: int, step: Calls) -> list[float]:
@@ -240,14 +246,14 @@ class Binding:
         on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
         for _ in range(steps):
             step.run()
-            # a device is not waited for in every step: the values are fetched together
+            # scalars of a device are fetched together, to avoid a synchronisation in each step
             values += [t.item() if on_cpu else t.clone() for t in emitted]
         return values if on_cpu else [value.item() for value in values]
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors behind slots, this worker's and its peers'."""
+    """The tensors of slots, this worker's and its peers'."""
 
     program: Program
     context: Context
@@ -262,15 +268,15 @@ class Tensors:
 
     @property
     def rank(self) -> int:
-        """This worker."""
+        """The number of this worker."""
         return self.context.comm.rank
 
     def own(self, slot: int) -> torch.Tensor:
-        """This worker's tensor of a slot."""
+        """Return this worker's tensor of a slot."""
         return self.of(slot, self.rank)
 
     def of(self, slot: int, rank: int) -> torch.Tensor:
-        """Worker `rank`'s tensor of a slot (a peer's through shared memory)."""
+        """Return worker `rank`'s tensor of a slot (a peer's through shared memory)."""
         key = (slot, rank)
         if key not in self._cache:
             self._cache[key] = self._make(slot, rank)
@@ -288,7 +294,7 @@ class Tensors:
         return self._typed(index, rank, self.block, self.offsets[index])
 
     def _typed(self, index: int, rank: int, block: Block, offset: int) -> torch.Tensor:
-        """Bytes of a block, at an offset, as the tensor of a slot."""
+        """Return bytes of a block, at an offset, as the tensor of a slot."""
         slot, lies = self.program.slots[index], self.context.memory
         memory = lies.leader(block) if slot.layout.shared else lies.peer(block, rank)
         shape = slot.layout.local_shape(rank)
@@ -296,7 +302,7 @@ class Tensors:
         return memory[offset : offset + nbytes].view(to_torch(slot.dtype)).view(shape)
 
     def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
-        """This slot's tile, cut out of the tensor in whose memory it lies."""
+        """Return this slot's tile as a view of the tensor in whose memory it is stored."""
         base = self.of(alias, rank)
         layout = self.program.slots[index].layout
         start = self.program.slots[index].start
@@ -324,7 +330,7 @@ def bind(
     block: Block | None,
     offsets: Mapping[int, int],
 ) -> Binding:
-    """Ready calls for a program on these arrays."""
+    """Return a binding of a program to these arrays."""
     stored = dict(zip(program.outputs, outputs, strict=True))
     stored.update(zip(program.inputs, inputs, strict=True))
     scalars = {**parameters, **_constants(program)}
@@ -370,7 +376,7 @@ def _blaming(instruction: Instruction) -> Iterator[None]:
 
 
 def attach_user_line(error: Exception, origin: Instruction | Node | None) -> None:
-    """Leave in an error the user's line that built the failing operation, for the report."""
+    """Attach to an error the user's line that built the failing operation, for the report."""
     line = getattr(origin, "line", None)
     if line and not hasattr(error, "user_line"):
         error.user_line = f"{line[0]}:{line[1]}"  # type: ignore[attr-defined]
@@ -389,7 +395,7 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
 
 
 def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
-    """The ready calls that compute this worker's part, none where it has none."""
+    """Return the ready calls that compute this worker's part; none if it has no part."""
     program, rank = tensors.program, tensors.rank
     slot = program.slots[call.out]
     tiles = slot.layout.tiles(rank)
@@ -417,7 +423,7 @@ def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
 
 
 def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
-    """The ready call that computes an operation together with all other workers."""
+    """Return the ready call of a collective kernel."""
     from magmath.comm.panel_broadcast import PanelBroadcast  # the compiler loads on first use
 
     program, comm = tensors.program, tensors.context.comm
@@ -455,8 +461,11 @@ def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
 def _meeting(
     calls: Sequence[Ready], context: Context, within: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    """Make calls after which the workers meet: one has computed with the threads of all, which wait
-    here, or all together in memory that others still read."""
+    """Make calls, then wait for the other workers.
+
+    Either one worker has computed with the threads of all, which wait here, or all have computed
+    collectively in memory that others still read.
+    """
     try:
         with within() if calls else nullcontext():
             for call in calls:
@@ -466,7 +475,7 @@ def _meeting(
 
 
 def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:
-    """Attributes that name the result's shape name the local one."""
+    """Return the call's attributes with the local shape in place of the result's shape."""
     if "shape" not in call.attributes:
         return call.attributes
     return {**call.attributes, "shape": tile_shape(tile)}

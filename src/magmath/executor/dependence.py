@@ -1,10 +1,11 @@
-"""Which element-wise calls can share a loop: those that do not disturb each other in memory.
+"""Dependence test of loop fusion: which element-wise calls can share a loop.
 
-One call after the other, each finds whole what those before it have written, and writes only where
-no later call reads (the arena puts a result where another array was stored). Element by element
-that holds for what is read and written at the same place by the same step alone: the dependence
-test of loop fusion (Allen and Kennedy, Optimizing Compilers for Modern Architectures, section 6.2),
-on memory as it is bound. A call may move before others if no memory is written that both touch.
+If calls run one after the other, each reads the complete results of earlier calls, and writes only
+memory that no later call still reads (the arena reuses the memory of other arrays for results).
+Element by element, this holds only for data that the same step reads and writes at the same place:
+the dependence test of loop fusion (Allen and Kennedy, Optimizing Compilers for Modern
+Architectures, section 6.2), on memory as it is bound. A call may move before others if neither
+writes memory that both touch.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Access:
-    """Memory that a call reads or writes, from its first byte to behind its last one.
+    """Memory that a call reads or writes, from its first byte to the one after its last.
 
-    Steps touch equal `places` in the same order, unless what is read lies `elsewhere` than at the
-    indices of the step.
+    Accesses of equal `place` touch the same elements in the same steps, unless `elsewhere`: then a
+    step may read at other indices than its own.
     """
 
     begin: int
@@ -33,7 +34,7 @@ class Access:
 
     @classmethod
     def of(cls, tensor: torch.Tensor, *, written: bool = False, elsewhere: bool = False) -> Access:
-        """The access to all elements of a tensor."""
+        """Return the access to all elements of a tensor."""
         spans = [(n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
         begin = tensor.data_ptr()
         end = begin + (sum(spans) + 1) * tensor.element_size()
@@ -41,13 +42,14 @@ class Access:
         return cls(begin, end, place, written, elsewhere)
 
     def conflicts(self, other: Access) -> bool:
-        """True if the order of the two accesses matters: they overlap, and one of them writes."""
+        """Return True if the order of the two accesses matters: they overlap, and one of them
+        writes."""
         if not (self.written or other.written):
             return False
         return not (self.end <= other.begin or other.end <= self.begin)
 
     def disturbs(self, other: Access) -> bool:
-        """True if it matters whether one is done whole before the other begins."""
+        """Return True if one access must be complete before the other begins."""
         if not self.conflicts(other):
             return False
         return self.elsewhere or other.elsewhere or self.place != other.place
@@ -62,16 +64,18 @@ class Member(Protocol):
 
     @property
     def accesses(self) -> Sequence[Access]:
-        """What it reads and writes."""
+        """The memory that it reads and writes."""
 
 
 Kind = TypeVar("Kind", bound=Member)
 
 
 def insert(members: list[Kind], member: Kind) -> None:
-    """Add a member behind the last one of its shape, or in front, where the order does not matter.
+    """Add a member after the last one of its shape, or in front if none has its shape; at the end
+    if it conflicts with a member that it would pass.
 
-    So what is computed and what writes it into a copy share a loop, once the copy is made.
+    This lets the computation of a value and its write into a copy share a loop that follows the
+    copy.
     """
     place = len(members)
     while place and members[place - 1].shape != member.shape:
@@ -83,7 +87,7 @@ def insert(members: list[Kind], member: Kind) -> None:
 
 
 def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
-    """Those of the members that share a loop with the first one, and the others, in order."""
+    """Return the members that share a loop with the first one, and the others, in order."""
     loop, rest = [members[0]], list[Kind]()
     for member in members[1:]:
         fits = member.shape == loop[0].shape
@@ -96,7 +100,7 @@ def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
 
 
 def have_conflict(one: Member, other: Member) -> bool:
-    """True if the order of two members matters."""
+    """Return True if the order of two members matters."""
     return any(x.conflicts(y) for x in one.accesses for y in other.accesses)
 
 

@@ -1,8 +1,8 @@
 """Deterministic mode: every kernel runs once for each logical part of its result.
 
-The parts depend on the global shape alone, never on the number of workers, and no sum is cut
-between workers, so every element is computed by the same kernel on operands of the same shape and
-order in memory whoever holds it: bit for bit the same.
+The parts depend only on the global shape, never on the number of workers, and no sum is divided
+between workers. The same kernel therefore computes every element, on operands of the same shape and
+memory order, on whichever worker stores it: the results agree bit for bit.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from magmath.program.instructions import Call, Slot
 def logical_calls(
     call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall
 ) -> list[Callable[[], object]]:
-    """Ready calls that compute the local result part by part.
+    """Return ready calls that compute the local result part by part.
 
-    Kernels add strided numbers in another order than contiguous ones, and how far apart the numbers
-    of a part lie depends on what else its worker holds: such operands are copied first.
+    Kernels add strided numbers in another order than contiguous ones, and the strides of a part
+    depend on the other parts that its worker stores: strided operands are copied first.
     """
     kernel = OPERATIONS[call.operation].kernel
     ready: list[Callable[[], object]] = []
@@ -39,7 +39,7 @@ def logical_calls(
 
 
 def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> list[KernelCall]:
-    """The local call, cut along the result's logical dimension into its parts."""
+    """Return the local call, cut into its parts along the result's logical dimension."""
     node = as_node(call, out, inputs)
     structure = index_notation_of(node)
     letter = logical_letter(structure, node)
@@ -87,6 +87,6 @@ def _narrowed(local: KernelCall, dim: int, extent: int) -> dict[str, object]:
 
 
 def as_node(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
-    """The node that a call came from, without layouts."""
+    """Return the node from which a call was lowered, without layouts."""
     operands = tuple(Node(OPERATIONS["input"], (), {}, s.shape, s.dtype) for s in inputs)
     return Node(OPERATIONS[call.operation], operands, call.attributes, out.shape, out.dtype)

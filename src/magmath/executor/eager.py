@@ -1,9 +1,10 @@
-"""Computing nodes at once, one kernel after the other: what small arrays need no program for.
+"""Eager execution: computes the nodes of small arrays one kernel after the other, without a
+program.
 
-Planning pays where arrays are large or far away. For a few kilobytes on the one worker of this
-process it costs more than it saves, so the operations' own kernels are called as the nodes come,
-each on memory that is used again as soon as its last reader has run. What nodes of one form have
-in common is found out once.
+Planning pays if arrays are large or distributed. For a few kilobytes on the single worker of this
+process it costs more than it saves, so this module calls the operations' own kernels in the order
+of the nodes, and reuses memory as soon as its last reader has run. Properties that nodes of one
+signature share are computed once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from magmath.memory.torch_dtypes import NUMPY, to_torch
 from magmath.ops.leaves import CONSTANT, PARAMETER
 
 _NUMBERS = frozenset({PARAMETER, CONSTANT})
-_Made = tuple[LocalArray, list[LocalArray]]  # and where it will wait for the next of its kind
+_Made = tuple[LocalArray, list[LocalArray]]  # an array, and the free list to which it returns
 
 
 def compute(
@@ -37,10 +38,11 @@ def compute(
     wanted: Sequence[Node],
     views: dict[Node, View],
 ) -> list[LocalArray]:
-    """The values of `wanted`, in new memory, by the nodes in `order`, each after its inputs.
+    """Return the values of `wanted`, in new memory, computed by the nodes in `order`, each after
+    its inputs.
 
-    `views` has the arrays behind the leaves and the nodes that are known, and gets all others. What
-    goes wrong carries the user's line that built the failing node, and leaves nothing allocated.
+    `views` contains the arrays of the leaves and of the known nodes; the function adds all others.
+    An error carries the user's line that built the failing node, and all memory is freed then.
     """
     made: dict[Node, _Made] = {}
     spare: defaultdict[_Place, list[LocalArray]] = defaultdict(list)
@@ -68,7 +70,7 @@ def _compute(
     made: dict[Node, _Made],
     spare: defaultdict[_Place, list[LocalArray]],
 ) -> None:
-    """Compute all nodes. `made` has what will be read yet, `spare` the memory of what has been."""
+    """Compute all nodes. `made` holds arrays with pending readers, `spare` memory for reuse."""
     todo = [node for node in order if node not in views]
     last: dict[Node, Node] = {}  # the last reader
     for node in todo:
@@ -125,8 +127,8 @@ def _call(node: Node, place: _Place, views: Mapping[Node, View], context: Contex
 
 @final
 class _Place:
-    """Where arrays of a shape and a type lie on a single worker, and which elements are in its
-    tile: all of them."""
+    """The layout of arrays of a shape and a type on a single worker, whose tile is the whole
+    array."""
 
     __slots__ = ("layout", "piece")
 
@@ -136,7 +138,7 @@ class _Place:
 
     @property
     def tile(self) -> Tile:
-        """The tile."""
+        """The tile of the single worker."""
         return self.layout.tiles(0)[0]
 
 
@@ -144,15 +146,15 @@ _place = lru_cache(maxsize=4096)(_Place)
 
 
 class _Step(NamedTuple):
-    """How nodes of one form are computed: where the result lies, and NumPy's function for it, if
-    that is the one to call."""
+    """The computation of nodes of one signature: the placement of the result, and NumPy's function
+    if it is faster."""
 
     place: _Place
     brief: Callable[..., object] | None
 
 
 def _prepared(node: Node) -> _Step:
-    """The step of a node, kept for all of its form."""
+    """Return the step of a node; store it in the node's signature."""
     place, brief = _place(node.shape, node.dtype), node.operation.numpy_ufunc
     dtypes = [x.dtype for x in (node, *node.inputs)]
     small = brief is not None and is_faster_by_numpy(brief, place.layout.size, dtypes)
@@ -163,9 +165,9 @@ def _prepared(node: Node) -> _Step:
 
 
 def _number(node: Node) -> View:
-    """A number as a 0-d array; to be read only."""
+    """Return a number as a read-only 0-d array."""
     value = node.value if node.operation is PARAMETER else node.attributes["value"]
-    if value and type(value) is not complex:  # two zeros are equal and may differ in sign
+    if value and type(value) is not complex:  # two zeros are equal but may differ in sign
         return _kept_scalar(value, node.dtype)
     return _new_scalar(value, node.dtype)
 

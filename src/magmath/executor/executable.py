@@ -1,8 +1,8 @@
-"""Executing a program on one worker: bind it once to this worker's tensors, then replay.
+"""Execution of a program on one worker: it is bound once to this worker's tensors, then replayed.
 
-Binding turns each instruction into a ready call, a function without arguments on tensors at fixed
-addresses. The bindings of the last few sets of inputs and outputs are kept, so that a training
-step, or a compiled function called in a loop, is bound once and replayed from then on.
+Binding converts each instruction to a ready call, a function without arguments on tensors at fixed
+addresses. The bindings of the last few sets of inputs and outputs are cached, so that a training
+step, or a compiled function called in a loop, is bound once and then replayed.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ if TYPE_CHECKING:
 Poll = Callable[[int, list[float]], bool]
 Number = bool | int | float | complex
 KEPT_BINDINGS = 4
-CHUNK_SECONDS = 0.05  # between looks at interrupts and reports of progress
+CHUNK_SECONDS = 0.05  # between polls for interrupts and reports of progress
 
 
 class Memory(Protocol):
-    """Where blocks lie: a heap, or what a team's lanes see of it."""
+    """The memory of blocks: a heap, or the view that a team's lanes have of it."""
 
     def peer(self, block: Block, rank: int, /) -> torch.Tensor:
-        """A block's memory on a worker."""
+        """Return a block's memory on a worker."""
 
     def leader(self, block: Block, /) -> torch.Tensor:
-        """The memory in which shared arrays lie."""
+        """Return the memory that stores shared arrays."""
 
 
 def no_progress_thread() -> ProgressThread | None:
-    """Where everything is done by one thread."""
+    """Return None, for a worker that does everything in one thread."""
     return None
 
 
 @dataclass
 class Context:
-    """What a worker lends to the programs it runs."""
+    """The resources that a worker provides to its programs."""
 
     comm: Communicator
     heap: Heap
     device: torch.device
     deterministic: bool = False
     native: bool = True
-    lanes: Memory | None = None  # where the blocks of a team's lanes lie
+    lanes: Memory | None = None  # memory of a team's lanes
     progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
-    """Who moves data beside this worker's own work, made when first asked for, by all workers."""
-    failures: list[Exception] = field(default_factory=list)  # of calls, raised when the run is over
+    """Returns the progress thread for concurrent moves; created on first use, by all workers."""
+    failures: list[Exception] = field(default_factory=list)  # of calls, raised after the run
     is_abandoned: Callable[[], bool] = bool
-    """Whether the results of the run are not wanted any more; asked between long instructions."""
+    """Returns True if the run is abandoned; polled between long instructions."""
 
     @property
     def rank(self) -> int:
@@ -82,11 +82,12 @@ class Context:
 
     @property
     def memory(self) -> Memory:
-        """Where blocks lie, this worker's and its peers'."""
+        """The memory of blocks, this worker's and its peers'."""
         return self.heap if self.lanes is None else self.lanes
 
     def threads_of_all(self) -> AbstractContextManager[None]:
-        """Within, kernels have the threads of all the workers of this host, which wait."""
+        """Return a context in which kernels use the threads of all workers of this host, which
+        wait."""
         from magmath.kernels.threads import more_threads
 
         return more_threads(self.comm.size if self.comm.shares_memory else 1)
@@ -102,7 +103,7 @@ class Context:
         alpha: torch.Tensor | None = None,
         accumulate: bool = False,
     ) -> Callable[[], object]:
-        """A ready product: out = activation(a·b + bias), or out += alpha·a·b."""
+        """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
         from magmath.kernels.deterministic_gemm import bind_deterministic
         from magmath.kernels.gemm import bind_gemm, tuner_for
 
@@ -127,7 +128,7 @@ class Executable:
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
             for slot in program.parameters
         }
-        self._numbers: Sequence[object] = (None,) * len(program.parameters)  # that are in them
+        self._numbers: Sequence[object] = (None,) * len(program.parameters)  # their current values
         self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
         self._choosers: OrderedDict[Hashable, ExecutorSelector] = (
             OrderedDict()
@@ -138,7 +139,8 @@ class Executable:
         self._tiers = Tiers(enabled=context.native and context.device.type == "cpu")
 
     def _workspace(self) -> Block:
-        """Memory for the arena; where there is too little, the largest temporary is to blame."""
+        """Return memory for the arena; an error carries the user's line of the largest
+        temporary."""
         try:
             return self.context.heap.allocate(self._arena.nbytes, "a program's workspace")
         except MemoryLimitError as error:
@@ -153,7 +155,7 @@ class Executable:
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
-        """Run the program `steps` times; returns the scalars emitted in every step."""
+        """Run the program `steps` times; return the scalars emitted in every step."""
         key = _places(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
         self._meet()
@@ -166,7 +168,7 @@ class Executable:
         return values
 
     def _meet(self) -> None:
-        """Before and after a run, workers that read one another's memory meet."""
+        """Synchronise workers that read one another's memory, before and after a run."""
         if self._fenced:
             self.context.comm.barrier()
 
@@ -176,10 +178,10 @@ class Executable:
         outputs: Sequence[LocalArray],
         progress_thread: ProgressThread,
     ) -> Task:
-        """Have the progress thread run the program once, beside this worker's own work.
+        """Let the progress thread run the program once, concurrently with this worker's own work.
 
-        For programs that only move data: kernels are not made for two threads. The arrays must stay
-        as they are until the task is done.
+        This is for programs that only move data: kernels do not support two threads. The arrays
+        must not change until the task is done.
         """
         if self._apart is None:
             context = replace(
@@ -196,7 +198,7 @@ class Executable:
         self._meet()
 
     def _raise_failures(self) -> None:
-        """Raise what went wrong first on this worker in a run that it has gone through."""
+        """Raise the first recorded failure of a completed run on this worker."""
         if self.context.failures:
             first = self.context.failures[0]
             self.context.failures.clear()
@@ -206,9 +208,9 @@ class Executable:
     def prepare_replay(
         self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Callable[[Sequence[Number]], object]:
-        """A call that runs the program once on these arrays, given its numbers.
+        """Return a call that runs the program once on these arrays, with given numbers.
 
-        For a worker without peers, and programs that emit nothing.
+        Only for a worker without peers, and programs that emit nothing.
         """
         binding = self._bound(_places(inputs, outputs), inputs, outputs)
         run = self._tiers.run
@@ -227,11 +229,12 @@ class Executable:
         parameters: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
-        """Replay `steps` times; what was emitted, and the seconds of each instruction in all."""
+        """Replay `steps` times; return the emitted scalars and the total seconds of each
+        instruction."""
         binding = self._begin(_places(inputs, outputs), inputs, outputs, parameters)
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
-        self.context.comm.barrier()  # so that nobody's first instruction waits for others to come
+        self.context.comm.barrier()  # so that no first instruction includes a wait
         values = binding.timed(steps, seconds)
         self.context.comm.barrier()
         self._raise_failures()
@@ -249,15 +252,15 @@ class Executable:
         outputs: Sequence[LocalArray],
         parameters: Sequence[Number],
     ) -> Binding:
-        """The binding to these arrays, with these numbers in it."""
+        """Return the binding to these arrays, with these numbers set."""
         self.context.failures.clear()
         self._set(parameters)
         return self._bound(key, inputs, outputs)
 
     def _set(self, parameters: Sequence[Number]) -> None:
-        """Put the numbers in their places, where others are in them."""
+        """Write changed scalar parameters."""
         former = self._numbers
-        self._numbers = (None,) * len(former)  # until all are known to fit
+        self._numbers = (None,) * len(former)  # until all writes have succeeded
         for position, value in enumerate(parameters):
             if value is not former[position]:
                 self._parameters[self.program.parameters[position]].fill_(value)
@@ -266,7 +269,7 @@ class Executable:
     def _bound(
         self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Binding:
-        """The binding to these arrays: one that is kept, or a new one."""
+        """Return the binding to these arrays, a cached or a new one."""
         binding = self._bindings.get(key)
         if binding is None:
             offsets = self._arena.offsets
@@ -283,7 +286,7 @@ class Executable:
         return binding
 
     def _loop(self, chooser: ExecutorSelector, steps: int, poll: Poll | None) -> list[float]:
-        """Many steps, in chunks whose length all workers agree on."""
+        """Run many steps, in chunks whose length all workers agree on."""
         values: list[float] = []
         done = 0
         comm = self.context.comm
@@ -310,12 +313,12 @@ class Executable:
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
     ) -> ExecutorSelector:
-        """The ways to execute a binding's steps, with what is known of their speed."""
+        """Return the selector of the executors of a binding's steps, with their measured speed."""
         chooser = self._choosers.get(key)
         if chooser is None:
 
             def others() -> list[Executor]:
-                self._patience = 0.0  # what has been compiled once is at hand
+                self._patience = 0.0  # compiled code is available now
                 found = native_executors(binding, self.context)
                 if found and self.program.team is not None:
                     found += self._team(self.program.team, inputs, outputs)
@@ -342,7 +345,7 @@ class Executable:
         return []
 
     def close(self) -> None:
-        """Give the arena back; the program must not be run any more."""
+        """Free the arena; the program must not run afterwards."""
         self._bindings.clear()
         for chooser in self._choosers.values():
             chooser.close()
@@ -355,10 +358,11 @@ class Executable:
 
 
 def _form(blocks: tuple[Block, ...]) -> Hashable:
-    """What native code depends on of a binding's arrays: which of them are the same."""
+    """Return the property of a binding's arrays on which native code depends: which of them are
+    equal."""
     return tuple([blocks.index(block) for block in blocks])
 
 
 def _places(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:
-    """What a binding depends on of arrays."""
+    """Return the blocks of arrays, on which a binding depends."""
     return tuple([stored.block for stored in (*inputs, *outputs)])

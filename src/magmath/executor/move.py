@@ -1,4 +1,4 @@
-"""Binding a redistribution: copies from peers' memory where it is shared, else messages."""
+"""Binding of redistributions: copies from peers' memory if it is shared, otherwise messages."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ NUMPY_COMBINE: dict[str, Callable[..., Any]] = {
 
 
 class AsyncMove:
-    """A move by messages that a progress thread makes beside what this worker computes meanwhile.
+    """A move by messages that a progress thread runs concurrently with this worker's computation.
 
-    The source is packed at once, so its memory is free for others from then on.
+    The source is packed at once, so its memory may be reused from then on.
     """
 
     def __init__(self, move: Move, tensors: Tensors, progress_thread: ProgressThread) -> None:
@@ -58,7 +58,7 @@ class AsyncMove:
         self._task = self._progress_thread.submit(self._carry)
 
     def wait(self) -> None:
-        """Return when the target is there. Raises what went wrong on the way."""
+        """Wait until the target is complete. Raises the errors of the transfer."""
         task, self._task = self._task, None
         if task is not None:
             task.wait()
@@ -69,7 +69,7 @@ class AsyncMove:
 
 
 def bind_move(move: Move, tensors: Tensors) -> list[Ready]:
-    """Ready calls that bring slot `source` into slot `target`."""
+    """Return ready calls that redistribute slot `source` into slot `target`."""
     comm = tensors.context.comm
     if not (comm.shares_memory or comm.size == 1):
         packs, rest = _exchanges(move, tensors, comm)
@@ -86,7 +86,7 @@ def _stages(move: Move, tensors: Tensors) -> Sequence[Stage]:
 
 
 def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor]:
-    """A worker's tiles: its tensor, or the rectangles one after another in its flat buffer."""
+    """Return a worker's tiles: its tensor, or the boxes one after another in its flat buffer."""
     if layout.boxes is None:
         return [tensor]
     return [
@@ -96,7 +96,7 @@ def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor
 
 
 def _pull(move: Move, tensors: Tensors, stage: Stage) -> list[Ready]:
-    """Copy, or reduce, from the peers' memory."""
+    """Return ready calls that copy, or reduce, from the peers' memory."""
     rank = tensors.rank
     own = tensors.own(move.target)
     targets = pieces(own, stage.target, rank)
@@ -116,7 +116,8 @@ def _pull(move: Move, tensors: Tensors, stage: Stage) -> list[Ready]:
 
 
 def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[Ready]:
-    """A worker that does not keep the value of an array that becomes pending holds the identity."""
+    """Return a call that writes the identity, on a worker that does not keep the value of an array
+    that becomes pending."""
     if rank not in stage.identity:
         return []
     assert stage.target.reduction is not None
@@ -131,7 +132,7 @@ def _combination(stage: Stage, part: Part, target: torch.Tensor) -> Callable[...
 
 
 def _in_numpy(reduction: str) -> Callable[..., torch.Tensor]:
-    """A combination that torch lacks for the type, by NumPy on the same memory."""
+    """Return a combination that torch lacks for the type, computed by NumPy on the same memory."""
     function = NUMPY_COMBINE[reduction]
 
     def combine(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -148,7 +149,7 @@ def _transfer(
     put: Sequence[Any],
     combine: Callable[..., Any] | None,
 ) -> Ready:
-    """A ready call that copies, or reduces, a part of one tensor into a part of another."""
+    """Return a ready call that copies, or reduces, a part of one tensor into a part of another."""
     source, taken = _selected(source, take)
     target, placed = _selected(target, put)
     if taken is None and placed is None:
@@ -169,7 +170,8 @@ def _transfer(
 
 
 def _selected(tensor: torch.Tensor, selectors: Sequence[Any]) -> tuple[torch.Tensor, Any]:
-    """A view where slices do, else the tensor with the index arrays that select the elements."""
+    """Return a view if all selectors are slices, otherwise the tensor and index arrays of the
+    elements."""
     if all(isinstance(s, slice) for s in selectors):
         return tensor[tuple(selectors)], None
     ranges = [
@@ -180,8 +182,10 @@ def _selected(tensor: torch.Tensor, selectors: Sequence[Any]) -> tuple[torch.Ten
 
 
 def _exchanges(move: Move, tensors: Tensors, comm: Communicator) -> tuple[list[Ready], list[Ready]]:
-    """The calls that pack the source, and those that send, unpack, and go through further stages;
-    between two stages the data lie in a tensor of the middle layout."""
+    """Return the calls that pack the source, and those that send, unpack, and run further stages.
+
+    Between two stages the data are stored in a tensor of the intermediate layout.
+    """
     rank, stages = tensors.rank, _stages(move, tensors)
     first: list[Ready] = []
     rest: list[Ready] = []
@@ -202,7 +206,8 @@ def _exchanges(move: Move, tensors: Tensors, comm: Communicator) -> tuple[list[R
 def _packed(
     stage: Stage, source: torch.Tensor, rank: int
 ) -> tuple[list[tuple[int, torch.Tensor]], list[Ready]]:
-    """What this worker sends, to whom, and the calls that fill it."""
+    """Return the buffers that this worker sends, with their targets, and the calls that fill
+    them."""
     sources = pieces(source, stage.source, rank)
     sends, packs = [], []
     for part in stage.moves_from(rank):
@@ -220,7 +225,7 @@ def _received(
     sends: list[tuple[int, torch.Tensor]],
     comm: Communicator,
 ) -> list[Ready]:
-    """The calls that exchange messages and unpack those that come."""
+    """Return the calls that exchange messages and unpack the received ones."""
     targets = pieces(target, stage.target, comm.rank)
     receives, unpacks = [], []
     for part in stage.moves_to(comm.rank):

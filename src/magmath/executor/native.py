@@ -1,17 +1,16 @@
 """Native code of programs: the source of compiled functions, for a whole loop or for segments.
 
-Every slot becomes an address in the same memory that the replayed calls use, so the two ways of
-execution can take turns. Neighbouring element-wise instructions become one loop, and what is only
-read inside it never reaches memory; products are calls of `codegen/runtime_library.py`. Each loop
-or product is a separate function, written once for all instructions of the same form and shape, so
-a deep network compiles as fast as a shallow one. The source, in the language of
-`codegen/compiler.py`, depends on shapes and strides alone, so workers with equal tiles share one
-compilation.
+Every slot becomes an address in the same memory that the replayed calls use, so both executors can
+alternate. Neighbouring element-wise instructions become one loop, and values that are read only
+inside it are never stored; products are calls of `codegen/runtime_library.py`. Each loop or product
+is a separate function, written once for all instructions of the same form and shape, so a deep
+network compiles as fast as a shallow one. The source, in the language of `codegen/compiler.py`,
+depends only on shapes and strides, so workers with equal tiles share one compilation.
 
 `write_loop` writes all steps of a program as one function, in which barriers and reads of peers'
 memory are plain loads and stores. `write_segments` writes each maximal run of instructions that
-have a native form and meet no other worker; the others stay ready calls between the segments
-(`executor/segments.py`).
+have a native form and do not synchronise workers; the others remain ready calls between the
+segments (`executor/segments.py`).
 """
 
 from __future__ import annotations
@@ -67,20 +66,20 @@ def run(segment: int64, {names}) -> int64:
     return 0
 """
 LEAST_CALLS = 2
-"""Instructions of a segment: a compiled function in the place of one call saves nothing."""
+"""Minimum instructions of a segment: a compiled function that replaces one call saves nothing."""
 ARGUMENTS = re.compile(r"\ba\d+\b|\boffsets\[\d+\]")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Where native code leaves what was wrong with the data of an instruction."""
+    """The record in which native code reports invalid data of an instruction."""
 
     noted: torch.Tensor
     error: Callable[[int], Exception]
     instruction: Instruction
 
     def take(self) -> Exception | None:
-        """The error, if there was one since this was last asked."""
+        """Return the error if native code has reported one since the last call, otherwise None."""
         found, what = self.noted.tolist()
         if not found:
             return None
@@ -91,16 +90,16 @@ class Fault:
 
 
 Find = Callable[["Tensors"], torch.Tensor]
-"""Finds a tensor among those of a binding."""
+"""Returns a tensor of a binding."""
 
 
 @dataclass(frozen=True)
 class NativeSource:
-    """A native function's source, and how a binding finds the arguments to call it with.
+    """The source of a native function, and how a binding finds the arguments of its calls.
 
     The function of a loop takes the number of steps, the address of the barrier memory, rank and
     number of ranks, the addresses of the results it emits and of `offsets`, and those of the
-    tensors; the function of `segments`, which are ranges of positions, takes the number of a
+    tensors. The function of `segments`, which are ranges of positions, takes the number of a
     segment, the address of `offsets`, and those of the tensors. `faults` are those of each segment.
     """
 
@@ -112,7 +111,7 @@ class NativeSource:
     segments: list[range]
 
     def addresses(self, tensors: Tensors) -> list[int]:
-        """The addresses of the tensors that the function takes."""
+        """Return the addresses of the tensors that the function takes."""
         return [find(tensors).data_ptr() for find in self.find]
 
 
@@ -121,7 +120,8 @@ class NoNativeForm(Exception):
 
 
 def write_loop(program: Program, tensors: Tensors) -> NativeSource | None:
-    """The native form of the program's loop on these tensors; None if an instruction has none."""
+    """Return the native form of the program's loop on these tensors; None if an instruction has
+    none."""
     if tensors.context.device.type != "cpu":
         return None
     try:
@@ -131,7 +131,8 @@ def write_loop(program: Program, tensors: Tensors) -> NativeSource | None:
 
 
 def write_segments(program: Program, tensors: Tensors, *, exact: bool) -> NativeSource | None:
-    """The native form of the runs of instructions in a step that have one; None if there are none.
+    """Return the native form of the runs of instructions in a step that have one; None if there are
+    none.
 
     With `exact`, only instructions whose native form gives the bits of their kernel.
     """
@@ -144,11 +145,11 @@ def write_segments(program: Program, tensors: Tensors, *, exact: bool) -> Native
 
 
 def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
-    """The maximal runs of instructions that can be written, by their positions."""
+    """Return the maximal runs of instructions with a native form, by their positions."""
     found: list[range] = []
     probe = _Lowering(program, tensors, exact=exact, whole=False)
     begin, calls = program.prologue, 0
-    cuts: set[int] = set()  # where a move that is under way is waited for
+    cuts: set[int] = set()  # positions that wait for an asynchronous move
     end = len(program.instructions)
     for position in range(program.prologue, end + 1):
         instruction = program.instructions[position] if position < end else None
@@ -167,8 +168,8 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
 
 @dataclass(frozen=True)
 class _Member:
-    """An instruction that joins a loop over `shape`: it computes or reads one element in a step, or
-    writes one. `view` is what it reads or writes, if that is not a slot.
+    """An instruction that joins a loop over `shape`: each step computes, reads or writes one
+    element. `view` is the array that it reads or writes, if that is not a slot.
 
     An update of a part has two members: one that `copies` its first operand, and one that writes.
     """
@@ -182,14 +183,14 @@ class _Member:
 
 
 MOST_MEMBERS = 128
-"""Members among which it is looked for those that share a loop."""
+"""Maximum number of members among which `next_loop` searches."""
 
 
 class _Lowering:
-    """The source as it grows: arrays get names when they are first used.
+    """The state of writing source: arrays get names on first use.
 
-    `whole`: the loop over all instructions, in which workers may meet. `exact`: only instructions
-    whose native form gives the bits of their kernel.
+    `whole`: the loop over all instructions, in which workers may synchronise. `exact`: only
+    instructions whose native form gives the bits of their kernel.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class _Lowering:
         self.group: list[_Member] = []
 
     def loop(self) -> NativeSource:
-        """The source of the loop over all instructions behind the prologue."""
+        """Return the source of the loop over all instructions after the prologue."""
         steps = range(self.program.prologue, len(self.program.instructions))
         self._range(steps)
         loop = LOOP.format(
@@ -221,7 +222,7 @@ class _Lowering:
         return self._source(loop, [self.faults], [steps])
 
     def segments(self, segments: list[range]) -> NativeSource:
-        """The source of a function that executes one of these ranges of instructions."""
+        """Return the source of a function that executes one of these ranges of instructions."""
         body, faults = list[str](), list[list[Fault]]()
         for number, positions in enumerate(segments):
             self.lines, self.faults = [], []
@@ -232,7 +233,7 @@ class _Lowering:
         return self._source(text, faults, segments)
 
     def length(self, position: int) -> int | None:
-        """The lines of the native form of one instruction, None if it has none."""
+        """Return the number of lines of the native form of one instruction; None if it has none."""
         self.lines, self.group = [], []
         try:
             self._range(range(position, position + 1))
@@ -260,7 +261,7 @@ class _Lowering:
         self.lines.append("        " + text)
 
     def _part(self, writer: Writer) -> None:
-        """Call what a writer holds as a function, one for all equal code on the same types."""
+        """Call a writer's lines as a function, which all equal code on the same types shares."""
         text = "\n".join(writer.lines)
         if not text:
             return
@@ -307,7 +308,7 @@ class _Lowering:
         return OPERATIONS[call.operation].same_bits(slots[call.out].dtype, operands)
 
     def _works(self, call: Call) -> bool:
-        """True if this worker has a part of the result."""
+        """Return True if this worker stores a part of the result."""
         layout = self.program.slots[call.out].layout
         return bool(layout.tiles(self.tensors.rank)) and layout.local_size(self.tensors.rank) > 0
 
@@ -336,7 +337,7 @@ class _Lowering:
         )
 
     def _tile(self, slot: int) -> Tile:
-        """This worker's part of an array."""
+        """Return this worker's tile of an array."""
         held = self.program.slots[slot]
         tiles = held.layout.tiles(self.tensors.rank)
         tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in held.shape)
@@ -391,7 +392,7 @@ class _Lowering:
     # instructions that join loops -----------------------------------------------------------------
 
     def _join(self, position: int, call: Call) -> None:
-        """Add an instruction to those that are written as few loops."""
+        """Add an instruction to the group that is written as few loops."""
         native = OPERATIONS[call.operation].native
         if isinstance(native, Writing):
             self._join_update(position, call, native)
@@ -460,7 +461,7 @@ class _Lowering:
             self._loop(loop)
 
     def _loop(self, members: list[_Member]) -> None:
-        """Write members as one loop; results that only these read stay in registers."""
+        """Write members as one loop; results that only these read remain in registers."""
         positions = {member.position for member in members}
         values: dict[int, str] = {}
         writer = Writer()
@@ -479,7 +480,7 @@ class _Lowering:
         values: dict[int, str],
         positions: set[int],
     ) -> None:
-        """Write the step of a member at some indices, of which its operands have their `own`."""
+        """Write the step of a member at `indices`; its operands are read at their `own` indices."""
         call, out = member.call, member.call.out
         if isinstance(OPERATIONS[call.operation].native, Writing):
             source = call.inputs[0 if member.copies else 1]
@@ -495,7 +496,8 @@ class _Lowering:
             writer.line(f"{self._operand(out).at(indices)} = {name}")
 
     def _places(self, writer: Writer, member: _Member) -> Places:
-        """Where a member reads its operands; what that takes comes before the loop."""
+        """Return the function from loop indices to a member's operand indices; write its
+        preparation before the loop."""
         native = OPERATIONS[member.call.operation].native
         if not isinstance(native, IndexMap) or member.view is not None:
             return lambda indices: indices
@@ -510,7 +512,7 @@ class _Lowering:
             return self._operand(call.inputs[0]).at(indices)
         kind = self.program.slots[call.out].dtype.kind
         template = native if isinstance(native, str) else native.get(kind)
-        if template is None:  # integers to integer powers, of which data can be refused
+        if template is None:  # integer powers of integers, which raise errors for some data
             raise NoNativeForm(call.operation)
         arguments = [
             values[i] if i in values else self._operand(i).at(indices) for i in call.inputs
@@ -522,7 +524,7 @@ class _Lowering:
 
     def _is_read_elsewhere(self, slot: int, position: int, members: set[int]) -> bool:
         place: int | None = slot
-        while place is not None:  # the slot, and those in whose memory it lies
+        while place is not None:  # the slot, and those in whose memory it is stored
             own = self.program.slots[place]
             if own.kind != "temporary" or own.window:
                 return True
@@ -542,7 +544,7 @@ class _Lowering:
         return self._array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
 
     def _array(self, tensor: torch.Tensor, find: Find) -> Operand:
-        """The name under which a tensor is passed; 0-d tensors as one element."""
+        """Return a tensor as an operand of the source; 0-d tensors as one element."""
         dtype = from_torch(tensor.dtype)
         if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
             raise NoNativeForm(dtype.name)
@@ -559,7 +561,7 @@ class _Lowering:
 
 
 def _finder(view: View, call: NativeCall, slot: int) -> Find:
-    """Finds a view of a slot that there is in every binding."""
+    """Return a function that returns a view of a slot, which exists in every binding."""
 
     def find(tensors: Tensors) -> torch.Tensor:
         found = view(call, tensors.own(slot))
@@ -570,7 +572,7 @@ def _finder(view: View, call: NativeCall, slot: int) -> Find:
 
 
 def _read_in_memory(call: Call) -> Sequence[int]:
-    """The operands that the native form of a call reads in memory, never in a register."""
+    """Return the operands that the native form of a call reads in memory, never in a register."""
     native = OPERATIONS[call.operation].native
     if isinstance(native, IndexMap):
         return call.inputs
@@ -578,18 +580,18 @@ def _read_in_memory(call: Call) -> Sequence[int]:
 
 
 def _imports(text: str) -> str:
-    """The line that names the functions of the library which a source calls."""
+    """Return the line that imports the library functions that a source calls."""
     called = set(re.findall(r"\b(\w+)\(", text)) & runtime_library.EXPORTS.keys()
     return f"from {runtime_library.__name__} import {', '.join(sorted(called))}\n" if called else ""
 
 
 def _parameters(types: Sequence[str]) -> str:
-    """The annotated arguments x0, x1, … of a part."""
+    """Return the annotated arguments x0, x1, … of a part."""
     return ", ".join(f"x{i}: {kind}" for i, kind in enumerate(types))
 
 
 def _readers(program: Program) -> list[list[int]]:
-    """The positions at which each slot is read; -1 where that is in memory, or through a view."""
+    """Return the positions at which each slot is read; -1 for reads in memory or through a view."""
     readers: list[list[int]] = [[] for _ in program.slots]
     written = set[int]()
     for position, instruction in enumerate(program.instructions):

@@ -1,7 +1,7 @@
-"""Short calls: NumPy's function in place of torch's, where arrays are short.
+"""NumPy fast path: calls of NumPy's functions instead of torch's, for short arrays.
 
-To call torch for a thousand numbers takes four times as long as to add them. A record that says so
-(`Operation.brief`) has NumPy's function called on the same memory there.
+A torch call for a thousand numbers takes four times as long as their addition. If the operation's
+record has a NumPy function (`Operation.numpy_ufunc`), it is called on the same memory instead.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ _SILENT.run(np.seterr, all="ignore")
 
 
 silent = _SILENT.copy
-"""A context in which NumPy says nothing, for one call."""
+"""Returns a new context in which NumPy emits no floating-point warnings, for one call."""
 
 
 def without_fp_warnings(
     function: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs
 ) -> Result:
-    """Call a function in which NumPy says nothing of infinities, as torch does not: the result
-    has them. (`np.errstate` does the same in ten times the time.)"""
+    """Call a function without NumPy's floating-point warnings; like torch, the result then contains
+    infinities or nan.
+
+    `np.errstate` does the same but takes ten times as long.
+    """
     return silent().run(function, *args, **kwargs)
 
 
 def is_faster_by_numpy(brief: NumpyUfunc, size: int, dtypes: Iterable[DType]) -> bool:
-    """True if NumPy's function is the one to call for a result of this size, on the CPU, where
-    result and operands have these types."""
+    """Return True if NumPy's function is faster for a result of this size on the CPU, and supports
+    these types of result and operands."""
     return 0 < size <= brief.most and _TYPES.issuperset(dtypes)
 
 
 def numpy_call(
     brief: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
-    """A ready call of NumPy's function, to be made `without_fp_warnings`."""
+    """Return a ready call of NumPy's function, which must run `without_fp_warnings`."""
     return partial(brief.function, *[tensor.numpy() for tensor in inputs], out.numpy())

@@ -1,7 +1,7 @@
-"""Segments: compiled functions in the place of several ready calls of a program.
+"""Segments: compiled functions that replace several ready calls of a program.
 
-What `executor/native.py` writes is compiled in the background; a binding then gets the call of each
-segment, with the addresses of its own tensors.
+The source from `executor/native.py` is compiled in the background; a binding then gets a call for
+each segment, with the addresses of its own tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ready = Callable[[], object]
 
 @final
 class Segments:
-    """The compiled segments of a program; `exact`: each operation is rounded by itself."""
+    """The compiled segments of a program; with `exact`, each operation is rounded by itself."""
 
     def __init__(self, source: NativeSource, *, exact: bool) -> None:
         from magmath.codegen.background_build import BackgroundBuild
@@ -33,15 +33,15 @@ class Segments:
         self._offsets = np.array(source.offsets or [0], dtype=np.int64)
 
     def ready(self) -> bool:
-        """True once they are compiled."""
+        """Return True once the segments are compiled."""
         return self._build.function() is not None
 
     def error(self) -> str:
-        """Why they will never be ready; empty as long as they may be."""
+        """Return the compiler's error if it has failed, otherwise an empty string."""
         return self._build.error()
 
     def bind(self, tensors: Tensors) -> Mapping[range, Ready]:
-        """A ready call for each segment, by its range of instructions, on these tensors."""
+        """Return a ready call for each segment, by its range of instructions, on these tensors."""
         places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
         return {
             positions: self._call(np.array([number, *places], dtype=np.int64), faults)
@@ -56,7 +56,7 @@ class Segments:
         function, address = self._build.function(), words.ctypes.data
         assert function is not None
 
-        def call(memory: object = words) -> None:  # an address keeps nothing alive
+        def call(memory: object = words) -> None:  # `words` must live as long as its address
             function(address)
 
         def checked(memory: object = words) -> None:
@@ -68,5 +68,5 @@ class Segments:
         return checked if faults else call
 
     def close(self) -> None:
-        """Stop compiling."""
+        """Stop the compilation."""
         self._build.close()

@@ -1,9 +1,10 @@
-"""The ways to execute a program's steps, and the fastest of them.
+"""Executors of a program's steps, and the selection of the fastest.
 
-Ready calls, one native function, and, where one worker has several threads, a team of them: all
-work on the same memory and leave it in the same state, so one run's steps can change between them.
-Native code is compiled in the background; when every worker has it, it is timed on the steps at
-hand, and the fastest way goes on. Nothing waits for a compiler.
+The executors are ready calls, one native function, segments, and, if one worker has several
+threads, a team of them. All work on the same memory and leave it in the same state, so the steps of
+one run can change between them. Native code is compiled in the background. When every worker has
+it, it is timed on the current steps, and the fastest executor continues. No run waits for a
+compiler.
 """
 
 from __future__ import annotations
@@ -26,40 +27,40 @@ if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild
     from magmath.executor.executable import Context
 
-TRIALS = 3  # chunks by which a way is judged, after one to warm up
-RECHECK = 40  # chunks after which the others are judged again; then twice as many, and so on
-HOPELESS = 2.0  # times slower than the fastest: not judged again
+TRIALS = 3  # timed chunks per executor, after one to warm up
+RECHECK = 40  # chunks before the others are timed again; the interval then doubles each time
+HOPELESS = 2.0  # executors slower than the fastest by this factor are not timed again
 # Seconds of steps before anything is compiled for them; "inf" compiles nothing.
 WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
 
 
 class Alternative(ABC):
-    """A way to execute a program, among several whose speed is measured."""
+    """One of several means to execute a program, of which the fastest is selected."""
 
     name: str
 
     @abstractmethod
     def ready(self) -> bool:
-        """True once it can execute."""
+        """Return True once it can execute."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""
 
 
 Kind = TypeVar("Kind", bound=Alternative)
 
 
 class Executor(Alternative):
-    """A way to execute the steps of a program on bound arrays."""
+    """Executes the steps of a program on bound arrays."""
 
     @abstractmethod
     def start(self) -> None:
-        """Prepare a run: what its steps have in common."""
+        """Prepare a run: execute the prologue, which its steps share."""
 
     @abstractmethod
     def replay(self, steps: int) -> list[float]:
-        """Execute some steps; the scalars they emit."""
+        """Execute some steps; return the scalars that they emit."""
 
 
 @final
@@ -107,7 +108,7 @@ class Native(Executor):
         return self._build.function() is not None
 
     def error(self) -> str:
-        """Why it will never be ready; empty as long as it may be."""
+        """Return the compiler's error if it has failed, otherwise an empty string."""
         return self._build.error()
 
     def start(self) -> None:
@@ -132,8 +133,8 @@ class Native(Executor):
 
 @final
 class Segmented(Executor):
-    """Compiled functions for the runs of instructions that have a native form, ready calls for the
-    others; a worker on which no instruction has one replays."""
+    """Compiled functions for the runs of instructions that have a native form, and ready calls for
+    the others; a worker without native forms replays."""
 
     name = "segments"
 
@@ -161,23 +162,23 @@ class Segmented(Executor):
 
 
 class Workers(Protocol):
-    """Those that decide together."""
+    """The workers that select collectively."""
 
     @property
     def rank(self) -> int:
         """The number of this worker."""
 
     def allreduce_max(self, value: int, /) -> int:
-        """The largest of the workers' values."""
+        """Return the largest of the workers' values."""
 
 
 class Choice(Generic[Kind]):
-    """The fastest alternative known so far; each is tried as it becomes ready.
+    """Selects the fastest alternative so far; each is timed when it becomes ready.
 
-    `others` makes the alternatives that need a compiler; it is asked once the first one has taken
-    `patience` seconds, so that short runs compile nothing. What a `former` choice has learned of
-    the same program on other arrays is believed until the new figures are in. The least of the
-    last figures of an alternative counts, `history` of them.
+    `others` creates the alternatives that need a compiler; it is called once the first one has
+    taken `patience` seconds, so that short runs compile nothing. The times that a `former` choice
+    has measured for the same program on other arrays are used until new times exist. An alternative
+    counts by the least of its last `history` times.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class Choice(Generic[Kind]):
         self._others: Callable[[], list[Kind]] | None = others
         self._executors = [first]
         self._known = {} if former is None else former._judged()
-        self._paces: list[deque[float]] = []  # the latest of each way
+        self._paces: list[deque[float]] = []  # the latest times of each alternative
         self._trials: list[int] = []
         self._current = 0
         self._ready: list[bool] = []
@@ -214,19 +215,20 @@ class Choice(Generic[Kind]):
 
     @property
     def is_settled(self) -> bool:
-        """True if there is nothing to choose from."""
+        """True if only one alternative exists."""
         return self._others is None and len(self._executors) == 1
 
     @property
     def paces(self) -> dict[str, float]:
-        """The best seconds a step of each way that was timed."""
+        """The best seconds per step of each timed alternative."""
         timed = zip(self._executors, self._paces, strict=False)
         return {e.name: min(paces) for e, paces in timed if paces}
 
     def note(self, seconds: float, steps: int) -> None:
-        """Take the seconds that the steps just run have taken, and choose the way of the next ones.
+        """Record the seconds of the last steps, and select the alternative for the next ones.
 
-        Called by every worker after each chunk; all change together, as worker 0's clock says.
+        Every worker calls it after each chunk; all change at the same time, by the clock of worker
+        0.
         """
         if self._others is not None:
             self._spent += seconds
@@ -253,10 +255,10 @@ class Choice(Generic[Kind]):
             )
 
     def _reconsider(self, ready: list[bool]) -> None:
-        """Have ways judged again whose figures may no longer hold.
+        """Time alternatives again whose recorded times may be outdated.
 
-        Figures are too high where a compiler was running beside; and a machine that was busy then
-        may be calm now, so the others have another chance from time to time, ever more seldom.
+        Times are too high while a compiler runs concurrently. A machine that was busy then may be
+        idle now, so the other alternatives are timed again at increasing intervals.
         """
         self._chunks += 1
         if self._ready and ready != self._ready:
@@ -271,14 +273,16 @@ class Choice(Generic[Kind]):
         self._ready = ready
 
     def _judged(self) -> dict[str, deque[float]]:
-        """The latest seconds a step of each way, by name; those of a former chooser where new."""
+        """Return the latest seconds per step of each alternative, by name; those of the former
+        choice where no new ones exist."""
         timed = zip(self._executors, self._paces, strict=False)
         return self._known | {e.name: paces for e, paces in timed if paces}
 
     def _next(self, ready: list[bool]) -> int:
-        """An executor that has not been judged yet, else the fastest by the latest figures.
+        """Return an alternative that has not been timed yet, otherwise the fastest by the latest
+        times.
 
-        One that has become slow, because the machine is busy now, is left for the next best.
+        An alternative that becomes slow on a busy machine is replaced by the next best.
         """
         for i, trials in enumerate(self._trials):
             if ready[i] and trials <= TRIALS and (i > 0 or not any(ready[1:])):
@@ -287,14 +291,14 @@ class Choice(Generic[Kind]):
         return min(judged, key=lambda i: min(self._paces[i]), default=0)
 
     def close(self) -> None:
-        """Stop compilations that are under way."""
+        """Stop running compilations."""
         for executor in self._executors:
             executor.close()
 
 
 @final
 class ExecutorSelector(Choice[Executor]):
-    """Executes a run's steps by the fastest way known so far."""
+    """Executes a run's steps by the fastest executor so far."""
 
     _started: set[int]
 
@@ -309,13 +313,17 @@ class ExecutorSelector(Choice[Executor]):
             self._started.add(self._current)
         if all(self._ready):
             return self._executors[self._current].replay(steps)
-        with single_threaded():  # the other processors are the compiler's, which is soon done
+        with single_threaded():  # the compiler uses the other processors until it ends
             return self._executors[self._current].replay(steps)
 
 
 def native_executors(binding: Binding, context: Context) -> list[Executor]:
-    """One native function for the loop where every worker can write it, else native segments where
-    any worker has some; in deterministic mode only segments that give the bits of the kernels."""
+    """Return one native function for the loop if every worker can write it, otherwise native
+    segments if any worker has some.
+
+    In deterministic mode, only segments are used, with instructions that give the bits of the
+    kernels.
+    """
     if not context.native:
         return []
     program, tensors = binding.tensors.program, binding.tensors

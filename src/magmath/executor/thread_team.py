@@ -1,9 +1,11 @@
-"""A team: the threads of one worker execute a program together, each as a worker of its own.
+"""A team: the threads of one worker execute a program in parallel, each as a lane, which is a
+worker of its own.
 
 The program is planned a second time, for as many lanes as the worker has threads, all on the same
-memory: inputs and targets are shared by the lanes, each lane has a private part of the arena, and
-they meet at barriers of a few hundred nanoseconds. A small product by one thread is faster than
-half of it by two, so a team beats a BLAS that splits every product by itself.
+memory. The lanes share inputs and targets, each lane has a private part of the arena, and they
+synchronise at barriers of a few hundred nanoseconds. One thread computes a small product faster
+than two threads compute half of it each, so a team is faster than a BLAS that divides every
+product.
 """
 
 from __future__ import annotations
@@ -35,21 +37,21 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class LaneMemory:
-    """The worker's heap as its lanes see it: one arena each, everything else in common."""
+    """The view that lanes have of the worker's heap: one arena each, all other blocks shared."""
 
     heap: Heap
     arena: Block | None
     nbytes: int
 
     def peer(self, block: Block, lane: int) -> torch.Tensor:
-        """A block's memory, of the arena lane `lane`'s part."""
+        """Return a block's memory; of the arena, the part of lane `lane`."""
         memory = self.heap.local(block)
         if block is not self.arena:
             return memory
         return memory[lane * self.nbytes : (lane + 1) * self.nbytes]
 
     def leader(self, block: Block) -> torch.Tensor:
-        """The memory in which shared arrays lie."""
+        """Return the memory that stores shared arrays."""
         return self.peer(block, 0)
 
 
@@ -85,7 +87,7 @@ class Team(Executor):
                 self._lanes.append(Native(source, own, binding))
 
     def forked(self) -> None:
-        """Make new threads: a fork of the process has none of those that its parent made."""
+        """Create new threads: a forked process has none of its parent's."""
         self._threads = _threads(self._group.size)
 
     @property
@@ -97,7 +99,7 @@ class Team(Executor):
         return all(lane.ready() for lane in self._lanes)
 
     def error(self) -> str:
-        """Why it will never be ready; empty as long as it may be."""
+        """Return the compiler's error if it has failed, otherwise an empty string."""
         return next(filter(None, (lane.error() for lane in self._lanes)), "")
 
     def start(self) -> None:
@@ -111,7 +113,7 @@ class Team(Executor):
             return self._together([work(lane) for lane in self._lanes])
 
     def _together(self, work: Sequence[Callable[[], Result]]) -> Result:
-        """Run one function in each lane; the result of lane 0, which is this thread."""
+        """Run one function in each lane; return the result of lane 0, which is this thread."""
         others = [self._threads.submit(self._guarded, function) for function in work[1:]]
         result = self._guarded(work[0])
         for other in others:
@@ -122,7 +124,7 @@ class Team(Executor):
         try:
             return function()
         except BaseException:
-            self._group.abort()  # nobody waits for a lane that will not come
+            self._group.abort()  # the other lanes stop waiting for this one
             raise
 
     def close(self) -> None:
@@ -133,7 +135,7 @@ class Team(Executor):
 
 
 def _threads(lanes: int) -> ThreadPoolExecutor:
-    """Threads for all lanes but the first, which is the caller's thread."""
+    """Return threads for all lanes but the first, which is the caller's thread."""
     return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane")
 
 

@@ -1,14 +1,14 @@
 """Tiered execution of runs of one step: replayed at first, by compiled segments once they are hot.
 
-A Python loop that evaluates the same expression, and a compiled function that is called again and
-again, run one program many times, a step each. After `LEAST_RUNS` runs and the seconds that make a
-compiler worth while, the runs of instructions that have a native form are compiled in the
-background; when they are ready, they are timed on the runs at hand, and the faster tier goes on.
+A Python loop that evaluates the same expression, or calls the same compiled function, runs one
+program many times with one step each. After `LEAST_RUNS` runs, and the seconds that justify a
+compilation, the runs of instructions that have a native form are compiled in the background. The
+compiled segments are then timed on the current runs, and the faster tier continues.
 
-A result must not depend on how often a program has run before. So only instructions take part whose
-native form gives the bits of their kernel (`Operation.same_bits`), and the others stay ready calls.
-For the same reason each worker decides by itself: what it sends and when it meets the others is the
-same in both tiers.
+A result must not depend on how often a program has run before. Segments therefore contain only
+instructions whose native form gives the bits of their kernel (`Operation.same_bits`); the others
+remain ready calls. For the same reason each worker can decide alone: its messages and barriers are
+the same in both tiers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 LEAST_RUNS = 8
 SAMPLE_SECONDS = 2e-3
-"""Runs are timed together until they have taken this long."""
+"""Runs are timed in samples of at least this many seconds."""
 HISTORY = 64
-"""Samples of a tier that count: other processes only add to some of them."""
+"""Number of recent samples of a tier, of which the least counts: other processes slow some of
+them."""
 MOST_FORMS = 4
-"""Compiled forms of a program: they differ in which of its arrays are the same."""
+"""Maximum number of compiled forms of a program: they differ in which of its arrays are equal."""
 
 
 @final
@@ -45,7 +46,7 @@ class _Replay(Alternative):
 
 @final
 class _Native(Alternative):
-    """The compiled segments, for bindings in which the same arrays are equal."""
+    """The compiled segments, one form for each pattern of equal arrays in a binding."""
 
     name = "segments"
 
@@ -53,14 +54,14 @@ class _Native(Alternative):
         self.forms: dict[Hashable, Segments | None] = {}
 
     def write(self, binding: Binding) -> bool:
-        """Begin to compile the segments of a binding; False if it has none."""
+        """Start compiling the segments of a binding; return False if it has none."""
         source = write_segments(binding.tensors.program, binding.tensors, exact=True)
         segments = None if source is None else Segments(source, exact=True)
         self.forms[binding.signature] = segments
         return segments is not None
 
     def calls(self, binding: Binding) -> Calls:
-        """The calls of a step."""
+        """Return the calls of a step."""
         if binding.compiled is None:
             if binding.signature not in self.forms and len(self.forms) < MOST_FORMS:
                 self.write(binding)
@@ -81,7 +82,7 @@ class _Native(Alternative):
 
 
 class _Alone:
-    """A worker that decides by itself."""
+    """A worker that selects alone."""
 
     rank = 0
 
@@ -91,7 +92,7 @@ class _Alone:
 
 @final
 class Tiers:
-    """The runs of one step of a program, in the faster of two tiers."""
+    """Runs a program one step at a time, in the faster of two tiers."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._native = _Native()
@@ -110,7 +111,8 @@ class Tiers:
         return self._choice.executor
 
     def run(self, binding: Binding) -> list[float]:
-        """A run of one step; the scalars that it emits. To be called `quietly`."""
+        """Run one step; return the scalars that it emits. Must be called in
+        `without_fp_warnings`."""
         start = perf_counter()
         values = binding.once(self._native.calls(binding) if self._uses_native else binding.step)
         self._seconds += perf_counter() - start
@@ -120,7 +122,7 @@ class Tiers:
         return values
 
     def _note(self, binding: Binding) -> None:
-        """Choose the tier of the next runs by what the last ones have taken."""
+        """Select the tier of the next runs by the seconds of the last ones."""
         self._binding = binding
         self._choice.note(self._seconds, self._runs)
         self._binding = None
@@ -134,5 +136,5 @@ class Tiers:
         return [self._native] if self._native.write(self._binding) else []
 
     def close(self) -> None:
-        """Stop compiling, and release what was compiled."""
+        """Stop compiling, and release the compiled code."""
         self._choice.close()

@@ -1,4 +1,5 @@
-"""Nodes, graphs and operation records: what a user's lines become before anything is computed."""
+"""Nodes, graphs and operation records: the representation of a user's expressions before they are
+computed."""
 
 from magmath.graph.distributed import DistributedCall, DistributedKernel, Workspace
 from magmath.graph.graph import Graph, rewrite, topological, users_of

@@ -1,9 +1,9 @@
-"""Python's arithmetic on nodes: `g * n / (x + x)`, which gradients and optimizers are written with.
+"""Python's arithmetic operators on nodes, such as `g * n / (x + x)`, for gradients and optimizers.
 
 A node that an operator builds is the application of an ordinary operation. The records of the
 operations are in `ops`, above this package, so `ops/elementwise.py` passes their constructor to
 `define`. A Python number becomes a constant of the other operand's type. Nodes are compared by
-identity: `==` is no operation.
+identity: `==` is not an operation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Arithmetic:
     """The arithmetic operators of a node."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy's arrays are no operands, and its scalars are numbers
+    __array_ufunc__ = None  # NumPy arrays are not operands; NumPy scalars are numbers
 
     def __neg__(self) -> Node:
         return _build("negative", self)

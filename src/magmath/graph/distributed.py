@@ -1,9 +1,9 @@
-"""Collective kernels: operations that all workers compute together, each on its parts.
+"""Collective kernels: operations that all workers compute collectively, each on its parts.
 
-An operation whose index structure allows no division (`.`) may still be computed by all workers at
-once, if they exchange data while they compute: a factorisation of one matrix, panel by panel. Its
-record says in which layouts, and with how much workspace; the kernel gets the communicator. That is
-one more candidate of the place pass.
+An operation whose index notation allows no division (`.`) can still be computed by all workers at
+once, if they exchange data during the computation, for example a factorisation of one matrix, panel
+by panel. The operation's record defines the layouts and the workspace; the kernel receives the
+communicator. The place pass treats this as one more candidate.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Bytes that a collective kernel needs on each worker besides its operands and its result.
+    """Bytes that a collective kernel needs on each worker in addition to its operands and its
+    result.
 
-    panel    of the largest panel that one worker makes for the others to read
-    scratch  of what it needs for itself
+    panel    the largest panel that one worker computes for the others to read
+    scratch  private memory
     """
 
     panel: int
@@ -36,19 +37,21 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        """All together."""
+        """The total bytes."""
         return panel_ring_bytes(self.panel) + round_to_cache_lines(self.scratch)
 
 
 @dataclass(slots=True)
 class DistributedCall:
-    """One operation on one worker's tensors, to be bound to a ready call that all make together.
+    """The arguments of a collective kernel on one worker; each worker binds them to a ready call,
+    and all make the calls collectively.
 
-    `out` and `inputs` are local tensors, of no elements where this worker holds nothing, `layouts`
-    and `layout` how the whole operands and the whole result are divided. `memory[r]` is the
-    workspace of worker r, as bytes; None where this worker cannot see it. `ring` passes panels
-    through it, and leaves `scratch` to this worker. `seen(i, r)` is operand i of worker r, which
-    this one must be able to see, to be read when r has come as far, until the kernel ends.
+    `out` and `inputs` are local tensors, empty if this worker stores nothing; `layout` and
+    `layouts` are the layouts of the whole result and the whole operands. `memory[r]` is the
+    workspace of worker r, as bytes; None if this worker cannot access it. `ring` passes panels
+    through it, and `scratch` is the private part of this worker. `seen(i, r)` is operand i of
+    worker r, which this worker must be able to access; it may be read after r has reached the same
+    point, until the kernel ends.
     """
 
     out: torch.Tensor
@@ -64,26 +67,27 @@ class DistributedCall:
 
 
 def no_traffic(node: Node, workers: int) -> int:
-    """Of kernels whose arithmetic uses most of what it reads more than once."""
+    """Return 0, for kernels whose arithmetic reuses most of the data that it reads."""
     return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedKernel:
-    """How the workers of a mesh compute an operation together.
+    """The collective computation of an operation by the workers of a mesh.
 
     layouts    (node, mesh of one dimension) → the layouts of its operands and of its result, which
-               divide dimensions that the index structure keeps whole; None where they cannot
-    kernel     CollectiveCall → ready call. Every worker makes it, also one that holds nothing. What
-               data can make fail (LinAlgError) must fail on all workers, or after the last exchange
-    workspace  (node, number of workers) → what it needs on each worker
-    traffic    (node, number of workers) → the bytes that go between workers, and the messages
-    touched    (node, number of workers) → the bytes of its own that a worker goes through, where
-               the arithmetic has to wait for them
-    spread     what goes between workers is spread over them: all send and receive at once
-    reads      workers that share memory send nothing: they meet once, and each reads what the
-               others have
-    exact      gives the same bits for any number of workers: also in deterministic mode
+               divide dimensions that the index notation keeps whole; None if they cannot
+    kernel     DistributedCall → ready call. Every worker makes it, also one that stores nothing.
+               Errors that data can cause (LinAlgError) must occur on all workers, or after the last
+               exchange
+    workspace  (node, number of workers) → the workspace on each worker
+    traffic    (node, number of workers) → bytes between workers, and number of messages
+    touched    (node, number of workers) → the bytes of its own memory that a worker touches and for
+               which the arithmetic must wait
+    spread     the traffic is spread over the workers: all send and receive at once
+    reads      workers that share memory send nothing: they synchronise once, and each reads the
+               data of the others
+    exact      returns the same bits for any number of workers: allowed in deterministic mode
     """
 
     layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]

@@ -12,11 +12,11 @@ from magmath.graph.node import Node
 def topological(
     outputs: Iterable[Node], *, cut: bool = False, depth: Mapping[Node, int] | None = None
 ) -> list[Node]:
-    """Every node that the outputs need, each after its inputs (depth first, no recursion).
+    """Return every node that the outputs need, each after its inputs (depth first, no recursion).
 
-    With `cut`, only what must be computed: nothing behind a node whose value is known. With `depth`
-    the deepest input comes first: what takes long to compute is not waited for by other inputs,
-    which would need memory meanwhile (Sethi and Ullman, 1970).
+    With `cut`, the search does not continue behind nodes whose value is known. With `depth`, the
+    deepest input comes first, so that other inputs do not occupy memory while they wait for it
+    (Sethi and Ullman, 1970).
     """
     order: list[Node] = []
     seen: set[Node] = set()
@@ -24,7 +24,7 @@ def topological(
     stack.reverse()
     while stack:
         node = stack.pop()
-        if node is None:  # everything that the node below needs is there
+        if node is None:  # all inputs of the next node are in the order
             order.append(stack.pop())  # type: ignore[arg-type]
         elif node not in seen:
             seen.add(node)
@@ -40,7 +40,8 @@ def topological(
 
 
 def topological_until(outputs: Iterable[Node], ends: Iterable[Node]) -> list[Node]:
-    """Every node that the outputs need, each after its inputs, and nothing behind the ends."""
+    """Return every node that the outputs need, each after its inputs; the search stops at the
+    ends."""
     order: list[Node] = []
     last, seen = set(ends), set[Node]()
     stack: list[Node | None] = list(outputs)
@@ -56,10 +57,10 @@ def topological_until(outputs: Iterable[Node], ends: Iterable[Node]) -> list[Nod
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes that are wanted together, with what they are computed from.
+    """The nodes that one program computes, with all nodes that they depend on.
 
-    `targets[i]`, where given, is the leaf whose storage output i takes over (a variable's update,
-    or an input that nobody else holds). `emitted` are 0-d nodes whose values are reported.
+    `targets[i]`, if given, is the leaf whose storage output i reuses (a variable that is updated,
+    or a donated input). `emitted` are 0-d nodes whose values are reported.
     """
 
     outputs: tuple[Node, ...]
@@ -68,12 +69,12 @@ class Graph:
 
     @property
     def roots(self) -> tuple[Node, ...]:
-        """Everything that is wanted: outputs, the leaves they go to, and emitted scalars."""
+        """The outputs, the emitted scalars, and the targets."""
         targets = tuple(t for t in self.targets if t is not None)
         return (*self.outputs, *self.emitted, *targets)
 
     def mapped(self, new: Mapping[Node, Node]) -> Graph:
-        """The graph that wants the images of this one's roots."""
+        """Return the graph with the images of this graph's roots as roots."""
         return Graph(
             tuple(new[node] for node in self.outputs),
             tuple(None if t is None else new[t] for t in self.targets),
@@ -81,7 +82,7 @@ class Graph:
         )
 
     def substituted(self, new: Mapping[Node, Node]) -> Graph:
-        """The graph with some nodes replaced by others of the same shape and type."""
+        """Return the graph with some nodes replaced by others of the same shape and type."""
         made: dict[Node, Node] = {}
         for node in self.nodes:
             inputs = tuple(made[source] for source in node.inputs)
@@ -101,7 +102,7 @@ class Graph:
 
     @cached_property
     def key(self) -> Hashable:
-        """The structure: equal for graphs that one program can compute.
+        """The structure of the graph: equal for graphs that one program can compute.
 
         Values of parameters, data of inputs and identities of variables are not part of it.
         """
@@ -141,9 +142,9 @@ Rule = Callable[[Node], Node | None]
 
 
 def rewrite(graph: Graph, rule: Rule) -> Graph:
-    """The graph with `rule(node)` in place of each node, inputs first; None keeps the node.
+    """Return the graph with `rule(node)` in place of each node, inputs first; None keeps the node.
 
-    The rule sees nodes whose inputs are rewritten already.
+    The rule receives nodes whose inputs are already rewritten.
     """
     new: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -154,7 +155,7 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
 
 
 def users_of(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
-    """For every node, the nodes that read it (once per reading operand)."""
+    """Return for every node the nodes that read it (once per reading operand)."""
     users: dict[Node, list[Node]] = {node: [] for node in nodes}
     for node in nodes:
         for source in node.inputs:

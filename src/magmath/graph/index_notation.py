@@ -1,4 +1,5 @@
-"""Index structures: `"mk,kn->mn"` taken apart, and the parts that deterministic mode uses."""
+"""Index notation: parsed strings such as `"mk,kn->mn"`, and the parts that deterministic mode
+uses."""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ LOGICAL_PARTS = 24  # divisible by 1, 2, 3, 4, 6, 8: equal shares for the usual 
 
 @dataclass(frozen=True)
 class IndexNotation:
-    """A parsed index structure: the letters of every operand and of the result."""
+    """A parsed index notation: the letters of every operand and of the result."""
 
     inputs: tuple[str, ...]
     output: str
 
     @cached_property
     def letters(self) -> str:
-        """The letters that divide the result where they are split, in the order of its dimensions:
-        its own, and those that its dimensions follow."""
+        """The letters whose splits divide the result, in the order of its dimensions: its own
+        letters, and those that its dimensions follow."""
         return self.output.replace(".", "").lower()
 
     def is_followed(self, letter: str) -> bool:
-        """True if some dimension follows this letter."""
+        """Return True if some dimension follows this letter."""
         return letter.upper() in self._followers
 
     @cached_property
@@ -34,7 +35,7 @@ class IndexNotation:
         return frozenset("".join((*self.inputs, self.output)))
 
     def extents(self, node: Node) -> dict[str, int]:
-        """The extent of every letter."""
+        """Return the extent of every letter."""
         found: dict[str, int] = {}
         shapes = [(letters, x.shape) for letters, x in zip(self.inputs, node.inputs, strict=True)]
         for letters, shape in (*shapes, (self.output, node.shape)):
@@ -44,7 +45,7 @@ class IndexNotation:
 
 
 def index_notation_of(node: Node) -> IndexNotation:
-    """The index structure of a node's operation on its operands."""
+    """Return the index notation of a node's operation on its operands."""
     form = node.signature
     if form is None:
         return _parsed(node)
@@ -59,8 +60,11 @@ def _parsed(node: Node) -> IndexNotation:
 
 
 def is_distributed(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
-    """True where a node in these layouts is computed by all workers together: they divide what its
-    index structure keeps whole, or several letters along one axis."""
+    """Return True if all workers compute a node in these layouts collectively.
+
+    This is so if the layouts divide dimensions that the index notation keeps whole, or several
+    letters along one axis.
+    """
     if node.operation.distributed is None:
         return False
     structure = index_notation_of(node)
@@ -75,7 +79,8 @@ def is_distributed(node: Node, inputs: Sequence[Layout], output: Layout) -> bool
 
 
 def logical_letter(structure: IndexNotation, node: Node) -> str | None:
-    """The letter of the result that deterministic mode computes in parts: the first it can."""
+    """Return the first letter of the result that deterministic mode can compute in parts, or
+    None."""
     for letter, extent in zip(structure.output, node.shape, strict=True):
         if letter.islower() and extent > 1 and not structure.is_followed(letter):
             return letter

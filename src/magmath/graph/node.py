@@ -1,9 +1,9 @@
 """The node: one operation applied to inputs, immutable, with its shape, dtype and user's line.
 
-A node is built the moment the user writes the operation, so a mistake is reported there. Leaves
-are nodes without inputs: `input` (an evaluated array), `variable` (a named cell whose current array
-is looked up when a program runs) and `parameter` (a Python number, never part of a program's key).
-`layout` is None until the place pass has chosen one, except for leaves, whose data lie somewhere.
+A node is built when the user writes the operation, so that errors are reported there. Leaves are
+nodes without inputs: `input` (an evaluated array), `variable` (a named cell whose current array is
+read when a program runs) and `parameter` (a Python number, never part of a program's key). `layout`
+is None until the place pass chooses one, except for leaves whose data are stored already.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
 class Signature:
-    """What the applications of an operation, with the same attributes, to operands of the same
-    shapes and types have in common: the result's shape and type, and once they are known the index
-    structure, and under `ready` what computes such a node at once."""
+    """The common properties of all applications of an operation with the same attributes to
+    operands of the same shapes and types.
+
+    These are the shape and type of the result, and, once they are computed, the index notation and
+    (`ready`) the prepared step that computes such a node eagerly.
+    """
 
     __slots__ = ("dtype", "index_notation", "nbytes", "ready", "shape")
 
@@ -42,15 +45,16 @@ class Signature:
 
 
 class Node(Arithmetic):
-    """An operation's immutable application.
+    """An immutable application of an operation.
 
-    `value` is the data behind an `input`, a weak reference to the variable of a `variable`, the
-    number of a `parameter`; of any other node the leaf that holds its value, once it is computed.
-    `reads_version` is True for expressions of a variable's value: a variable that is assigned looks
-    for those that are still pending. `depth` is the largest number of operations between the node
-    and a leaf. `form` holds what the node has in common with others of its kind, or None.
-    `provenance` says how the value of a leaf was computed; `result` is a weak reference to the leaf
-    that will hold the value of a pending node, for those that do not hold the node itself.
+    `value` is the data of an `input`, a weak reference to the variable of a `variable`, and the
+    number of a `parameter`; for any other node it is the leaf that holds the node's value, once it
+    is computed. `reads_version` is True for expressions of a variable's value: an assignment to the
+    variable searches for pending ones. `depth` is the largest number of operations between the node
+    and a leaf. `signature` holds the properties that the node shares with equal applications, or
+    None. `provenance` records how the value of a leaf was computed; `result` is a weak reference to
+    the leaf that will hold the value of a pending node, for objects that do not hold the node
+    itself.
     """
 
     __slots__ = (
@@ -111,7 +115,7 @@ class Node(Arithmetic):
 
     @property
     def known(self) -> Node:
-        """The leaf that holds the node's value, once that is known; until then the node itself."""
+        """The leaf that holds the node's value if it is computed, otherwise the node itself."""
         return self.value if isinstance(self.value, Node) else self
 
     @property
@@ -130,7 +134,7 @@ class Node(Arithmetic):
         return prod(self.shape)
 
     def replace(self, inputs: tuple[Node, ...], layout: Layout | None = None) -> Node:
-        """The same operation on other inputs of the same shapes and types, in a layout."""
+        """Return the same operation on other inputs of the same shapes and types, in a layout."""
         return Node(
             self.operation,
             inputs,

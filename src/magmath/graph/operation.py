@@ -1,13 +1,13 @@
-"""The operation record: everything magmath knows about one operation, in one place.
+"""The operation record: all properties of one operation, in one place.
 
-Every field is required, so that a missing rule is found at import and not in a user's run.
-`axes` names each dimension by a letter, one string an operand and one for the result
-(`"mk,kn->mn"`); a letter may be split over workers if every operand that has it is split alike,
-a letter missing from the result is combined by `reduction`, and `.` marks a dimension that must be
-whole. A dimension with the upper-case form of a letter follows the ones that have the letter: its
-extent is another, and it is divided where they are, as `follow` says (`"ab->Ab"` for a slice of
-rows: who holds rows holds those of them that are in the slice). From it the placements are derived,
-one mesh axis at a time (`passes/place.py`).
+The rules that every operation needs are required fields, so that a missing one is found at import
+and not in a user's run. `axes` names each dimension by a letter, with one string per operand and
+one for the result (`"mk,kn->mn"`). A letter may be split over workers if every operand that has it
+is split alike; a letter missing from the result is combined by `reduction`; `.` marks a dimension
+that must be whole. A dimension with the upper-case form of a letter follows the dimensions that
+have the letter: its extent differs, and it is divided where they are, as `derived_split` defines
+(`"ab->Ab"` for a slice of rows: a worker that stores rows stores the sliced ones among them).
+Placements are derived from it, one mesh axis at a time (`passes/place.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class KernelContext(Protocol):
-    """What a kernel may ask of the executor that binds it."""
+    """The services of the executor that binds a kernel."""
 
     deterministic: bool
 
@@ -47,16 +47,16 @@ class KernelContext(Protocol):
         alpha: torch.Tensor | None = None,
         accumulate: bool = False,
     ) -> Callable[[], object]:
-        """A ready product: out = activation(a·b + bias), or out += alpha·a·b."""
+        """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
 
 
 @dataclass(slots=True)
 class KernelCall:
-    """One operation on one worker's tensors, to be bound to a ready call.
+    """One operation on one worker's tensors, from which a kernel binds a ready call.
 
     `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers). For operations that
-    count elements, `tile` and `tiles` say which elements of the whole arrays they hold, and `shape`
-    and `shapes` what the shapes of the whole arrays are. `repeated`: other workers compute the same
+    count elements, `tile` and `tiles` are the tiles of the whole arrays that they hold, and `shape`
+    and `shapes` the shapes of the whole arrays. `repeated`: other workers compute the same
     elements.
     """
 
@@ -72,8 +72,11 @@ class KernelCall:
 
 
 class NumpyUfunc(NamedTuple):
-    """NumPy's function for an operation, given its operands and its result, quicker than torch's on
-    results of up to `most` elements, where calling it takes longer than the arithmetic."""
+    """NumPy's function for an operation, called with the operands and the result.
+
+    It is faster than torch's on results of up to `most` elements, where the call takes longer than
+    the arithmetic.
+    """
 
     function: Callable[..., Any]
     most: int
@@ -88,26 +91,28 @@ Kernel = Callable[[KernelCall], Callable[[], object]]
 Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 DerivedSplit = Callable[[Node, str, Split, "int | None"], "Split | None"]
 Native = Any
-"""A scalar expression such as "({0} + {1})", one for each kind of the result's type, a `Reading` of
-other places, an emitter (`codegen/emit.py`), or None."""
+"""A scalar expression such as "({0} + {1})", one for each kind of the result's type, an `IndexMap`,
+a `Writing`, an emitter (`codegen/emit.py`), or None."""
 
 
 SameBits = Callable[[DType, Sequence[DType]], bool]
-"""(the result's type, the operands' types) → whether two ways to compute give the same bits."""
+"""(the result's type, the operands' types) → whether the native form and the kernel give the same
+bits."""
 
 
 def no_same_bits(result: DType, operands: Sequence[DType]) -> bool:
-    """Of operations whose native form rounds in its own way."""
+    """Return False, for operations whose native form rounds differently."""
     return False
 
 
 def no_decomposition(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """Of operations that are computed as they stand."""
+    """Return no decompositions."""
     return ()
 
 
 def full_speed(node: Node, local: Shape) -> float:
-    """The efficiency of operations that do not care how their result is cut."""
+    """Return 1, the efficiency of operations whose speed does not depend on the shape of the
+    piece."""
     return 1.0
 
 
@@ -115,35 +120,41 @@ def full_speed(node: Node, local: Shape) -> float:
 class Operation:
     """One operation.
 
-    infer      (*inputs, **attributes) → (shape, dtype); raises for operands it cannot take
-    axes       node → index structure, as above
-    reduction  how letters that the result lacks are combined over workers, or None
-    vjp        (node, cotangent) → a cotangent for each input, or None where there is none
-    kernel     LocalCall → ready call, on torch tensors of any device
-    native     how it is written in a native function; None: it stays a call between such functions
-    same_bits  (the result's type, its operands') → True if the native form, with each operation
-               rounded by itself, gives the bits that the kernel gives (nan counts as one value)
-    reference  the same on NumPy arrays: (*arrays, **attributes)
-    epilogues  what its kernel may do with the result before it is stored, each an attribute of the
-               record's nodes: "convert" (to another type), "bias" (add a row), "accumulate" (c +
-               alpha·result), or an activation by name; the fuse pass folds such nodes into it
-    flops      node → arithmetic operations, for the cost model
-    efficiency (node, shape of a local result) → share of the full speed that such a piece reaches
-    ways       (node, its operands' layouts) → graphs of other operations on the same inputs that
-               compute the same; the place pass takes whichever is cheapest
-    follow     (node, letter, its split, operand) → how the dimension with the letter's upper-case
-               form is divided then, in an operand by its number or (None) in the result; None: not
-               in a way that a layout can express
-    selects    reads no more of its first operand than the result holds (for the cost model)
-    in_place   may be computed in the storage of its only operand, if that is of its shape and type
-    updates    is the first operand but for what it overwrites: may be computed in its storage
-    expand     node → the same in simpler operations, by which the passes replace it; such a record
-               is there for its gradient and has no kernel
-    brief      NumPy's function of the same meaning, where it is the quicker one for short arrays
-    lapack     computed by LAPACK: data can make it fail (LinAlgError), and one worker may compute
-               it for all, with the threads of its whole host
-    collective how all workers compute it together where letters cannot divide it, or None
-    version    the value that a variable has at a line of the user's (`ops/leaves.py`)
+    infer             (*inputs, **attributes) → (shape, dtype); raises for invalid operands
+    axes              node → index notation, as above
+    reduction         how letters that the result lacks are combined over workers, or None
+    vjp               (node, cotangent) → a cotangent for each input, or None where it has none
+    kernel            KernelCall → ready call, on torch tensors of any device
+    native            its form in a native function; None: it remains a call between such functions
+    reference         the same on NumPy arrays: (*arrays, **attributes)
+    flops             node → arithmetic operations, for the cost model
+    same_bits         (the result's type, its operands') → True if the native form, with each
+                      operation rounded by itself, gives the bits of the kernel (nan counts as one
+                      value)
+    epilogues         what its kernel can apply to the result before storing it, each an attribute
+                      of the record's nodes: "convert" (to another type), "bias" (add a row),
+                      "accumulate" (c + alpha·result), or an activation by name; the fuse pass folds
+                      such nodes into it
+    efficiency        (node, shape of a local result) → share of the full speed that such a piece
+                      reaches
+    decompositions    (node, its operands' layouts) → graphs of other operations on the same inputs
+                      that compute the same; the place pass chooses the cheapest
+    derived_split     (node, letter, its split, operand) → the split of the dimension with the
+                      letter's upper-case form, in an operand by its number or (None) in the result;
+                      None: a layout cannot express it
+    reads_subset      reads at most as many elements of its first operand as the result holds (for
+                      the cost model)
+    in_place          may be computed in the storage of its only operand, if shape and type agree
+    overwrites_first  is its first operand with a part overwritten: may be computed in its storage
+    elementwise       computes each element from the corresponding elements of its operands
+    leaf              has no inputs: an input, a variable or a parameter
+    lower_to          node → the same in simpler operations, by which the passes replace it; such a
+                      record exists for its gradient and has no kernel
+    numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
+    lapack            computed by LAPACK: data can make it fail (LinAlgError), and one worker may
+                      compute it for all, with the threads of its whole host
+    distributed       how all workers compute it collectively if letters cannot divide it, or None
+    version           the value of a variable at a line of the user's code (`ops/leaves.py`)
     """
 
     name: str
@@ -185,9 +196,9 @@ def apply(
     line: Line = None,
     **attributes: Any,
 ) -> Node:
-    """A new node; infers and checks the shape and dtype of the result.
+    """Return a new node; infers and checks the shape and dtype of the result.
 
-    Its line is that of its first operand, if none is given.
+    Without a given line it has the line of its first operand.
     """
     return applied(operation, inputs, line, attributes or NO_ATTRIBUTES)
 
@@ -198,10 +209,10 @@ def applied(
     line: Line,
     attributes: Mapping[str, Any] = NO_ATTRIBUTES,
 ) -> Node:
-    """The same, for those who have operands and attributes in their places.
+    """Return a new node for operands and attributes that are already a tuple and a mapping.
 
-    An inference depends on nothing but the operation, its attributes and its operands' shapes and
-    types, so it is made once for each combination of these.
+    An inference depends only on the operation, its attributes and its operands' shapes and types,
+    so it is cached for each combination of these.
     """
     if attributes:
         key: Hashable = (operation, *attributes.items(), *[(x.shape, x.dtype) for x in inputs])

@@ -1,10 +1,11 @@
-"""Provenance: how the value of an array was computed, as far as it can be computed again.
+"""Provenance: the record of how the value of an array was computed, as far as it can be computed
+again.
 
-An array that is evaluated becomes a leaf, and its expression is dropped, so that operands which
-nothing else refers to are freed. The provenance of the leaf keeps the structure of the expression
-and refers to its operands weakly. A gradient can therefore go through an evaluated array as long as
-the operands exist; intermediate values are computed again. Where an operand is gone, `grad` knows
-that the array depended on it, and refuses instead of returning zero.
+An evaluated array becomes a leaf, and its expression is dropped, so that operands without other
+references are freed. The provenance of the leaf stores the structure of the expression and refers
+to its operands weakly. A gradient can therefore pass through an evaluated array as long as the
+operands exist; intermediate values are computed again. If an operand no longer exists, `grad` still
+knows that the array depended on it, and raises an error instead of returning zero.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from magmath.layout import Layout
 
 MAX_LENGTH = 20_000
-"""Operations behind one another that are remembered; of earlier ones only what they read."""
+"""Maximum length of a chain of recorded operations; of earlier ones only the operands are
+recorded."""
 
 SMALL_BYTES = 1 << 20
-"""Bytes of the arrays that a value keeps which was computed without being asked for."""
+"""Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
 
 Number = bool | int | float | complex
 _Step = tuple[
@@ -53,7 +55,7 @@ class WeakResult:
         return self._leaf()
 
     def found(self, leaf: Node) -> None:
-        """The node was evaluated."""
+        """Set the leaf with the node's value, after its evaluation."""
         self._leaf = ref(leaf)
 
 
@@ -62,21 +64,22 @@ def _nothing() -> None:
 
 
 class Operand:
-    """A weak reference to an array that an expression read; abstract, and no ABC, whose checks of
-    instances are slow.
+    """A weak reference to an array that an expression read; an abstract class, but not an ABC,
+    whose instance checks are slow.
 
-    `provenance` is the array's own.
+    `provenance` is that of the array.
     """
 
     __slots__ = ("provenance",)
     provenance: Provenance | None
 
     def find(self) -> Node | None:
-        """The node that was read, or the leaf with its value; None if neither exists any more."""
+        """Return the node that was read, or the leaf with its value; None if neither exists any
+        more."""
         raise NotImplementedError
 
     def nodes(self) -> Iterator[Node]:
-        """What exists of the node, the leaf with its value, and the variable."""
+        """Yield the existing ones of the node, the leaf with its value, and the variable."""
         raise NotImplementedError
 
 
@@ -84,8 +87,8 @@ class Operand:
 class LeafOperand(Operand):
     """A leaf that was read.
 
-    The leaf of a result that nothing refers to is used again for the next result of a compiled
-    function, with another provenance; then the reference is not valid any more.
+    A compiled function reuses the leaf of an unreferenced result for its next result, with another
+    provenance; the reference is then no longer valid.
     """
 
     __slots__ = ("_leaf", "_made")
@@ -108,14 +111,14 @@ class LeafOperand(Operand):
             yield leaf
 
     def forget_provenance(self) -> None:
-        """Keep no more of what the array was computed from."""
+        """Drop the provenance of the array."""
         if self.provenance is not None:
             self._made, self.provenance = ref(self.provenance), None
 
 
 @final
 class NodeOperand(Operand):
-    """A node that was read, by a pending expression or as one that is known by now."""
+    """A node that was read by a pending expression, or a node whose value is known by now."""
 
     __slots__ = ("_node", "_result")
 
@@ -141,8 +144,8 @@ class NodeOperand(Operand):
 
 @final
 class VersionOperand(Operand):
-    """The value of a variable that was read: the leaf of the variable, which always exists, the
-    number of the value among those that the variable has had, and the leaf with the value."""
+    """A value of a variable that was read: the leaf of the variable, which always exists, the
+    number of the value among all values of the variable, and the leaf with the value."""
 
     __slots__ = ("_version", "leaf", "number", "variable")
 
@@ -170,7 +173,7 @@ Replace = Callable[[Operand], "Node | None"]
 
 
 def operand(node: Node) -> Operand:
-    """A weak reference to what an expression reads."""
+    """Return a weak reference to a node that an expression reads."""
     if node.operation.leaf:
         return LeafOperand(node)
     return VersionOperand(node) if node.operation.version else NodeOperand(node)
@@ -178,12 +181,12 @@ def operand(node: Node) -> Operand:
 
 @final
 class Recipe:
-    """The structure of an expression: for each node, what is needed to build it again.
+    """The structure of an expression: for each node, the data from which it is built again.
 
     A step is the node of a Python number, an operation with the positions of its inputs, or None
-    for an array that the expression read. `operands` are the positions of what it read. Pending
-    nodes that others refer to are among them; they can be built again if they are gone. `numbers`
-    are those of numbers that are given to each call of a compiled function.
+    for an array that the expression read. `operands` are the positions of the operands. They
+    include pending nodes with other references, which can be built again if they no longer exist.
+    `numbers` are the positions of numbers that each call of a compiled function receives.
     """
 
     __slots__ = ("length", "numbers", "operands", "steps")
@@ -200,7 +203,8 @@ class Recipe:
         self.length = len(steps) - len(operands)
 
     def reached(self, output: int) -> list[int]:
-        """The positions of all that an output is computed from, in order, itself included."""
+        """Return the positions of all nodes from which an output is computed, in order, itself
+        included."""
         found = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
@@ -212,8 +216,10 @@ class Recipe:
 def recipe_of(
     order: Sequence[Node], held: Container[Node]
 ) -> tuple[Recipe, list[Operand], dict[Node, int]]:
-    """The recipe of an expression, its operands, and the positions of its nodes; nodes that are
-    `held` are referred to by others too."""
+    """Return the recipe of an expression, its operands, and the positions of its nodes.
+
+    Nodes in `held` have references from outside the expression.
+    """
     position: dict[Node, int] = {}
     steps: list[Node | _Step | None] = []
     operands: list[Operand] = []
@@ -242,7 +248,7 @@ def recipe_of(
 
 
 class Loop(Protocol):
-    """A loop on the workers, whose expression is written out when it is asked for.
+    """A loop on the workers, whose expression is unrolled when it is needed.
 
     `length` is the number of operations of all its steps.
     """
@@ -250,16 +256,17 @@ class Loop(Protocol):
     length: int
 
     def written_out(self) -> tuple[Recipe, Sequence[int]]:
-        """All steps as one recipe, and the positions of the results in it."""
+        """Return all steps as one recipe, and the positions of the results in it."""
 
 
 @final
 class Provenance:
-    """How the value of a leaf was computed: the output of a recipe at a position, from operands.
+    """The record of how the value of a leaf was computed: the output of a recipe at a position,
+    from operands.
 
-    `operands` and `numbers` are those of the recipe, in its order. The recipe of a loop is written
-    out when the expression is asked for; until then `output` is the number of the result. Without
-    either, the operands are known and the expression is not.
+    `operands` and `numbers` are those of the recipe, in its order. The recipe of a loop is unrolled
+    when the expression is needed; until then `output` is the number of the result. Without recipe
+    and loop, the operands are known and the expression is not.
     """
 
     __slots__ = (
@@ -293,17 +300,18 @@ class Provenance:
 
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[Operand], line: Line) -> Provenance:
-        """Of a result of a loop, by its number; the operands are in the order of its recipe."""
+        """Return the provenance of a loop's result, by its number; the operands are in the order of
+        its recipe."""
         found = Provenance(None, output, operands, line)
         found._loop = loop
         if loop.length <= MAX_LENGTH:
             found._length += loop.length
-            # All loops behind one another that gradients go through keep no more than that.
+            # All loops of a chain through which gradients pass keep at most this much.
             found._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
         return found
 
     def read(self) -> list[Operand]:
-        """The arrays that the value was computed from directly."""
+        """Return the operands from which the value was computed directly."""
         if self._recipe is None:
             return list(self._operands)
         reached = set(self._recipe.reached(self._output))
@@ -311,8 +319,8 @@ class Provenance:
         return [x for i, x in pairs if i in reached and i != self._output]
 
     def arrays(self) -> tuple[list[Node], list[Node]]:
-        """What exists of the arrays that the value was computed from directly, for those that want
-        to keep it: plain ones, and values of variables."""
+        """Return the existing arrays from which the value was computed directly, for callers that
+        keep them alive: plain ones, and values of variables."""
         plain, values = [], []
         for x in self.read():
             node = x.leaf() if isinstance(x, VersionOperand) else x.find()
@@ -325,7 +333,7 @@ class Provenance:
         return plain, values
 
     def keep_arrays(self) -> None:
-        """Refer to the arrays that the value was computed from directly, if they are small."""
+        """Keep the arrays alive from which the value was computed directly, if they are small."""
         self._keep_up_to(SMALL_BYTES)
 
     def _keep_up_to(self, nbytes: int) -> None:
@@ -334,7 +342,7 @@ class Provenance:
             self._kept = plain
 
     def operands(self) -> Iterator[Operand]:
-        """All that the value was computed from, however indirectly."""
+        """Yield all operands from which the value was computed, directly or indirectly."""
         seen, stack = {self}, [self]
         while stack:
             for x in stack.pop().read():
@@ -345,13 +353,16 @@ class Provenance:
                     stack.append(before)
 
     def nodes(self) -> Iterator[Node]:
-        """All nodes that still exist among what the value was computed from."""
+        """Yield all existing nodes from which the value was computed, directly or indirectly."""
         for x in self.operands():
             yield from x.nodes()
 
     def depends_on(self, wanted: Wanted, known: dict[Provenance, bool]) -> bool:
-        """True if the value was computed from an operand that is wanted, however indirectly;
-        `known` are the answers that have been found before."""
+        """Return True if the value was computed, directly or indirectly, from an operand that
+        `wanted` accepts.
+
+        `known` caches the answers.
+        """
         stack = [self]
         while stack:
             last = stack[-1]
@@ -367,10 +378,10 @@ class Provenance:
         return known[self]
 
     def expression(self, value: Node, replace: Replace) -> Node | None:
-        """The expression, built again; `value` is the leaf that holds its value. `replace` gives
-        the node for an operand, None if it does not exist any more.
+        """Return the expression, built again; `value` is the leaf that holds its value.
 
-        None where an operand is gone that cannot be built again itself.
+        `replace` returns the node for an operand, or None if it no longer exists. Returns None if
+        an operand no longer exists and cannot be built again.
         """
         built: dict[Provenance, Node | None] = {}
         stack = [self]
@@ -390,7 +401,7 @@ class Provenance:
     def _built(
         self, before: Mapping[Provenance, Node | None], value: Node | None, replace: Replace
     ) -> Node | None:
-        """The expression, given those of the operands that do not exist any more."""
+        """Return the expression, given the expressions of the operands that no longer exist."""
         recipe, output = self._recipe, self._output
         if self._loop is not None and self._loop.length <= MAX_LENGTH:
             recipe, outputs = self._loop.written_out()
@@ -417,7 +428,7 @@ class Provenance:
         return built[output]
 
     def why_lost(self) -> str:
-        """Why the expression cannot be built again."""
+        """Return why the expression cannot be built again."""
         before = [x.provenance for x in self.operands() if x.provenance is not None]
         unknown = [one for one in (self, *before) if one._recipe is None]
         for one in unknown:
@@ -433,15 +444,14 @@ class Provenance:
         return "an array that it was computed from does not exist any more"
 
     def _forget_operands(self) -> None:
-        """Keep the expression of the value, and of what it was computed from only which arrays
-        that depends on."""
+        """Drop the expressions of the operands, except on which arrays they depend."""
         for x in self._operands:
             if x.provenance is not None:
                 x.provenance._forget_expression()
         self._length = 0 if self._recipe is None else self._recipe.length
 
     def _forget_expression(self) -> None:
-        """Keep only which arrays the value depends on, and of these only those that exist."""
+        """Drop the expression, except on which existing arrays it depends."""
         nodes = dict.fromkeys([node.known for node in self.nodes()])
         found = [LeafOperand(node) for node in nodes]
         for leaf in found:
@@ -451,7 +461,7 @@ class Provenance:
 
 
 def _number(placeholder: Node, value: Number) -> Node:
-    """The number that a compiled function was given."""
+    """Return a node with a number that a compiled function received."""
     return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
 
 

@@ -1,7 +1,7 @@
-"""Expressions of evaluated arrays, put in the place of their leaves.
+"""Expressions of evaluated arrays, substituted for their leaves.
 
-An array that was evaluated is a leaf. Gradients with respect to what it was computed from, and
-functions of variables, need its expression, which its provenance builds again.
+An evaluated array is a leaf. Gradients with respect to the operands of its expression, and
+functions of variables, need the expression, which its provenance builds again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from magmath.graph.provenance import Operand, Provenance, Replace, Wanted
 
 
 def existing(read: Operand) -> Node | None:
-    """The operand as it was read."""
+    """Return the operand as it was read."""
     return read.find()
 
 
 def with_expressions(
     roots: Sequence[Node], kept: Collection[Node], wanted: Wanted, replace: Replace = existing
 ) -> tuple[list[Node], set[Node]]:
-    """The roots with expressions in place of the leaves that depend on operands which are wanted,
-    but for those that are kept as they are; and the leaves for which there is none any more.
+    """Return the roots with expressions in place of the leaves that depend on wanted operands, and
+    the leaves whose expressions cannot be built again.
 
-    `replace` gives the nodes for operands of expressions that are built again.
+    Leaves in `kept` do not change. `replace` returns the nodes for operands of rebuilt expressions.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
@@ -34,7 +34,7 @@ def with_expressions(
     stack: list[Node | None] = list(roots)
     while stack:
         node = stack.pop()
-        if node is None:  # everything that the node below needs is there
+        if node is None:  # all inputs of the next node are mapped
             node = stack.pop()
             assert node is not None
             new[node] = _mapped(node, expressions, new)
@@ -55,9 +55,9 @@ def with_expressions(
 
 
 def rebuilt(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[Node]:
-    """The roots with other nodes of the same shape and type in place of some nodes.
+    """Return the roots with other nodes of the same shape and type in place of some nodes.
 
-    What does not depend on these stays as it is.
+    Nodes that do not depend on these do not change.
     """
     new: dict[Node, Node] = dict(given)
     for node in topological(roots, cut=True):

@@ -1,1 +1,1 @@
-"""The passes between a user's graph and a program, one a file; `pipeline.py` runs them."""
+"""The passes from a user's graph to a planned one, one per file; `pipeline.py` runs them."""

@@ -1,4 +1,9 @@
-"""What redistributions and slices amount to in memory: a view, a publication, a move."""
+"""Memory aliasing of redistributions and slices: which of them are views, which publish tiles in a
+shared copy, and which move data between workers.
+
+The place, schedule and storage passes and the lowering ask these questions about pairs of layouts;
+the answers are cached.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from magmath.layout import Layout, plan
 
 @lru_cache(maxsize=16384)
 def is_view(have: Layout, want: Layout) -> bool:
-    """True if every worker's tile in `want` is a strided part of its own tile in `have`."""
+    """Return True if every worker's tile in `want` is a strided part of its own tile in `have`."""
     if want.shared or have.is_partial or want.is_partial or have.boxes or want.boxes:
         return False
     if plan(have, want).kind not in ("nothing", "local"):
@@ -25,8 +30,8 @@ def is_view(have: Layout, want: Layout) -> bool:
 
 @lru_cache(maxsize=16384)
 def is_part(have: Layout, want: Layout, start: tuple[int, ...]) -> bool:
-    """True if every worker's tile of a slice that begins at `start` is a strided part of its own
-    tile of the whole."""
+    """Return True if every worker's tile of a slice that begins at `start` is a strided part of its
+    own tile of the whole array."""
     if have.boxes or want.boxes or have.is_partial:
         return False
     for worker in want.mesh.workers:
@@ -37,7 +42,7 @@ def is_part(have: Layout, want: Layout, start: tuple[int, ...]) -> bool:
 
 
 def is_slice_view(node: Node) -> bool:
-    """True for a slice that every worker finds in its own tile of the operand."""
+    """Return True if every worker's tile of a slice is a part of its own tile of the operand."""
     bounds = node.attributes["bounds"]
     if any(step != 1 for _, _, step in bounds):
         return False
@@ -48,19 +53,24 @@ def is_slice_view(node: Node) -> bool:
 
 
 def is_materialised(node: Node) -> bool:
-    """True if a placed node is not computed anew, but is an array, or in the memory of another: to
-    be gathered into a copy that all workers of a host share, it must be copied there."""
+    """Return True if a placed node is not computed, but is a leaf or stored in the memory of
+    another node.
+
+    To gather such a node into a copy that all workers of a host share, each worker must copy its
+    tile there.
+    """
     if node.name == "slice":
         return is_slice_view(node)
     return node.is_leaf or node.name in ("redistribute", "recompute")
 
 
 def slices_of(outer: Tile, inner: Tile) -> tuple[slice, ...] | None:
-    """The slices that cut `inner` out of a tensor holding `outer`; None if slices cannot."""
+    """Return the slices that select `inner` from a tensor that holds `outer`; None if slices
+    cannot."""
     selectors = []
     for whole, part in zip(outer, inner, strict=True):
         if whole.intersect(part).size != part.size:
-            return None  # an empty tile elsewhere
+            return None  # an empty tile outside `outer`
         selector = whole.locate(part).selector()
         if not isinstance(selector, slice):
             return None
@@ -70,9 +80,10 @@ def slices_of(outer: Tile, inner: Tile) -> tuple[slice, ...] | None:
 
 @lru_cache(maxsize=16384)
 def can_publish(have: Layout, want: Layout) -> bool:
-    """True if workers can compute their tiles of `have` directly inside the shared copy `want`.
+    """Return True if workers can compute their tiles of `have` directly inside the shared copy
+    `want`.
 
-    Each part must have one writer: two that update it in place would do so twice.
+    Each part must have one writer: two writers that update it in place would update it twice.
     """
     if not want.shared or have.is_partial or have.boxes or have.mesh != want.mesh:
         return False
@@ -85,5 +96,5 @@ def can_publish(have: Layout, want: Layout) -> bool:
 
 @lru_cache(maxsize=16384)
 def crosses_workers(have: Layout, want: Layout) -> bool:
-    """True if workers must read what others hold."""
+    """Return True if a redistribution makes workers read the tiles of other workers."""
     return plan(have, want).reads_peers

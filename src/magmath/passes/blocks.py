@@ -1,9 +1,9 @@
-"""Blocks: reductions of operands that are too large to store compute these block by block.
+"""Blocks: reductions of operands that are too large to store compute these operands block by block.
 
-An operand that is made of created arrays, broadcasts and element-wise operations need not exist
-where nothing but reductions reads it. Whatever of it would take more than a share of a worker's
-memory becomes part of the reductions (`ops/blocks.py`); what is smaller stays stored, so programs
-that fit comfortably are planned as they were. Works on a placed graph.
+An operand that is computed by creation, broadcast and element-wise operations need not be stored if
+only reductions read it. Every such operand that would take more than a share of a worker's memory
+becomes part of the reductions (`ops/blocks.py`). Smaller operands remain stored, so the plans of
+programs that fit comfortably do not change. The pass works on a placed graph.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from magmath.ops.reductions import REDUCTIONS
 from magmath.passes.environment import Environment
 
 STORED_SHARE: Final = 8
-"""An operand is stored up to one part in so many of a worker's memory."""
+"""An operand is stored if it takes at most one part in this many of a worker's memory."""
 CREATED: Final = (FULL, IOTA, UNIFORM, NORMAL, BITS)
 
 
 def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
-    """The graph whose reductions compute what is too large to store."""
+    """Return the graph with reductions that compute operands which are too large to store."""
     if environment.most is None:
         return graph
     least = environment.most // STORED_SHARE
@@ -56,7 +56,8 @@ def _is_reduction(node: Node) -> bool:
 
 
 def _created(graph: Graph, environment: Environment) -> set[Node]:
-    """What is made of nothing but numbers that every worker has: each could make any part of it."""
+    """Return the nodes that are computed only from creation operations and replicated numbers, so
+    that each worker can compute any part of them."""
     found: set[Node] = set()
     for node in graph.nodes:
         everywhere = node.layout is not None and node.layout.mesh.size == environment.workers
@@ -68,12 +69,12 @@ def _created(graph: Graph, environment: Environment) -> set[Node]:
 
 
 def _is_number(node: Node) -> bool:
-    """True for an array of one element that every worker has."""
+    """Return True for an array of one element that every worker stores."""
     return node.size == 1 and (node.layout is None or node.layout.is_replicated)
 
 
 def _unstored(graph: Graph, large: Collection[Node], created: Collection[Node]) -> set[Node]:
-    """The large nodes that reductions can compute, since nothing else reads them."""
+    """Return the large nodes that reductions can compute, because only reductions read them."""
     users, roots = users_of(graph.nodes), set(graph.roots)
     found: set[Node] = set()
     for node in reversed(graph.nodes):
@@ -95,7 +96,7 @@ def _is_computable(node: Node, created: Collection[Node]) -> bool:
 
 
 def _divides_alike(x: Node, node: Node) -> bool:
-    """True if a worker's part of `x` is what its part of `node` is computed of."""
+    """Return True if a worker computes its part of `node` from its own part of `x` alone."""
     have, want = x.layout, node.layout
     assert want is not None
     if x.shape == ():
@@ -109,7 +110,7 @@ def _divides_alike(x: Node, node: Node) -> bool:
 
 @dataclass
 class _Expression:
-    """How an operand is computed: the steps, and the nodes that are stored and that they read."""
+    """The computation of an operand: its steps, and the stored nodes that they read."""
 
     operand: Node
     unstored: Collection[Node]
@@ -123,7 +124,7 @@ class _Expression:
         self._add(self.operand, moved=False)
 
     def reduced(self, node: Node, operands: list[Node]) -> Node:
-        """A reduction that computes its operand, given the stored ones."""
+        """Return a reduction that computes its operand from the stored `operands`."""
         layout = self.operand.layout
         assert isinstance(layout, Layout)
         made = apply(
@@ -142,8 +143,10 @@ class _Expression:
         return made
 
     def _add(self, node: Node, *, moved: bool) -> int:
-        """The number of a node's step, or of the operand that it is. What is `moved` lies elsewhere
-        in another layout: it is computed again, here."""
+        """Return the number of a node's step, or the negative number of the operand that it is.
+
+        With `moved`, the node is stored in another layout; the step computes it again in this one.
+        """
         if node.operation is REDISTRIBUTE and (moved or node in self.unstored):
             return self._add(node.inputs[0], moved=True)
         if node in self._known:

@@ -1,10 +1,10 @@
-"""Options: the ways in which a node may be divided (`passes/candidates.py`) with their prices.
+"""Prices of the candidates of a node (`passes/candidates.py`), by which the place pass chooses.
 
-A price is made of moving the operands into place (copies made before are free), the local
-arithmetic, and what the result must still go through. It depends on nothing but the node's form and
-on where its operands lie and its result is wanted. So it is found out once for all nodes that have
-these in common: a network has many, and plans of a network for other strategies, or for the same
-one again, have most of them.
+A price is the time for moving the operands into place (existing copies are free), for the local
+arithmetic, and for the moves that the result still needs. It depends only on the node's signature,
+the states of its operands, and the wanted layout of its result. Prices are therefore cached by
+these: a network has many equal nodes, and plans of a network for other strategies, or for the same
+strategy again, share most of them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from magmath.passes.candidates import Candidate, candidates, is_contraction
 from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
 
-RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is taken
-MOST_KNOWN = 20_000  # prices that are remembered
+RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is chosen
+MOST_KNOWN = 20_000  # maximum number of cached prices
 
 
 @dataclass(frozen=True)
 class PricedCandidate:
-    """A candidate with its price: predicted seconds, bytes between workers and messages, and the
-    bytes that a worker needs for moved operands and the result."""
+    """A candidate with its price: predicted seconds, bytes between workers, messages, and the bytes
+    that a worker needs for moved operands and the result."""
 
     candidate: Candidate
     seconds: float
@@ -42,8 +42,8 @@ class PricedCandidate:
 
 
 class OperandState(NamedTuple):
-    """Where an operand is: its layout, the bytes of an element, whether it lies in memory before
-    anything is computed, and the layouts in which there are copies of it."""
+    """The state of an operand: its layout, the bytes of an element, whether it is in memory before
+    anything is computed (`lies`), and the layouts in which copies of it exist."""
 
     layout: Layout
     itemsize: int
@@ -52,8 +52,8 @@ class OperandState(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The candidate that is taken: its cost in units of RESOLUTION, and the bytes by which ways to
-    compute something are compared."""
+    """The chosen candidate, its cost in units of RESOLUTION, and the bytes by which decompositions
+    of an operation are compared."""
 
     candidate: Candidate
     cost: int
@@ -61,17 +61,18 @@ class Choice(NamedTuple):
 
 
 class PriceCache:
-    """What is known of prices on certain workers."""
+    """The cached prices for one environment."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self._best: dict[Hashable, Choice] = {}
         self.move = lru_cache(maxsize=MOST_KNOWN)(self._seconds)
-        """(have, want, itemsize) → seconds of bringing an array from one layout into another."""
+        """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
+        another."""
 
     def best(self, node: Node, operands: tuple[OperandState, ...], wanted: Layout | None) -> Choice:
-        """What is taken for a node on such operands, whose result is wanted in a certain layout,
-        or in any."""
+        """Return the cheapest candidate of a node with these operands, given the wanted layout of
+        its result, or None for any layout."""
         key = (node.signature, operands, wanted)
         best = self._best.get(key) if node.signature is not None else None
         if best is None:
@@ -95,13 +96,14 @@ class PriceCache:
 
 @lru_cache(maxsize=64)
 def prices_of(environment: Environment) -> PriceCache:
-    """The prices on these workers."""
+    """Return the price cache of an environment."""
     return PriceCache(environment)
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """The prices of a node's candidates, given its operands and where its result is wanted."""
+    """The prices of a node's candidates, given the states of its operands and the wanted layout of
+    its result."""
 
     prices: PriceCache
     node: Node
@@ -110,11 +112,11 @@ class Pricing:
 
     @property
     def environment(self) -> Environment:
-        """The workers."""
+        """The environment of the prices."""
         return self.prices.environment
 
     def options(self) -> list[PricedCandidate]:
-        """The candidates in the order of preference."""
+        """Return the candidates with their prices, in the order of preference."""
         return [
             PricedCandidate(candidate, self._seconds(candidate), *self._traffic(candidate),
                    self._memory(candidate))
@@ -122,8 +124,11 @@ class Pricing:
         ]  # fmt: skip
 
     def ranked(self) -> list[tuple[int, Candidate]]:
-        """The candidates that fit the memory (or all, where none does) and their costs, the
-        cheapest first, and of equally cheap ones that which moves least."""
+        """Return the costs and candidates, the cheapest first; equal costs are ordered by moved
+        bytes.
+
+        Candidates that do not fit the memory are dropped, unless no candidate fits.
+        """
         layouts = tuple([operand.layout for operand in self.operands])
         found = list(candidates(self.node, layouts, self.environment, self.wanted))
         count("priced candidates", len(found))
@@ -146,9 +151,12 @@ class Pricing:
     # bytes ------------------------------------------------------------------------------------
 
     def _lean(self, found: list[Candidate]) -> list[Candidate]:
-        """Of ways to compute what can be computed together, those for which a worker stores at
-        most so much more than for the leanest as an operation should need, or is lent for LAPACK,
-        and not much of what it may hold at all."""
+        """Return the candidates, of an operation with a collective kernel, that need little memory.
+
+        A worker may store at most so much more than with the leanest candidate as the environment
+        grants for the workspace of an operation (or for LAPACK), and at most an eighth of its
+        memory limit.
+        """
         stored = [self._stored(c) for c in found]
         spare, limit = self.environment.workspace, self.environment.memory
         if self.node.operation.lapack and self.environment.shares_memory:
@@ -157,8 +165,11 @@ class Pricing:
         return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
 
     def needs(self, candidate: Candidate) -> int:
-        """The bytes by which ways to compute something are compared: a product gains from a copy
-        of an operand that all share, and a factorisation holds its result while it computes."""
+        """Return the bytes by which decompositions are compared.
+
+        A contraction counts an operand copy that all workers share by parts, because it gains from
+        the copy; a LAPACK operation includes its result, which it stores while it computes.
+        """
         if self.node.operation.lapack:
             return self._stored(candidate)
         if is_contraction(index_notation_of(self.node)):
@@ -166,13 +177,13 @@ class Pricing:
         return self._brought(candidate)
 
     def _stored(self, candidate: Candidate) -> int:
-        """The bytes of moved operands and of the result, as the heap counts them."""
+        """Return the bytes of moved operands and of the result, as the heap counts them."""
         result = candidate.output.max_local_size * self.node.dtype.itemsize
         return self._brought(candidate) + result
 
     def _brought(self, candidate: Candidate) -> int:
-        """The bytes of moved operands as the heap counts them: what all share, everyone has room
-        for."""
+        """Return the bytes of moved operands as the heap counts them: a shared copy counts in full
+        on every worker."""
         return sum(
             [
                 layout.max_local_size * operand.itemsize
@@ -182,12 +193,13 @@ class Pricing:
         )
 
     def _memory(self, candidate: Candidate) -> int:
-        """The bytes of moved operands and of the result on the busiest worker."""
+        """Return the bytes of moved operands and of the result on the busiest worker."""
         result = candidate.output.max_local_size * self.node.dtype.itemsize
         return self._workspace(candidate) + result
 
     def _workspace(self, candidate: Candidate) -> int:
-        """The bytes of moved operands on the busiest worker; what all share, each has a part of."""
+        """Return the bytes of moved operands on the busiest worker; a shared copy counts by
+        parts."""
         total = 0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_there(operand, layout):
@@ -197,7 +209,7 @@ class Pricing:
         return total
 
     def _traffic(self, candidate: Candidate) -> tuple[int, int]:
-        """The bytes and messages between workers: of the operands, while they compute together,
+        """Return the bytes and messages between workers: of the operands, of a collective kernel,
         and of a reduction."""
         steps = [
             (plan(operand.layout, layout), operand.itemsize)
@@ -224,7 +236,7 @@ class Pricing:
         return moves + compute + self._afterwards(candidate)
 
     def _is_there(self, operand: OperandState, layout: Layout) -> bool:
-        """True where an operand can be read in a layout without being moved."""
+        """Return True if an operand can be read in a layout without a move."""
         if is_readable_as(operand.layout, layout):
             return True
         copies = operand.copies
@@ -234,18 +246,19 @@ class Pricing:
         return layout in copies or (layout.is_replicated and shared in copies)
 
     def _brings(self, operand: OperandState, layout: Layout) -> float:
-        """The predicted seconds of bringing an operand into a layout."""
+        """Return the predicted seconds of moving an operand into a layout."""
         have, copied = operand.layout, 0
         if layout.is_replicated:
             shared = self.environment.whole(layout.shape, shared=True)
             if layout.mesh == shared.mesh:
                 layout = shared
-                copied = have.max_local_size if operand.lies else 0  # else computed there
+                copied = have.max_local_size if operand.lies else 0  # otherwise computed there
         seconds = self.prices.move(have, layout, operand.itemsize)
         return seconds + copied * operand.itemsize / self.environment.bandwidth
 
     def _afterwards(self, candidate: Candidate) -> float:
-        """What the result must still go through: its reduction, its way to where it is wanted."""
+        """Return the predicted seconds of the reduction of the result and of its move to the wanted
+        layout."""
         output, itemsize = candidate.output, self.node.dtype.itemsize
         cost = 0.0
         if output.is_partial:
@@ -257,14 +270,14 @@ class Pricing:
             return cost + self.prices.move(output, self.wanted, itemsize)
         if output.is_replicated or not all(x.is_replicated for x in candidate.inputs):
             return cost
-        if self.node.size * itemsize <= self.environment.workspace:  # it may be wanted whole
+        if self.node.size * itemsize <= self.environment.workspace:  # its users may need all of it
             whole = self.environment.whole(self.node.shape)
             cost += 0.5 * self.prices.move(output, whole, itemsize)
         return cost
 
 
 def is_readable_as(have: Layout, want: Layout) -> bool:
-    """True if an array in layout `have` can be read as if it were in `want`."""
+    """Return True if an array in layout `have` can be read as if it were in `want`."""
     if have == want:
         return True
     return (

@@ -1,11 +1,11 @@
-"""Candidates: the ways in which a node may be divided over the workers.
+"""Candidates: the possible divisions of a node over the workers.
 
-They follow from its index structure: on each mesh axis one letter is split, or none. A letter of
-the result splits it; a letter that is summed over leaves a pending reduction. The cuts are those
-that an operand has already, those in which the result is wanted, or even ones. For a matrix product
-`mk,kn->mn` these are the known algorithms: to split m and n is SUMMA with C stationary, m and k (k
-and n) keeps A (B) where it is, m alone needs B everywhere, and m, n and k together are the 2.5D
-algorithm.
+They follow from its index notation: on each mesh axis one letter is split, or none. A letter of the
+result splits the result; a letter that is summed over leaves a pending reduction. The cuts are
+those of an operand, those of the wanted layout of the result, or even ones. For a matrix product
+`mk,kn->mn` these are the known algorithms: splits of m and n give SUMMA with stationary C, splits
+of m and k (k and n) keep A (B) in place, a split of m alone needs B on every worker, and splits of
+m, n and k give the 2.5D algorithm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from magmath.passes.environment import Environment
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to compute a node: the layouts of its operands and of its result."""
+    """A possible division of a node: the layouts of its operands and of its result."""
 
     inputs: tuple[Layout, ...]
     output: Layout
@@ -41,7 +41,7 @@ def candidates(
     environment: Environment,
     wanted: Layout | None = None,
 ) -> Iterator[Candidate]:
-    """Every way to compute a node that its index structure allows, preferred ones first."""
+    """Yield every candidate that the index notation of a node allows, preferred ones first."""
     structure = index_notation_of(node)
     known = operands if wanted is None else (*operands, wanted)
     for mesh in _meshes(node, known, environment):
@@ -71,8 +71,11 @@ Choice = tuple[str, Split] | None
 
 
 def is_contraction(structure: IndexNotation) -> bool:
-    """True for a sum over letters that several operands have: there is more to gain from dividing
-    two or three letters than one, since every worker needs less of each operand then."""
+    """Return True for a sum over letters that several operands have.
+
+    Such a node gains more from splits of two or three letters than from a split of one, because
+    every worker then needs less of each operand.
+    """
     apart = "".join(structure.inputs).replace(".", "").lower()
     return any(apart.count(c) > 1 and c not in structure.letters for c in apart)
 
@@ -80,8 +83,12 @@ def is_contraction(structure: IndexNotation) -> bool:
 def _on_grids(
     node: Node, structure: IndexNotation, environment: Environment
 ) -> Iterator[Candidate]:
-    """All workers as a grid of two or three dimensions, each dividing a letter evenly: of the grids
-    for the same letters that on which a worker touches least (Irony, Toledo and Tiskin, 2004)."""
+    """Yield candidates on all workers as a grid of two or three dimensions, each of which divides a
+    letter evenly.
+
+    Of the grids for the same letters, the function yields the one on which a worker touches the
+    fewest elements (Irony, Toledo and Tiskin, 2004).
+    """
     letters = _letters(node, structure, environment)
     for dimensions in (2, 3):
         grids = _factorised(environment.workers, dimensions)
@@ -105,7 +112,8 @@ def _on_grids(
 
 
 def algorithm(node: Node, candidate: Candidate) -> str:
-    """What a candidate for a contraction of two operands, or for a factorisation, is called."""
+    """Return the name of the algorithm of a candidate for a contraction of two operands, or for a
+    LAPACK operation."""
     if node.operation.lapack:
         return _who(node, candidate)
     structure = index_notation_of(node)
@@ -147,13 +155,14 @@ _ALGORITHMS = {
 
 
 def _touched(candidate: Candidate) -> int:
-    """The elements of operands and result on the busiest worker."""
+    """Return the number of elements of operands and result on the busiest worker."""
     return sum(layout.max_local_size for layout in (*candidate.inputs, candidate.output))
 
 
 @cache
 def _factorised(count: int, dimensions: int) -> list[tuple[int, ...]]:
-    """The grids of so many dimensions, each of 2 or more, that `count` workers can form."""
+    """Return the grids that `count` workers can form, with this many dimensions of extent 2 or
+    more."""
     if dimensions == 1:
         return [(count,)] if count > 1 else []
     return [
@@ -184,7 +193,8 @@ def _choices(
     axis: int,
     environment: Environment,
 ) -> Iterator[Choice]:
-    """On one mesh axis: each letter with each reasonable way to cut it, or no split at all."""
+    """Yield the splits on one mesh axis: each letter with each reasonable way to cut it, then no
+    split."""
     if mesh.shape[axis] > 1:
         letters = _letters(node, structure, environment)
         for letter, extent in letters.items():
@@ -194,7 +204,7 @@ def _choices(
 
 
 def _letters(node: Node, structure: IndexNotation, environment: Environment) -> dict[str, int]:
-    """The letters that may be split, the result's first."""
+    """Return the letters that may be split with their extents, those of the result first."""
     extents = structure.extents(node)
     if environment.deterministic:
         letter = logical_letter(structure, node)
@@ -228,7 +238,8 @@ def _splits(
 
 @lru_cache(maxsize=4096)
 def logical_split(axis: int, extent: int, workers: int) -> Split:
-    """A split that cuts between logical parts, so that every worker count has the same parts."""
+    """Return a split that cuts only between logical parts, so that the parts are the same for every
+    number of workers."""
     parts = even_cuts(extent, LOGICAL_PARTS)
     shares = even_cuts(LOGICAL_PARTS, workers)
     return Split(axis, Blocks(tuple(parts[share] for share in shares), tuple(range(workers))))
@@ -237,7 +248,7 @@ def logical_split(axis: int, extent: int, workers: int) -> Split:
 def _candidate(
     node: Node, structure: IndexNotation, mesh: Mesh, choice: tuple[Choice, ...]
 ) -> Candidate | None:
-    """The candidate that these choices make; None where a dimension cannot follow."""
+    """Return the candidate of these choices; None if a dimension cannot follow its letter."""
     splits = {c[0]: c[1] for c in choice if c is not None}
     followed = [c for c in splits if structure.is_followed(c)]
     every: list[Mapping[str, Split]] = []
@@ -261,8 +272,8 @@ def _candidate(
 def _following(
     node: Node, letters: Sequence[str], splits: Mapping[str, Split], operand: int | None
 ) -> dict[str, Split] | None:
-    """How the dimensions of an operand, or the result, that follow these letters are divided; None
-    where one cannot follow."""
+    """Return the splits of the dimensions of an operand, or of the result (None), that follow these
+    letters; None if one cannot follow."""
     found = {}
     for letter in letters:
         assert node.operation.derived_split is not None
@@ -290,5 +301,5 @@ def _product(
     splits: tuple[Split | None, ...],
     partial: tuple[str | None, ...],
 ) -> Layout:
-    """One object for all of them, which knows what it has been asked before."""
+    """Intern layouts so that their cached properties are shared."""
     return Layout(shape, mesh, splits, partial)

@@ -1,4 +1,5 @@
-"""Where a pending reduction goes by default: to a layout in which every worker adds up its part."""
+"""The default target of a pending reduction: a layout in which every worker reduces its own
+part."""
 
 from __future__ import annotations
 
@@ -6,18 +7,21 @@ from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 
 
 def default_reduction(layout: Layout) -> Layout:
-    """The layout with nothing pending: along each mesh axis with summands, the first dimension that
-    is long enough is split; replicated where there is none."""
+    """Return the layout without pending reductions.
+
+    Along each mesh axis with a pending reduction, the first dimension that is long enough is split;
+    the array is replicated along the axis if no dimension is.
+    """
     result = layout.without_partial()
-    for axis in reversed(range(layout.mesh.ndim)):  # a merged axis renumbers those behind it
+    for axis in reversed(range(layout.mesh.ndim)):  # a merged axis renumbers later axes
         if layout.partial[axis] is not None:
             result = _scattered(result, axis)
     return result
 
 
 def _scattered(layout: Layout, axis: int) -> Layout:
-    """The layout with a dimension split along an axis that replicates: a whole dimension, or each
-    piece of one that is split along another axis."""
+    """Return the layout with a dimension split along an axis that replicates: an unsplit dimension,
+    or each piece of a dimension that is split along another axis."""
     count = layout.mesh.shape[axis]
     for dim, extent in enumerate(layout.shape):
         if layout.splits[dim] is None and extent >= count:
@@ -33,8 +37,8 @@ def _scattered(layout: Layout, axis: int) -> Layout:
 
 
 def _split_further(layout: Layout, dim: int, axis: int) -> Layout:
-    """Every piece of a dimension divided evenly along another axis, which becomes one with that
-    along which the pieces lie."""
+    """Return the layout with every piece of a dimension divided evenly along another axis, which is
+    merged with the axis of the pieces."""
     split = layout.splits[dim]
     assert split is not None
     assert isinstance(split.pieces, Blocks)
@@ -55,7 +59,7 @@ def _split_further(layout: Layout, dim: int, axis: int) -> Layout:
 
 
 def _merged(mesh: Mesh, axis: int, other: int) -> Mesh:
-    """The mesh with `other` as the faster part of `axis`."""
+    """Return the mesh with `other` merged into `axis` as its faster part."""
     kept = [a for a in range(mesh.ndim) if a != other]
     shape = tuple([mesh.shape[a] * (mesh.shape[other] if a == axis else 1) for a in kept])
     workers = []

@@ -1,4 +1,5 @@
-"""What the passes know of the workers: how many, what they share, what their work costs."""
+"""The environment of planning: the number of workers, the memory that they share, and the costs of
+computation and communication."""
 
 from __future__ import annotations
 
@@ -12,22 +13,22 @@ from magmath.ops.panel_products import PANEL_BYTES
 
 @dataclass(frozen=True)
 class Environment:
-    """The pool as the planner sees it.
+    """The properties of the pool that the passes read.
 
-    link               latency and bandwidth between workers
-    deterministic      results must not depend on the number of workers
-    memory             bytes that a worker may hold, as the user has set them, or None
-    bound              bytes that a worker may hold in any case, or None; plans of what fits
-                       comfortably do not depend on it
-    workspace          bytes of moved operands that an operation should need on a worker at a time,
-                       where it can be computed in parts; by messages, as much again may be
-                       under way for what comes next
-    lent               bytes that one worker may hold besides, where it computes a matrix by LAPACK
-                       for all of its host, with the threads of all
-    carried            bytes of a tile from which on it is worth another thread's while to send and
-                       receive it, where memory is not shared
-    machine            the constants of the hardware
-    threads            of each worker
+    link           latency and bandwidth between workers
+    deterministic  results must not depend on the number of workers
+    memory         memory limit of a worker in bytes, as the user has set it, or None
+    bound          maximum bytes of a worker in any case, or None; plans that fit comfortably do not
+                   depend on it
+    workspace      bytes of moved operands that an operation should need on a worker at a time, if
+                   it can be computed in parts; with messages, as much again may be in transfer for
+                   later operations
+    lapack_memory  additional bytes of a worker that computes a matrix by LAPACK for all workers of
+                   its host, with their threads
+    carried        minimum bytes of a tile that the progress thread sends and receives, where memory
+                   is not shared
+    machine        the constants of the hardware
+    threads        number of threads of each worker
     """
 
     mesh: Mesh
@@ -36,7 +37,7 @@ class Environment:
     deterministic: bool = False
     memory: int | None = None
     bound: int | None = None
-    workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels are not worth less than an eighth
+    workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels must save at least an eighth
     lapack_memory: int = 1 << 29
     carried: int = 1 << 16
     machine: Machine = DEFAULT_MACHINE
@@ -44,7 +45,8 @@ class Environment:
 
     @property
     def most(self) -> int | None:
-        """The bytes above which a worker refuses to allocate, whether the user has set them."""
+        """The bytes above which a worker refuses to allocate, by the user's limit or by the
+        bound."""
         return self.bound if self.memory is None else self.memory
 
     @property
@@ -54,15 +56,17 @@ class Environment:
 
     @cached_property
     def bandwidth(self) -> float:
-        """Bytes of local memory per second for each worker, while all of them work."""
+        """Bytes of local memory per second for each worker while all workers compute."""
         return self.machine.worker_bandwidth(self.workers, self.threads)
 
     @property
     def first(self) -> Mesh:
-        """The first worker alone: it computes what cannot be divided, with everybody's threads."""
+        """The mesh of the first worker, which computes undivided operations with the threads of
+        all."""
         return Mesh((1,), None, self.mesh.workers[:1])
 
     def whole(self, shape: tuple[int, ...], shared: bool = False) -> Layout:
-        """Replicated over all workers; stored once if `shared` and they share memory."""
+        """Return the layout replicated over all workers; stored once if `shared` and they share
+        memory."""
         several = self.workers > 1 and self.shares_memory
         return Layout.whole(shape, self.mesh, shared=shared and several)

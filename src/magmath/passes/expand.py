@@ -1,4 +1,4 @@
-"""Expand: operations that are there for their gradient become what they are computed by."""
+"""Expand: replaces operations that exist for their gradient by the operations that compute them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from magmath.graph import Graph, Node, rewrite
 
 
 def expand(graph: Graph) -> Graph:
-    """An equal graph of operations that have kernels."""
+    """Return an equal graph of operations that have kernels."""
     if not any(node.operation.lower_to for node in graph.nodes):
         return graph
     return rewrite(graph, _expanded)
 
 
 def _expanded(node: Node) -> Node | None:
-    """What an operation stands for; all of it comes from the user's line that wrote the
-    operation."""
+    """Return the nodes that compute an operation; they all get the user's line of the operation."""
     if node.operation.lower_to is None:
         return None
     result = node.operation.lower_to(node)

@@ -1,10 +1,10 @@
-"""Fuse: fold into an operation what its kernel can do with the result before it is stored.
+"""Fuse: folds element-wise work into the kernels that can apply it before they store their result.
 
-Which epilogues a kernel has, the operation's record says (`Operation.epilogues`). The pass works on
-a placed graph, so it folds only what is stored on the same worker in the same layout: the
-conversion of a product back to half types, a bias row, an activation, and the weight update
-`w - rate·(xᵀ·d)`, which becomes one accumulating product where no reduction over workers stands
-between.
+The operation's record lists the epilogues of a kernel (`Operation.epilogues`). The pass works on a
+placed graph, so it folds only nodes that are stored on the same worker in the same layout: the
+conversion of a product back to half types, a bias row, an activation, and the weight update `w -
+rate·(xᵀ·d)`, which becomes one accumulating product unless a reduction over workers separates the
+two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from magmath.passes.simplify import is_constant, merge_equal
 
 
 def fuse(graph: Graph) -> Graph:
-    """The graph with biases, activations and updates folded into their products."""
+    """Return the graph with conversions, biases, activations and updates folded into their
+    products."""
     return merge_equal(_folded(graph, (_conversion, _bias, _activation, _update)))
 
 
@@ -26,9 +27,11 @@ Rule = Callable[[Node, set[Node]], Node | None]
 
 
 def _folded(graph: Graph, rules: Sequence[Rule]) -> Graph:
-    """The graph with the first rule that fits applied to each node. A rule receives the nodes with
-    epilogues that it may consume: those that one node alone reads, and that are not wanted
-    themselves."""
+    """Return the graph with the first matching rule applied to each node.
+
+    A rule receives the nodes with epilogues that it may consume: those that exactly one node reads
+    and that are not roots.
+    """
     users = users_of(graph.nodes)
     wanted = set(graph.roots)
     single: set[Node] = set()
@@ -48,7 +51,7 @@ def _folded(graph: Graph, rules: Sequence[Rule]) -> Graph:
 
 
 def _remade(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
-    """`product` with more folded in, in the place of `node`."""
+    """Return `product` with more operands and attributes, as a replacement for `node`."""
     attributes = {**product.attributes, **changes}
     made = apply(product.operation, *product.inputs, *rest, line=node.line, **attributes)
     made.layout = node.layout
@@ -56,7 +59,7 @@ def _remade(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
 
 
 def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
-    """True if an epilogue can be folded into a node: it has no other one that comes after it."""
+    """Return True if an epilogue can be folded into a node, which has no later epilogue yet."""
     if product not in single or epilogue not in product.operation.epilogues:
         return False
     attributes = product.attributes
@@ -66,7 +69,7 @@ def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
 
 
 def _conversion(node: Node, single: set[Node]) -> Node | None:
-    """A product of half types, converted back to them."""
+    """Fold the conversion of a product of half types back to its type."""
     if node.name != "astype":
         return None
     product = node.inputs[0]
@@ -78,7 +81,7 @@ def _conversion(node: Node, single: set[Node]) -> Node | None:
 
 
 def _bias(node: Node, single: set[Node]) -> Node | None:
-    """product + row."""
+    """Fold product + row."""
     if node.name != "add":
         return None
     for product, row in (node.inputs, node.inputs[::-1]):
@@ -94,11 +97,11 @@ def _is_relu(node: Node) -> bool:
 
 
 ACTIVATIONS: dict[str, Callable[[Node], bool]] = {"relu": _is_relu}
-"""Epilogues that are functions of the first operand alone: how their nodes look."""
+"""Epilogues that are functions of the first operand alone, with the predicates of their nodes."""
 
 
 def _activation(node: Node, single: set[Node]) -> Node | None:
-    """A function of the product, such as max(product, 0)."""
+    """Fold a function of the product, such as max(product, 0)."""
     for name, is_activation in ACTIVATIONS.items():
         product = node.inputs[0] if is_activation(node) else None
         fits = product is not None and _is_open(product, name, single)
@@ -108,7 +111,7 @@ def _activation(node: Node, single: set[Node]) -> Node | None:
 
 
 def _update(node: Node, single: set[Node]) -> Node | None:
-    """c - alpha·product and c + alpha·product."""
+    """Fold c - alpha·product and c + alpha·product."""
     if node.name not in ("subtract", "add") or node.inputs[1].name != "multiply":
         return None
     c, scaled = node.inputs
@@ -123,5 +126,5 @@ def _update(node: Node, single: set[Node]) -> Node | None:
 
 
 def _own(c: Node, node: Node) -> object:
-    """The layout in which `node` reads c."""
+    """Return the layout in which `node` reads c."""
     return c.layout if c.layout is not None and not c.layout.shared else node.layout

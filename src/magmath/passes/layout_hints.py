@@ -1,7 +1,8 @@
-"""Wanted: the layouts in which results are asked for, as far as that is known beforehand.
+"""Layout hints: the layouts of results that are known before placement.
 
-An output with a target ends in the target's layout. What is made from nothing, and is then asked
-for in a layout, is made there at once: every worker computes its elements from their indices.
+An output with a target ends in the target's layout. An array that is computed from no stored data
+and then redistributed is created in the target layout: every worker computes its elements from
+their indices.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from magmath.ops import creation
 
 
 def layout_hints(graph: Graph) -> dict[Node, Layout]:
-    """The layout in which a node of a graph is wanted, for the nodes of which that is known."""
+    """Return the wanted layouts of a graph's nodes, for the nodes that have one."""
     targets = graph.targets or (None,) * len(graph.outputs)
     pairs = zip(graph.outputs, targets, strict=True)
     wanted = {node: t.layout for node, t in pairs if t is not None and t.layout is not None}
@@ -26,14 +27,15 @@ def layout_hints(graph: Graph) -> dict[Node, Layout]:
 
 
 def _is_made(node: Node, made: set[Node]) -> bool:
-    """True for what is made of indices, random numbers and single numbers alone."""
+    """Return True for nodes that are computed from indices, random numbers and single numbers
+    alone."""
     if node.name in creation.OPERATIONS:
         return True
     return node.operation.elementwise and all(x in made or x.shape == () for x in node.inputs)
 
 
 def _want(node: Node, layout: Layout, made: set[Node], wanted: dict[Node, Layout]) -> None:
-    """Want a node and all of its shape that it is made of in a layout."""
+    """Set the wanted layout of a node and of all nodes of its shape from which it is computed."""
     stack = [node]
     while stack:
         node = stack.pop()

@@ -1,16 +1,16 @@
-"""Partition: the cheapest layouts of the parameters of a step, part by part.
+"""Partition: chooses the cheapest layouts of a step's parameters, part by part.
 
 A step consists of parts, such as layers, each with a few options for the layouts of its parameters.
-To plan the whole step for every part and option takes time that is quadratic in the parts. Here the
-step is cut into one block a part: the operations between the activations (and cotangents) that
-enter the part and those that leave it. A block is planned once for each option and each pair of
-layouts at its borders, and equal blocks share these prices. The cheapest path through the chain of
-blocks then follows by dynamic programming (Viterbi), in time linear in the parts. That is exact for
-a chain, given the layouts allowed at borders. A value that skips over parts, as in residual
-networks, counts as laid out as in the plan of the first option.
+Planning the whole step for every part and option takes time that is quadratic in the number of
+parts. This pass cuts the step into one block per part: the operations between the activations (and
+cotangents) that enter the part and those that leave it. A block is planned once for each option and
+each pair of layouts at its borders, and equal blocks share these prices. Dynamic programming
+(Viterbi) then finds the cheapest path through the chain of blocks, in time linear in the number of
+parts. The result is exact for a chain, given the layouts that are allowed at borders. A value that
+skips over parts, as in residual networks, has the layout of the first option's plan.
 
-The path is compared with every option taken for all parts alike, by the price of a plan of the
-whole step, and the cheapest is chosen.
+The pass compares the path with each option applied to all parts, by the price of a plan of the
+whole step, and chooses the cheapest.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from magmath.passes.price import node_seconds
 from magmath.passes.simplify import simplify
 
 MOST_KNOWN = 4096
-"""Blocks whose prices are kept, and steps whose partition is kept."""
+"""Maximum number of blocks, and of steps, whose prices are cached."""
 WORTH = 0.999
 """A mixture of options must be cheaper than the best single option by this factor."""
 BORDERS = ("rows", "columns", "whole")
-"""Layouts of what passes from one part to the next: the first dimension is split (for activations
-the samples of the batch), or the last one, or every worker has all."""
+"""Layouts of the values that pass from one part to the next: split along the first dimension (for
+activations, the samples of the batch), split along the last one, or whole on every worker."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a step: leaves of its parameters, and their layouts under each option.
+    """A part of a step: the leaves of its parameters, and their layouts under each option.
 
     The options of all parts of a step have the same names in the same order.
     """
@@ -60,8 +60,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Partition:
-    """An option for each part, and the predicted seconds a step of what was compared: each option
-    for all parts alike, and "auto", the one that was chosen."""
+    """The chosen option of each part, and the predicted seconds per step of the compared choices:
+    each option for all parts, and "auto", the chosen one."""
 
     choice: tuple[str, ...]
     seconds: Mapping[str, float]
@@ -69,7 +69,7 @@ class Partition:
 
 @paused_gc()
 def partition(step: Graph, parts: Sequence[Part], environment: Environment) -> Partition:
-    """The cheapest options for the parts of a step; looked up for a step that was priced before."""
+    """Return the cheapest options for the parts of a step; cached for steps with the same key."""
     with stage("partition"):
         first = next(iter(parts[0].options))
         step, parts = _with_options(step, parts, [first] * len(parts))
@@ -83,7 +83,7 @@ def partition(step: Graph, parts: Sequence[Part], environment: Environment) -> P
 
 
 def forget_partitions() -> None:
-    """Drop what is known of earlier steps and blocks, for measurements of planning."""
+    """Clear the caches of earlier steps and blocks, for measurements of planning."""
     _partitions.clear()
     _prices.clear()
 
@@ -92,7 +92,7 @@ _partitions: dict[Hashable, Partition] = {}
 
 
 def _partition(step: Graph, parts: Sequence[Part], environment: Environment) -> Partition:
-    """The same for a step whose parts have their first option, not known yet."""
+    """Return the partition of an uncached step whose parts have their first option."""
     step = simplify(step)
     graph, images = placed(step, environment)
     layouts = {node: image.layout for node, image in images.items()}
@@ -113,7 +113,7 @@ def _partition(step: Graph, parts: Sequence[Part], environment: Environment) -> 
 def _with_options(
     step: Graph, parts: Sequence[Part], choice: Sequence[str]
 ) -> tuple[Graph, list[Part]]:
-    """The step, and its parts, with the parameters in the layouts of an option for each part."""
+    """Return the step and its parts with the parameters in the layouts of one option per part."""
     new: dict[Node, Node] = {}
     for part, name in zip(parts, choice, strict=True):
         for leaf, layout in zip(part.leaves, part.options[name], strict=True):
@@ -125,13 +125,13 @@ def _with_options(
 def _whole_seconds(
     step: Graph, parts: Sequence[Part], choice: Sequence[str], environment: Environment
 ) -> float:
-    """The predicted seconds of a step with an option for each part."""
+    """Return the predicted seconds of a step with one option per part."""
     changed, _ = _with_options(step, parts, choice)
     return _seconds(placed(changed, environment)[0], environment)
 
 
 def _seconds(graph: Graph, environment: Environment) -> float:
-    """The predicted seconds of a placed graph."""
+    """Return the predicted seconds of a placed graph."""
     count("priced nodes", len(graph.nodes))
     return sum([node_seconds(node, environment) for node in fuse(graph).nodes])
 
@@ -140,9 +140,9 @@ def _seconds(graph: Graph, environment: Environment) -> float:
 
 
 def _cheapest_path(blocks: Sequence[_Block], options: Sequence[str]) -> list[str]:
-    """The option of each block on the cheapest path through the layouts at the borders."""
+    """Return the option of each block on the cheapest path through the layouts at the borders."""
     best = dict.fromkeys(BORDERS, 0.0)
-    steps: list[dict[str, tuple[str, str]]] = []  # border → the border before, and the option
+    steps: list[dict[str, tuple[str, str]]] = []  # border → the previous border and the option
     for block in blocks:
         reached: dict[str, float] = {}
         taken: dict[str, tuple[str, str]] = {}
@@ -167,9 +167,9 @@ def _cheapest_path(blocks: Sequence[_Block], options: Sequence[str]) -> list[str
 class _Block:
     """The operations of one part, as a graph whose leaves at the borders have no layout yet.
 
-    `own` are the leaves of the part's parameters; `left` and `right` the leaves that stand for what
-    the part before and the part after has computed, or reads. `known` are the prices of all blocks
-    of this form, by the choice and by the layouts of all these leaves that it means.
+    `own` are the positions of the part's parameters that the block reads; `left` and `right` are
+    the leaves for values that the previous and the next part compute or read. `known` caches the
+    prices of all blocks of this form, by choice and by the layouts of all these leaves.
     """
 
     graph: Graph
@@ -189,14 +189,15 @@ class _Block:
         return self.graph.key, own, tuple(self.own), *borders, self.part.signature, self.environment
 
     def seconds(self, left: str, option: str, right: str) -> float:
-        """The predicted seconds with this option, and these layouts at the borders."""
+        """Return the predicted seconds with this option and these layouts at the borders."""
         chosen = (left, option, right)
         if chosen not in self.known:
             self.known[chosen] = self._priced(left, option, right)
         return self.known[chosen]
 
     def _priced(self, left: str, option: str, right: str) -> float:
-        """The same by a plan of the block, one for all choices that mean the same layouts."""
+        """Return these seconds from a plan of the block, one for all choices with the same
+        layouts."""
         layouts = {leaf: self._bordering(leaf.shape, left) for leaf in self.left}
         layouts |= {leaf: self._bordering(leaf.shape, right) for leaf in self.right}
         for i in self.own:
@@ -209,7 +210,8 @@ class _Block:
         return self.known[key]
 
     def _bordering(self, shape: Shape, border: str) -> Layout:
-        """The layout of an array at a border; every worker has all where it is too short."""
+        """Return the layout of an array at a border; replicated if the array is too short to
+        split."""
         mesh = self.environment.mesh
         dim = {"rows": 0, "columns": len(shape) - 1}.get(border)
         if dim is None or shape[dim] < mesh.size or (border == "columns" and dim == 0):
@@ -226,7 +228,8 @@ def _blocks(
     layouts: Mapping[Node, Layout | None],
     environment: Environment,
 ) -> list[_Block]:
-    """The step in one block a part; `layouts` are those of its nodes under the first option."""
+    """Return the step as one block per part; `layouts` are those of its nodes under the first
+    option."""
     owner = _owners(step, parts)
     members: list[list[Node]] = [[] for _ in parts]
     for node in step.nodes:
@@ -246,12 +249,12 @@ def _blocks(
 
 
 def _owners(step: Graph, parts: Sequence[Part]) -> dict[Node, int]:
-    """For every computed node, the number of the part to which it belongs.
+    """Return the number of the part of every computed node.
 
-    That is the part whose parameters it reads. Otherwise, on the forward pass it is the last part
-    on which the node depends, and on the backward pass the last part whose update depends on the
-    node: the smaller of both numbers, since all updates depend on a forward node and a backward
-    node depends on all parts. What depends on no parameters belongs to the first part that reads
+    A node that reads parameters belongs to their part. Any other forward node belongs to the last
+    part on which it depends, and a backward node to the last part whose update depends on it: the
+    smaller of the two numbers, since all updates depend on a forward node and a backward node
+    depends on all parts. A node that depends on no parameters belongs to the first part that reads
     it.
     """
     number = {leaf: i for i, part in enumerate(parts) for leaf in part.leaves}
@@ -266,7 +269,7 @@ def _owners(step: Graph, parts: Sequence[Part]) -> dict[Node, int]:
         for source in node.inputs:
             serves[source] = max(serves[source], serves[node])
     owner: dict[Node, int] = {}
-    earliest: dict[Node, int] = {}  # of what depends on no parameters: the first part that reads it
+    earliest: dict[Node, int] = {}  # for parameter-free nodes: the first reader's part
     for node in reversed(step.nodes):
         if node.is_leaf or node.name == "constant":
             continue
@@ -300,7 +303,7 @@ class _Cut:
         part: Part,
         users: Mapping[Node, Sequence[Node]],
     ) -> _Block:
-        """The block of these nodes."""
+        """Return the block of these nodes."""
         members = list(members)
         for node in members:
             inputs = tuple([self._operand(source) for source in node.inputs])
@@ -320,7 +323,7 @@ class _Cut:
         return _Block(graph, part, own, self.sides[-1], self.sides[1], self.environment)
 
     def _operand(self, source: Node) -> Node:
-        """A node of the block, a leaf, or a leaf that stands for a node of another block."""
+        """Return a node of the block, a leaf, or a border leaf for a node of another block."""
         if source not in self.new:
             if source.is_leaf or source.name == "constant":
                 self.new[source] = source
@@ -330,14 +333,15 @@ class _Cut:
         return self.new[source]
 
     def _target(self, node: Node, users: Sequence[Node]) -> Node | None:
-        """A leaf in whose layout a result is wanted that another block reads; None for any."""
+        """Return a leaf with the wanted layout of a result that another block reads; None for any
+        layout."""
         sides = {self.owner[user] - self.number for user in users if user in self.owner}
         side = 1 if 1 in sides else -1
         return self._border(node, side) if side in sides and node.size > 1 else None
 
     def _border(self, node: Node, side: int) -> Node:
-        """A leaf for a node at a border: without a layout next to this block, else in the layout of
-        the first plan."""
+        """Return a leaf for a node at a border: without a layout next to this block, otherwise in
+        the layout of the first plan."""
         if node.size > 1 and side in self.sides:
             leaf = Node(INPUT, (), NO_ATTRIBUTES, node.shape, node.dtype)
             self.sides[side].append(leaf)

@@ -1,4 +1,5 @@
-"""The pipeline: a user's graph to a planned one, each step graph → graph, top to bottom."""
+"""The pipeline of passes, from a user's graph to a planned one: each pass maps a graph to a graph,
+in the order of this file."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from magmath.passes.storage import Storage, assign_storage
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned graph: every node placed, ordered and stored."""
+    """A planned graph: every node has a layout, a position in the order, and storage."""
 
     graph: Graph
     schedule: Schedule
@@ -25,7 +26,7 @@ class Planned:
 
 
 def run(graph: Graph, environment: Environment) -> Planned:
-    """All passes."""
+    """Run all passes."""
     with stage("simplify"):
         graph = simplify(graph)
     with stage("place"):

@@ -1,8 +1,9 @@
-"""Place: choose a layout for every node and insert the redistributions that this needs.
+"""Place: chooses a layout for every node and inserts the redistributions that the layouts need.
 
-The candidates of a node (`passes/candidates.py`) are priced (`passes/candidate_cost.py`). Node by
-node, the cheapest candidate that fits the memory is chosen. An operation with decompositions is
-placed in each of them, and the cheapest is chosen. The result is the same for all layouts.
+The candidates of a node (`passes/candidates.py`) are priced (`passes/candidate_cost.py`). The pass
+chooses, node by node, the cheapest candidate that fits the memory. An operation with decompositions
+is placed in each of them, and the cheapest is chosen. The value of the result does not depend on
+the layouts.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from magmath.passes.layout_hints import layout_hints
 
 
 def place(graph: Graph, environment: Environment) -> Graph:
-    """The graph with a layout on every node; outputs with targets end in their target's layout."""
+    """Return the graph with a layout on every node; outputs with targets end in their target's
+    layout."""
     return placed(graph, environment)[0]
 
 
 def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
-    """The same, and what each node of the given graph has become."""
+    """Return the placed graph, and for each node of the given graph its placed node."""
     _pass_lines_on(graph)
     placing = _Placing(environment, layout_hints(graph))
     for node in graph.nodes:
@@ -58,7 +60,7 @@ def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node,
 
 
 def _pass_lines_on(graph: Graph) -> None:
-    """What was made without a line of the user's counts for the line that uses it."""
+    """Give nodes without a user's line the line of a node that uses them."""
     for node in reversed(graph.nodes):
         for source in node.inputs:
             if source.line is None and not source.is_leaf:
@@ -67,9 +69,11 @@ def _pass_lines_on(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Alternatives:
-    """What `place` chooses from at a contraction or a factorisation, the option taken first; or,
-    where that would need too much memory at a time, the number of `panels` that are summed one
-    after the other; 0 panels where other operations compute it."""
+    """The alternatives of `place` at a contraction or a factorisation, the chosen option first.
+
+    `panels` is the number of panels that are summed one after the other, if the whole would need
+    too much memory at a time; 0 if other operations compute the node.
+    """
 
     node: Node
     options: list[PricedCandidate]
@@ -77,7 +81,7 @@ class Alternatives:
 
 
 def alternatives(graph: Graph, environment: Environment) -> list[Alternatives]:
-    """What `place` chooses from at each contraction and each factorisation of a graph."""
+    """Return the alternatives of `place` at each contraction and each factorisation of a graph."""
     placing = _Placing(environment, layout_hints(graph))
     found = []
     for node in graph.nodes:
@@ -101,16 +105,16 @@ NO_COPIES: Copies = {}
 
 @dataclass
 class _Placing:
-    """The state of one pass: what each node became, and the copies made so far."""
+    """The state of one pass: the placed node of each node, and the copies so far."""
 
     environment: Environment
     wanted: Mapping[Node, Layout]
     new: ChainMap[Node, Node] = field(default_factory=ChainMap)
     copies: ChainMap[Node, Copies] = field(default_factory=ChainMap)
-    cost: int = 0  # of all that has been placed, in units of RESOLUTION
-    taken: dict[Node, Node] = field(default_factory=dict)  # graphs that stand for a node
-    line: Line = None  # for nodes without one: of the node for which they stand
-    workspace: int = 0  # the most bytes that an operation needs for moved operands
+    cost: int = 0  # of all placed nodes, in units of RESOLUTION
+    taken: dict[Node, Node] = field(default_factory=dict)  # chosen decompositions of nodes
+    line: Line = None  # line for nodes without one, of the node that they decompose
+    workspace: int = 0  # maximum bytes that an operation needs for moved operands
 
     def place(self, node: Node) -> None:
         if node.is_leaf:
@@ -126,7 +130,7 @@ class _Placing:
             self._place_cheapest(node)
 
     def _place_cheapest(self, node: Node) -> None:
-        """Place a node as it stands, or as the cheapest of the graphs that compute the same."""
+        """Place a node itself, or the cheapest of its decompositions."""
         layouts = [_layout(self.new[source]) for source in node.inputs]
         ways = (
             [] if self.environment.deterministic else node.operation.decompositions(node, layouts)
@@ -143,11 +147,11 @@ class _Placing:
 
     @property
     def excess(self) -> int:
-        """How far the workspace exceeds what an operation should need."""
+        """Bytes by which the workspace exceeds the limit of the environment."""
         return max(0, self.workspace - self.environment.workspace)
 
     def _tried(self, node: Node, way: Node) -> _Placing:
-        """The state after this one in which `node` has been computed in a certain way."""
+        """Return the state after `node` has been placed as the decomposition `way`."""
         wanted = {**self.wanted, way: self.wanted[node]} if node in self.wanted else self.wanted
         new, copies = self.new.new_child(), self.copies.new_child()
         trial = _Placing(self.environment, wanted, new, copies, self.cost, line=node.line)
@@ -159,7 +163,7 @@ class _Placing:
         return trial
 
     def _place_all(self, node: Node) -> None:
-        """Place a node after all that it needs."""
+        """Place a node after all nodes that it needs."""
         if node not in self.new:
             for source in node.inputs:
                 self._place_all(source)
@@ -171,7 +175,8 @@ class _Placing:
         return node.replace((), self.environment.whole(node.shape))
 
     def options(self, node: Node) -> list[PricedCandidate]:
-        """The candidates of a node whose operands are placed, in the order of preference."""
+        """Return the priced candidates of a node with placed operands, in the order of
+        preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
         return Pricing(self._prices, node, operands, self.wanted.get(node)).options()
 
@@ -180,7 +185,7 @@ class _Placing:
         return prices_of(self.environment)
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
-        """Where placed nodes lie."""
+        """Return the states of placed nodes as operands."""
         return tuple(
             [
                 OperandState(
@@ -210,7 +215,7 @@ class _Placing:
         return result
 
     def moved(self, node: Node, layout: Layout, line: Line = None) -> Node:
-        """`node` in `layout` as a line wants it, by a copy made before if there is one.
+        """Return `node` in `layout`, by an existing copy if there is one.
 
         Workers that share memory gather into one shared copy, and reduce in one step.
         """
@@ -227,22 +232,23 @@ class _Placing:
 
     def _copy(self, node: Node, layout: Layout, line: Line) -> Node:
         copies = self.copies.get(node, NO_COPIES)
-        if layout not in copies:  # a trial must not change what other trials see
+        if layout not in copies:  # a trial must not change the copies of other trials
             copies = self.copies[node] = {**copies, layout: redistribute(node, layout, line)}
         return copies[layout]
 
     def delivered(self, node: Node, layout: Layout) -> Node:
-        """`node` in exactly this layout: copied out of a shared copy where that is not shared."""
+        """Return `node` in exactly this layout: copied out of a shared copy if the layout is not
+        shared."""
         moved = self.moved(node, layout)
         return moved if moved.layout == layout else redistribute(moved, layout)
 
     def _gathered(self, node: Node, layout: Layout) -> Layout:
-        """Replicated, as one copy for all workers of a host where they share memory."""
+        """Return the replicated layout, as one shared copy if the workers share memory."""
         shared = self.environment.whole(node.shape, shared=True)
         return shared if layout.mesh == shared.mesh and node.shape != () else layout
 
     def resolved(self, node: Node) -> Node:
-        """`node` without pending reductions."""
+        """Return `node` without pending reductions."""
         layout = _layout(node)
         return self.moved(node, default_reduction(layout)) if layout.is_partial else node
 

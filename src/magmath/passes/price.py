@@ -1,4 +1,4 @@
-"""Price: the predicted seconds of a placed node, and the bytes that workers exchange for it."""
+"""The price of a placed node: its predicted seconds, and the traffic between workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magmath.passes.environment import Environment
 
 
 def node_seconds(node: Node, environment: Environment) -> float:
-    """The predicted seconds that one node of a placed graph takes, the slowest worker counting."""
+    """Return the predicted seconds of one node of a placed graph on the slowest worker."""
     layout = node.layout
     assert layout is not None
     if node.is_leaf or node.name == "constant":
@@ -29,6 +29,6 @@ def node_seconds(node: Node, environment: Environment) -> float:
 
 
 def node_traffic(node: Node) -> tuple[int, int]:
-    """The bytes and messages between workers while a node of a placed graph is computed."""
+    """Return the bytes and messages between workers during the computation of a placed node."""
     assert node.layout is not None
     return traffic(node, [x.layout for x in node.inputs if x.layout is not None], node.layout)

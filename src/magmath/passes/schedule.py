@@ -1,13 +1,14 @@
-"""Schedule: the order in which every worker computes the nodes.
+"""Schedule: chooses the order in which every worker computes the nodes.
 
-Workers that read one another's memory must meet in between. A node's level counts the meetings
-before it: reading what another worker has just written takes one more. Nodes are ordered by level,
-so that all that can be computed before a meeting is, and one meeting serves many transfers. Within
-a level, updates come as early as they can, and a leaf's storage is overwritten only after its
-last reader. What no step changes is computed first: a loop over steps computes it once.
+Workers that read one another's memory must synchronise by barriers. The level of a node is the
+number of barriers before it: reading data that another worker has just written takes one more.
+Nodes are ordered by level, so that all nodes that can run before a barrier do, and one barrier
+serves many transfers. Within a level, updates run as early as possible, and a leaf's storage is
+overwritten only after its last reader. Nodes that no step changes come first: a loop over steps
+computes them once.
 
-Where workers share no memory there are no meetings, but messages, which take their time. They are
-sent as early as there is something to send, and other work is done until they are needed.
+Workers that do not share memory need no barriers, but exchange messages. Messages are sent as soon
+as their data exist, and other work runs until they are needed.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _VIEWS = ("redistribute", "slice", "recompute")
 
 @dataclass(frozen=True)
 class Schedule:
-    """Nodes in the order of execution, and the outputs that may overwrite their target at once.
+    """Nodes in the order of execution, and the outputs that may not overwrite their target at once.
 
-    Outputs whose target is read later than they are computed, or is wanted itself as it was before
-    the step, are `late`: copied at the end.
-    `invariant` nodes, which come first, depend on no target: they are the same in every step.
+    Outputs are `late`, copied at the end, if their target is read after they are computed, or if
+    the old value of the target is an output itself. `invariant` nodes, which come first, depend on
+    no target: they are the same in every step.
     """
 
     order: list[Node]
@@ -38,10 +39,10 @@ class Schedule:
 
 
 def schedule(graph: Graph, workspace: int = 0) -> Schedule:
-    """An order that respects data, overwritten storage and meetings.
+    """Return an order that respects data dependences, overwritten storage and barriers.
 
-    `workspace`: bytes of a worker that may be on their way before they are needed, where transfers
-    are messages and can be under way beside other work.
+    `workspace`: bytes on a worker that may arrive before they are needed, if transfers are messages
+    and can overlap with other work.
     """
     targets = [(n, t) for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None]
     depth = _depths(graph)
@@ -74,8 +75,11 @@ def schedule(graph: Graph, workspace: int = 0) -> Schedule:
 
 
 def _copies_to_all(node: Node) -> bool:
-    """True for a replicated result that one worker copies into the storage that all share: that
-    waits for the last meeting, so that it needs none of its own."""
+    """Return True for a replicated result that one worker copies into storage that all workers
+    share.
+
+    The copy waits for the last barrier, so that it needs none of its own.
+    """
     if node.name != "redistribute" or node.layout is None or not node.layout.shared:
         return False
     have = node.inputs[0].layout
@@ -83,7 +87,7 @@ def _copies_to_all(node: Node) -> bool:
 
 
 def _invariant(nodes: list[Node], changed: set[Node]) -> frozenset[Node]:
-    """Nodes that depend on nothing that changes; none where nothing changes."""
+    """Return the nodes that depend on nothing that changes; none if nothing changes."""
     if not changed:
         return frozenset()
     found: set[Node] = set()
@@ -101,19 +105,19 @@ def _depths(graph: Graph) -> Mapping[Node, int]:
 
 
 def _writer(output: Node) -> Node:
-    """The node that computes what lands in the target: through a publication, its source."""
+    """Return the node that computes the content of the target: the source of a redistribution."""
     return output.inputs[0] if output.name == "redistribute" else output
 
 
 def _source(node: Node) -> Node:
-    """The node whose storage this one may be a view of."""
+    """Return the node in whose storage this one may be a view."""
     while node.name in _VIEWS:
         node = node.inputs[0]
     return node
 
 
 def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:
-    """Nodes that read the target's storage, directly or through what may be a view of it."""
+    """Return the nodes that read the target's storage, directly or through possible views of it."""
     found, stack = [], list(users[target])
     while stack:
         node = stack.pop()
@@ -145,7 +149,7 @@ def _levels(nodes: list[Node], after: Mapping[Node, set[Node]]) -> dict[Node, in
 
 
 def _step(before: Node, node: Node) -> int:
-    """1 if a meeting must lie between the two nodes."""
+    """Return 1 if a barrier must separate the two nodes, otherwise 0."""
     if before.is_leaf:
         return 0
     if before in node.inputs:
@@ -175,7 +179,8 @@ def _ordered(
     position: Mapping[Node, int],
     level: Mapping[Node, int],
 ) -> list[Node]:
-    """Kahn's algorithm, taking the ready node of lowest level, then earliest position."""
+    """Return a topological order by Kahn's algorithm: the ready node of lowest level first, then of
+    earliest position."""
     waiting = {node: len(after[node]) for node in nodes}
     followers: dict[Node, list[Node]] = {node: [] for node in nodes}
     for node in nodes:
@@ -197,13 +202,16 @@ def _ordered(
 def _early(
     order: list[Node], after: Mapping[Node, set[Node]], workspace: int, invariant: int
 ) -> list[Node]:
-    """The order with transfers between workers as early as what they need is there, while no more
-    than `workspace` bytes wait to be used. The first `invariant` nodes stay in front."""
+    """Return the order with transfers between workers as early as their operands exist, while at
+    most `workspace` bytes wait for their use.
+
+    The first `invariant` nodes remain in front.
+    """
     staying = [node for node in order if not _crosses(node)]
     fixed = sum(not _crosses(node) for node in order[:invariant])
     place = {node: i for i, node in enumerate(staying)}
-    gap: dict[Node, int] = {}  # of a transfer: the number of staying nodes before it
-    waiting = [0] * (len(staying) + 1)  # bytes that have come, in each gap
+    gap: dict[Node, int] = {}  # of a transfer: the number of other nodes before it
+    waiting = [0] * (len(staying) + 1)  # bytes that have arrived, in each gap
     passed = 0
     for number, node in enumerate(order):
         if node in place:

@@ -1,9 +1,9 @@
-"""Simplify: one node for each value, and algebra that costs nothing.
+"""Simplify: merges equal nodes and applies algebraic rules that cost nothing.
 
-What is written in other operations is expanded into them. Equal nodes become one; contractions take
-permuted operands as they are, and become `gemm` where they are products of two matrices; stretching
-and filling disappear where the consumer broadcasts anyway; the mask of a ReLU is taken from its
-result, so that its argument need not be kept.
+Operations that are defined by others are expanded into them. Equal nodes become one. Contractions
+read permuted operands directly, and become `gemm` if they are products of two matrices. Stretching
+and filling disappear if the consumer broadcasts anyway. The mask of a ReLU is computed from its
+result, so that its argument need not be stored.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from magmath.passes.expand import expand
 
 
 def simplify(graph: Graph) -> Graph:
-    """An equal graph with fewer and cheaper nodes."""
+    """Return an equal graph with fewer and cheaper nodes."""
     graph = rewrite(merge_equal(expand(graph)), _simpler)
     return _masks_from_results(merge_equal(graph))
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """Nodes that compute the same value become one (common subexpressions)."""
+    """Merge nodes that compute the same value (common subexpressions)."""
     known: dict[Hashable, Node] = {}
     new: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -55,7 +55,7 @@ def _simpler(node: Node) -> Node | None:
 
 
 def _simpler_contraction(node: Node) -> Node:
-    """Transposed operands become other subscripts, and the product of two matrices a `gemm`."""
+    """Replace transposed operands by other subscripts, and a product of two matrices by `gemm`."""
     letters = subscripts_of(node)
     (a, in_a), (b, in_b) = (
         _unpermuted(x, own) for x, own in zip(node.inputs, (letters.a, letters.b), strict=True)
@@ -79,7 +79,7 @@ def _simpler_contraction(node: Node) -> Node:
 
 
 def _unpermuted(x: Node, letters: str) -> tuple[Node, str]:
-    """What x is a permutation of, and the letters of its dimensions."""
+    """Return the node that x permutes, or x, and the letters of its dimensions."""
     if x.name != "permute_dims":
         return x, letters
     axes = x.attributes["axes"]
@@ -96,14 +96,14 @@ def _joined_permutation(node: Node) -> Node:
 
 
 def _undone_conversion(node: Node) -> Node | None:
-    """x, converted to a wider type and back."""
+    """Return x if a node converts x to a wider type and back; otherwise None."""
     x = node.inputs[0].inputs[0]
     wide = compute_dtype(x.dtype) is node.inputs[0].dtype
     return x if x.dtype is node.dtype and wide else None
 
 
 def is_constant(node: Node, value: float) -> bool:
-    """True for a baked-in number equal to `value`."""
+    """Return True for a constant node equal to `value`."""
     return node.name == "constant" and node.attributes["value"] == value
 
 
@@ -126,8 +126,8 @@ def _simpler_elementwise(node: Node) -> Node | None:
 
 
 def _unstretched(inputs: Sequence[Node], position: int, consumer: Node) -> Node:
-    """What was stretched or filled into one of the inputs, if the consumer's broadcasting does the
-    same."""
+    """Return the node that was stretched or filled into an input, if the consumer broadcasts it
+    alike; otherwise the input."""
     for inner in _stretched_from(inputs[position]):
         shapes = [inner.shape if i == position else x.shape for i, x in enumerate(inputs)]
         if broadcast(consumer.name, *shapes) == consumer.shape:
@@ -136,8 +136,8 @@ def _unstretched(inputs: Sequence[Node], position: int, consumer: Node) -> Node:
 
 
 def _stretched_from(node: Node) -> list[Node]:
-    """Smaller nodes that hold the same values, the smallest first: a single number, or what was
-    stretched and not reshaped since."""
+    """Return smaller nodes that hold the same values, the smallest first: a single number, or a
+    node that was stretched and not reshaped since."""
     found: list[Node] = []
     inner, reshaped = node, False
     while inner.name in ("broadcast_to", "full", "reshape"):
@@ -149,7 +149,7 @@ def _stretched_from(node: Node) -> list[Node]:
 
 
 def _masks_from_results(graph: Graph) -> Graph:
-    """`x > 0` becomes `max(x, 0) > 0` where that maximum is computed anyway."""
+    """Replace `x > 0` by `max(x, 0) > 0` if that maximum is computed anyway."""
     maxima = {
         node.inputs[0]: node
         for node in graph.nodes
@@ -166,7 +166,7 @@ def _masks_from_results(graph: Graph) -> Graph:
 
     below = {source for node in maxima.values() for source in topological([node])}
     new: dict[Node, Node] = {}
-    for node in graph.nodes:  # the maxima themselves and what they need stay as they are
+    for node in graph.nodes:  # the maxima and their sources do not change
         inputs = tuple(new[source] for source in node.inputs)
         if node in below:
             new[node] = node

@@ -1,10 +1,10 @@
-"""Memory: which nodes lie in the storage of others, and what the rest needs.
+"""Storage: decides which nodes share the storage of others.
 
-A redistribution that only narrows is a view, and so is a slice. What is gathered by workers that
+A redistribution that only narrows is a view, and so is a slice. A gathering among workers that
 share memory is computed directly in the shared copy. An output with a target is computed in the
-target's storage where that is safe, and what is added to, or transformed in place, where the
-result will lie. An element-wise result takes the place of an operand that dies. Everything else
-gets its own place in the program's arena, from its first to its last use.
+target's storage if that is safe, and an operand that is accumulated onto, or transformed in place,
+in the storage of the result. An element-wise result reuses the storage of an operand after its last
+use. Every other node gets its own part of the program's arena, from its first to its last use.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from magmath.passes.schedule import Schedule
 
 @dataclass
 class Storage:
-    """`alias[n]`: the node in whose storage n lies, and `start[n]` where in it, if n is a slice;
-    `window`: nodes that other workers read; `copied`: outputs that end with a copy into their
-    target (or into an array of their own)."""
+    """The storage of nodes.
+
+    `alias[n]` is the node in whose storage n is stored, and `start[n]` the index where n begins in
+    it if n is a slice. `window`: nodes that other workers read. `copied`: outputs that end with a
+    copy into their target (or into an array of their own).
+    """
 
     alias: dict[Node, Node] = field(default_factory=dict)
     start: dict[Node, tuple[int, ...]] = field(default_factory=dict)
@@ -30,9 +33,10 @@ class Storage:
     _ancestor: dict[Node, Node] = field(default_factory=dict)  # shortcuts along chains of aliases
 
     def root(self, node: Node) -> Node:
-        """The node that owns the memory in which `node` lies.
+        """Return the node that owns the memory of `node`.
 
-        Chains of aliases may be as long as the program: each walk shortens those that it follows.
+        Chains of aliases may be as long as the program: each walk shortens the chains that it
+        follows.
         """
         walked: list[Node] = []
         while (above := self._ancestor.get(node) or self.alias.get(node)) is not None:
@@ -44,7 +48,7 @@ class Storage:
 
 
 def assign_storage(graph: Graph, schedule: Schedule) -> Storage:
-    """The storage of every node of a placed, scheduled graph."""
+    """Return the storage of every node of a placed, scheduled graph."""
     storage = Storage()
     for node in schedule.order:
         moved = node.name == "redistribute"
@@ -89,7 +93,8 @@ def _outputs(graph: Graph, schedule: Schedule, storage: Storage) -> None:
 
 
 def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> bool:
-    """True if the source of a gathering redistribution can be computed in the gathered copy."""
+    """Return True if the source of a gathering redistribution can be computed in the gathered
+    copy."""
     source = shared.inputs[0]
     computed = not source.is_leaf and source.name != "redistribute"
     free = computed and source not in storage.alias and source not in outputs
@@ -97,8 +102,8 @@ def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> b
 
 
 def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
-    """True if `writer` may write where it reads: element by element, accumulating, or replacing
-    some elements of its first operand."""
+    """Return True if `writer` may write where it reads: element by element, accumulating, or
+    replacing some elements of its first operand."""
     reading = [i for i, x in enumerate(writer.inputs) if storage.root(x) is target]
     if not reading:
         return True
@@ -126,8 +131,9 @@ def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
 
 
 def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None:
-    """What a product is accumulated onto, what is transformed in place, and what is overwritten in
-    part, is computed where the result is stored, if nothing else reads it."""
+    """Compute operands in the storage of the result, if nothing else reads them: an operand onto
+    which a product accumulates, one that is transformed in place, and one that is overwritten in
+    part."""
     users = users_of(graph.nodes)
     kept = set(graph.roots)
     for node in graph.nodes:
@@ -141,7 +147,8 @@ def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None
 
 
 def _rewritten(node: Node) -> Node | None:
-    """The operand that a node could find in its own place, if the operand is computed there."""
+    """Return the operand that a node expects in its own storage, if the operand can be computed
+    there."""
     if node.operation.in_place or node.operation.overwrites_first:
         operand = node.inputs[0]
         computed = not operand.is_leaf and operand.name != "constant"
@@ -153,20 +160,20 @@ def _rewritten(node: Node) -> Node | None:
 
 
 def _alike(x: Node, y: Node) -> bool:
-    """True for nodes whose values take the same memory."""
+    """Return True for nodes whose values need the same memory."""
     return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
 
 
 def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
-    """Results take the storage of an operand that is not needed any more: element-wise ones that
-    of any, an array that is written in part its own."""
+    """Give results the storage of an operand after its last use: element-wise results that of any
+    operand, an array that is written in part that of its first operand."""
     position = {node: i for i, node in enumerate(schedule.order)}
     users = users_of(graph.nodes)
     kept = set(graph.roots)
     last: dict[Node, int] = {}
     for node in schedule.order:
         uses = [position[user] for user in users.get(node, []) if user in position]
-        root = storage.root(node)  # a wanted view keeps what it is a view of
+        root = storage.root(node)  # a view that is a root keeps its base
         kept_on = len(schedule.order) if node in schedule.invariant or node in kept else 0
         last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
     for node in schedule.order:

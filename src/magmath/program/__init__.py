@@ -1,1 +1,1 @@
-"""Programs: typed instructions, lowering, binding and execution."""
+"""Programs: typed instructions, the lowering of planned graphs, and the layout of the arena."""

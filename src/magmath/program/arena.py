@@ -1,7 +1,7 @@
-"""Where temporaries lie in a program's arena: offsets by lifetime, smallest total first-fit.
+"""The arena of a program: offsets of temporaries by lifetime, by first fit, largest first.
 
-Temporaries that are never alive together share memory. Sizes are the largest over the workers, so
-every worker computes the same offsets and finds its peers' temporaries without asking.
+Temporaries that are never alive at the same time share memory. Sizes are maxima over the workers,
+so every worker computes the same offsets and finds its peers' temporaries without communication.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Arena:
-    """Offsets in bytes of the temporaries that own memory, and the bytes of the whole."""
+    """Offsets in bytes of the temporaries that own memory, and the total bytes."""
 
     offsets: dict[int, int]
     nbytes: int
 
 
 def arrange(program: Program) -> Arena:
-    """The arena of a program: the largest temporaries first, each at the lowest free offset.
+    """Return the arena of a program: the largest temporaries first, each at the lowest free offset.
 
-    Every temporary is compared with all that were placed before, as one vector operation.
+    Each temporary is compared with all temporaries placed before by one vector operation.
     """
     own = [
         (_nbytes(slot), i)
@@ -58,10 +58,11 @@ def _nbytes(slot: Slot) -> int:
 
 
 def _lowest_gap(start: IntArray, stop: IntArray, nbytes: int) -> int:
-    """The lowest offset of `nbytes` free bytes between occupied ranges, sorted by their starts."""
+    """Return the lowest offset of `nbytes` free bytes between occupied ranges, sorted by their
+    starts."""
     if not len(start):
         return 0
-    occupied = np.maximum.accumulate(stop)  # up to where, after each range
+    occupied = np.maximum.accumulate(stop)  # the end of occupied memory after each range
     below = np.concatenate(([0], occupied[:-1]))
     fits = np.flatnonzero(start - below >= nbytes)
     return int(below[fits[0]] if len(fits) else occupied[-1])

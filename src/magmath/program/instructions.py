@@ -1,9 +1,9 @@
 """The program: slots and typed instructions, the same list on every worker.
 
 A slot is an array that the program touches, with its layout; a worker derives the shape of its own
-tile from the layout and its rank. An instruction computes one slot (`Call`), brings a slot into
-another layout (`Move`), meets the other workers (`Barrier`) or reports a scalar (`Emit`). Programs
-travel as msgpack; nothing in them is code.
+tile from the layout and its rank. An instruction computes one slot (`Call`), redistributes a slot
+into another layout (`Move`), synchronises the workers (`Barrier`) or reports a scalar (`Emit`).
+Programs are sent as msgpack; they contain no code.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from magmath.layout import Layout
 class Slot(msgspec.Struct, frozen=True):
     """An array of a program.
 
-    kind    input: given with each run; output: handed back, kept; parameter: a Python number given
-            with each run; constant: `value`; temporary: lives in the program's own arena, private
-            or, where peers read it, in the window part (`window`)
-    alias   the slot in whose memory this one lies (its own tile of it, as a view)
+    kind    input: given with each run; output: returned to the caller; parameter: a Python number
+            given with each run; constant: `value`; temporary: in the program's arena, private, or
+            readable by peers (`window`)
+    alias   the slot in whose memory this one is stored (its own tile of it, as a view)
     start   of a slice of `alias`: the index in it at which this slot begins
     first, last   the positions of the instructions between which a temporary is alive
     """
@@ -48,7 +48,7 @@ class Slot(msgspec.Struct, frozen=True):
 class Call(msgspec.Struct, frozen=True):
     """Compute slot `out` by an operation of the table on slots `inputs`.
 
-    Where there is a `workspace`, another slot, by its collective kernel: all workers together.
+    With a `workspace`, which is another slot, all workers compute it by the collective kernel.
     """
 
     operation: str
@@ -60,10 +60,10 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Bring slot `source` into the layout of slot `target`.
+    """Redistribute slot `source` into the layout of slot `target`.
 
-    It may be under way while the next `beside` instructions, which do not touch the target, are
-    carried out.
+    The move may run concurrently with the next `beside` instructions, which do not touch the
+    target.
     """
 
     source: int
@@ -73,7 +73,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Barrier(msgspec.Struct, frozen=True):
-    """Wait until every worker has come here."""
+    """Wait until every worker has reached this instruction."""
 
 
 class Emit(msgspec.Struct, frozen=True):
@@ -86,19 +86,18 @@ Instruction = Call | Move | Barrier | Emit
 
 
 LONG = 1 << 22
-"""Elements that a worker goes through in a few milliseconds."""
+"""Number of elements that a worker processes in a few milliseconds."""
 
 
 class Program(msgspec.Struct, frozen=True, dict=True):
-    """What the workers run.
+    """The program that the workers run.
 
-    `inputs`, `outputs` and `parameters` are slots, in the order in which a run names them.
-    `donated` maps an output's position to the input's whose storage it takes over.
-    `reads_peers` tells that workers read one another's memory, so that runs must be fenced.
-    `team`, of a program for one worker: the same for the threads of that worker, in the same order
-    of inputs, outputs and parameters.
-    The first `prologue` instructions depend on nothing that a step changes: a run of many steps
-    executes them once.
+    `inputs`, `outputs` and `parameters` are slots, in the order in which a run passes them.
+    `donated` maps the position of an output to that of the input whose storage it reuses.
+    `reads_peers` is true if workers read one another's memory, so that runs need barriers. `team`,
+    of a program for one worker, is the same program for the threads of that worker, with the same
+    order of inputs, outputs and parameters. The first `prologue` instructions depend on nothing
+    that a step changes: a run of many steps executes them once.
     """
 
     slots: list[Slot]
@@ -114,22 +113,23 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def is_abandonable(self) -> bool:
-        """True if a run may be stopped between two instructions: it takes long, and overwrites
+        """True if a run may be stopped between two instructions: it takes long and overwrites
         nothing."""
         return not self.donated and any(map(self.takes_long, self.instructions))
 
     def takes_long(self, instruction: Instruction) -> bool:
-        """True for an instruction that may take some milliseconds; the same on all workers."""
+        """Return True for an instruction that may take some milliseconds; the same on all
+        workers."""
         if not isinstance(instruction, Call):
             return False
         slots = [self.slots[i] for i in (*instruction.inputs, instruction.out)]
         sizes = sorted([prod(slot.shape) for slot in slots])
-        # sizes of m × k, k × n and m × n give m · k · n; an n × n matrix alone gives n³
+        # sizes of m × k, k × n and m × n give m · k · n; one n × n matrix gives n³
         work = sqrt(prod(sizes[-3:])) if len(sizes) > 2 else sizes[-1] ** 1.5
         return sum(sizes) + work / 64 > LONG * self.workers
 
     def writer(self, slot: int) -> Call | Move | None:
-        """The first instruction that writes into the memory of a slot."""
+        """Return the first instruction that writes into the memory of a slot."""
         for instruction in self.instructions:
             if isinstance(instruction, Call | Move):
                 written = instruction.out if isinstance(instruction, Call) else instruction.target
@@ -172,7 +172,7 @@ _TAG_OF = {kind: tag for tag, kind in _TAGS.items()}
 
 
 def _plain(value: Any) -> Any:
-    """Attributes as msgpack values; a dtype becomes a one-entry map."""
+    """Convert attributes to msgpack values; a dtype becomes a map of one entry."""
     if isinstance(value, DType):
         return {"dtype": value.name}
     if isinstance(value, complex):
@@ -193,12 +193,12 @@ def _rich(value: Any) -> Any:
 
 
 def encode(program: Program) -> bytes:
-    """The program as msgpack bytes."""
+    """Return the program as msgpack bytes."""
     return msgspec.msgpack.encode(_encoded(program))
 
 
 def _encoded(program: Program) -> list[Any]:
-    """Plain values; each layout is encoded once, however many slots have it."""
+    """Return the program as plain values; each layout is encoded once."""
     layouts = {layout: i for i, layout in enumerate(dict.fromkeys(s.layout for s in program.slots))}
     slots = [
         [
@@ -243,7 +243,7 @@ def _field(value: Any) -> Any:
 
 @paused_gc()
 def decode(data: bytes) -> Program:
-    """The program in `data`; ProtocolError for anything that is not one."""
+    """Return the program in `data`. Raises ProtocolError if `data` is not a program."""
     try:
         return _decoded(msgspec.msgpack.decode(data))
     except (

@@ -1,8 +1,8 @@
-"""Lowering: a planned graph becomes a program of slots and instructions.
+"""Lowering: converts a planned graph into a program of slots and instructions.
 
-Barriers are put exactly where one worker would read what another may not have written yet, or
-overwrite what another may still read, found by following the accesses to every shared storage
-through the instruction list, twice, because a program may be run in a loop.
+Barriers are inserted exactly where one worker would read data that another may not have written
+yet, or overwrite data that another may still read. They are found by following the accesses to
+every shared storage through the instruction list, twice, because a program may run in a loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def lower(
     environment: Environment,
     donated: dict[int, int],
 ) -> Program:
-    """The program that computes a planned graph from these leaves, taken in this order."""
+    """Return the program that computes a planned graph from these leaves, in this order."""
     graph, schedule, storage = planned.graph, planned.schedule, planned.storage
     lowering = _Lowering(graph, storage, environment)
     for node in schedule.order:
@@ -65,7 +65,7 @@ def lower(
 
 @dataclass
 class _Lowering:
-    """Slots and instructions as they grow."""
+    """The state of the lowering: slots and instructions so far."""
 
     graph: Graph
     storage: Storage
@@ -86,7 +86,8 @@ class _Lowering:
             self.slot_of(leaf)
 
     def slot_of(self, node: Node) -> int:
-        """The slot of a node, and of the nodes in whose storage it lies, made when first asked."""
+        """Return the slot of a node; create it, and those of the nodes in whose storage it is, on
+        first use."""
         if node not in self.slot:
             alias = self.storage.alias.get(node)
             place = None if alias is None else self.slot_of(alias)
@@ -119,7 +120,7 @@ class _Lowering:
         return "output" if node in self.own_outputs else "temporary"
 
     def add(self, node: Node) -> None:
-        """The instructions that compute a node (none for leaves and views)."""
+        """Add the instructions that compute a node (none for leaves and views)."""
         given = node.is_leaf or node.name == "constant"
         if given or node in self.storage.start or node.name == "recompute":
             self.slot_of(node)
@@ -134,8 +135,11 @@ class _Lowering:
 
     @cached_property
     def workspace(self) -> int:
-        """The slot in which workers that compute together exchange data: one for all operations,
-        which follow one another. Workers that share memory read one another's part of it."""
+        """The slot for data that the workers exchange in collective kernels.
+
+        All operations use the same slot, since they run one after the other. Workers that share
+        memory read one another's part of it.
+        """
         meeting = [node for node in self.graph.nodes if _meets(node)]
         nbytes = max(map(_workspace_bytes, meeting))
         workers, shared = self.environment.workers, self.environment.shares_memory
@@ -153,7 +157,7 @@ class _Lowering:
             self.instructions.append(Move(source_slot, slot, node.line))
 
     def finish(self) -> None:
-        """Outputs: copied where they cannot be computed in place; scalars reported."""
+        """Add copies of outputs that cannot be computed in place, and reports of scalars."""
         sources: dict[int, int] = {}
         for i, output in enumerate(self.graph.outputs):
             if i in self.storage.copied:
@@ -169,7 +173,7 @@ class _Lowering:
         self.instructions += [Emit(slot) for slot in emitted]
 
     def _saved(self, output: Node) -> int:
-        """The slot to copy from, or to report: a fresh one if the original's storage may be
+        """Return the slot to copy or report: a fresh one if the original's storage may be
         overwritten first."""
         slot = self.slot_of(output)
         root = self.storage.root(output)
@@ -181,7 +185,7 @@ class _Lowering:
 
 
 def _meets(node: Node) -> bool:
-    """True for a node that the workers compute together."""
+    """Return True for a node that a collective kernel computes."""
     if node.operation.distributed is None or node.layout is None:
         return False
     inputs = [source.layout for source in node.inputs if source.layout is not None]
@@ -199,12 +203,12 @@ class _Access:
     """An instruction's use of one storage: in which layout, and whether it writes."""
 
     root: int
-    layout: Layout | None  # None: everything, or what others hold
+    layout: Layout | None  # None: all of it, or parts of other workers
     writes: bool
 
 
 class _Hazards:
-    """Where the workers must meet."""
+    """The barriers that conflicting accesses need."""
 
     def __init__(self, lowering: _Lowering, prologue: int) -> None:
         self.prologue = prologue
@@ -215,11 +219,11 @@ class _Hazards:
         self.remote = self._remote_roots()
 
     def root(self, slot: int) -> int:
-        """The slot that owns the memory of `slot`."""
+        """Return the slot that owns the memory of `slot`."""
         return self.roots[slot]
 
     def _remote_roots(self) -> set[int]:
-        """Storages that more than one worker touches."""
+        """Return the storages that more than one worker touches."""
         found = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
         for instruction in self.instructions:
             if isinstance(instruction, Move) and self._pulls(instruction):
@@ -245,25 +249,26 @@ class _Hazards:
                 yield self._access(slot, False)
 
     def _access(self, slot: int, writes: bool) -> _Access:
-        while self.slots[slot].start is not None:  # of a slice each worker touches its own part
+        while self.slots[slot].start is not None:  # each worker touches its own part of a slice
             slot = self.slots[slot].alias or 0
         layout = self.slots[slot].layout
         return _Access(self.root(slot), None if layout.shared else layout, writes)
 
     def _move_write(self, source: int, target: int) -> _Access:
-        """A copy into a shared slot writes each worker's own part of it."""
+        """Return the write access of a move; a copy into a shared slot writes each worker's own
+        part."""
         have = self.slots[source].layout
         if self.slots[target].layout.shared:
             return _Access(self.root(target), None if have.is_replicated else have, True)
         return self._access(target, True)
 
     def fenced(self) -> tuple[list[Instruction], int]:
-        """The instructions with barriers between conflicting accesses, also around the loop, and
-        the length of the prologue."""
+        """Return the instructions with barriers between conflicting accesses, also across the end
+        of the loop, and the length of the prologue."""
         once, loop = self.instructions[: self.prologue], self.instructions[self.prologue :]
         state = _Dirty()
         first = self._pass(state, once)
-        if first and self.remote:  # the first step meets with a prologue done by everybody
+        if first and self.remote:  # the first step begins after all prologues
             first.append(Barrier())
             state.clear()
         self._pass(state, loop)
@@ -284,31 +289,35 @@ class _Hazards:
 
 @dataclass
 class _Dirty:
-    """What was touched since the last barrier: storage → the layouts of the accesses."""
+    """The accesses since the last barrier: storage → their layouts."""
 
     written: dict[int, set[Layout | None]] = field(default_factory=dict)
     read: dict[int, set[Layout | None]] = field(default_factory=dict)
 
     def conflicts(self, access: _Access) -> bool:
-        """True if another worker may have touched what this access touches."""
+        """Return True if another worker may have touched the data of this access."""
         tables = (self.written, self.read) if access.writes else (self.written,)
         touched = itertools.chain(*[table.get(access.root, ()) for table in tables])
         return any(layout is None or layout != access.layout for layout in touched)
 
     def note(self, access: _Access) -> None:
-        """Remember an access."""
+        """Record an access."""
         table = self.written if access.writes else self.read
         table.setdefault(access.root, set()).add(access.layout)
 
     def clear(self) -> None:
-        """All have met."""
+        """Drop all accesses, after a barrier."""
         self.written.clear()
         self.read.clear()
 
 
 def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
-    """The instructions; moves of `least` bytes and more between workers that share no memory know
-    how many of those that follow do not touch their target, so that they may be beside them."""
+    """Return the instructions, with `beside` set on moves that may run concurrently with later
+    ones.
+
+    These are moves of at least `least` bytes between workers that share no memory. `beside` is the
+    number of following instructions that do not touch the target.
+    """
     slots, instructions = lowering.slots, lowering.instructions
     roots = _roots(slots)
     result: list[Instruction] = []
@@ -337,7 +346,8 @@ def _is_long(move: Move, slots: Sequence[Slot], least: int) -> bool:
 
 
 def _roots(slots: Sequence[Slot]) -> list[int]:
-    """For every slot, the slot that owns its memory; an alias is made before what refers to it."""
+    """Return for every slot the slot that owns its memory; an alias precedes the slots that refer
+    to it."""
     roots: list[int] = []
     for i, slot in enumerate(slots):
         roots.append(i if slot.alias is None else roots[slot.alias])
@@ -347,11 +357,11 @@ def _roots(slots: Sequence[Slot]) -> list[int]:
 def _with_lifetimes(
     slots: list[Slot], instructions: list[Instruction], prologue: int
 ) -> list[Slot]:
-    """Temporaries with the positions of their first and last use; windows, and what a prologue
-    leaves for every step, live throughout.
+    """Return the slots with the positions of their first and last use.
 
-    Neighbouring instructions that join loops may be executed as one: what any of them touches
-    lives from the first of them to the last.
+    Windows, and results of the prologue that the steps read, live throughout. Neighbouring
+    instructions that join loops may be executed as one: the slots that any of them touches live
+    from the first of them to the last.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -360,7 +370,7 @@ def _with_lifetimes(
             for touched in _touched(instruction):
                 first.setdefault(touched, begin)
                 last[touched] = end - 1
-    for i in reversed(range(len(slots))):  # an alias is made before what refers to it
+    for i in reversed(range(len(slots))):  # an alias precedes the slots that refer to it
         alias = slots[i].alias
         if alias is not None and i in first:
             first[alias] = min(first[i], first.get(alias, first[i]))
@@ -376,7 +386,8 @@ def _with_lifetimes(
 
 
 def _runs(instructions: list[Instruction]) -> Iterable[tuple[int, int]]:
-    """Begin and end of every run of instructions that join loops, and of every other one alone."""
+    """Yield begin and end of every run of instructions that join loops, and of every other single
+    one."""
     begin = 0
     for i, instruction in enumerate(instructions):
         follows = i + 1 < len(instructions) and _joins_loops(instructions[i + 1])
