@@ -1,9 +1,9 @@
 """Reductions of operands that are never stored: each block is computed and reduced at once.
 
-`passes/blocks.py` builds these operations from reductions whose operand would not fit into memory:
-reductions of created arrays (filled, counted, random), of broadcasts, and of element-wise functions
-of these and other arrays. A block fits into the cache. The operand's expression is sent as plain
-data: a list of steps with operation, attributes and sources.
+`passes/blocks.py` builds these operations from reductions whose operand would take too much of a
+worker's memory: created arrays (filled, counted, random), broadcasts, and element-wise functions of
+these and other arrays. A block fits into the cache. The operand's expression is sent as plain data:
+a list of steps with operation, attributes and sources.
 """
 
 from __future__ import annotations
