@@ -430,7 +430,7 @@ def _astype_reference(x: Any, *, dtype: DType) -> Any:
 
 
 def _astype_same_bits(result: DType, operands: Sequence[DType]) -> bool:
-    """Return False where the result may depend on the processor's instruction.
+    """Return False if the result may depend on the processor's instruction.
 
     It does for floats that are converted to an integer type that cannot represent them.
     """

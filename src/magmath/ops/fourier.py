@@ -203,7 +203,7 @@ def _r2c_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _r2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """Of an axis that is split: in four steps."""
+    """Return the transform in four steps, or as a complex one, for a split axis."""
     x, axis, inverse = node.inputs[0], node.attributes["axis"], node.attributes["inverse"]
     if layouts[0].splits[axis] is None:
         return []
@@ -276,7 +276,7 @@ def _c2r_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _c2r_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """Of an axis that is split: in four steps."""
+    """Return the transform in four steps, or as a complex one, for a split axis."""
     axis, n, inverse = (node.attributes[name] for name in ("axis", "n", "inverse"))
     if layouts[0].splits[axis] is None:
         return []

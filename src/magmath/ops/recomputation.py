@@ -62,7 +62,7 @@ def _recompute_kernel(call: KernelCall) -> Callable[[], object]:
     return lambda: out.copy_(x)
 
 
-RECOMPUTE = Operation(  # a view of x where the passes see the whole graph; `after` is not read
+RECOMPUTE = Operation(  # a view of x if the passes see the whole graph; `after` is not read
     name="recompute",
     infer=_recompute_infer,
     axes=lambda node: (

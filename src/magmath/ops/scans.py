@@ -212,7 +212,7 @@ def _blocks(x: torch.Tensor, axis: int) -> Iterator[tuple[slice, int, int]]:
     A part is a slice of the first dimension, and the first index and count along the axis.
     """
     extent, rows = x.shape[axis], 1 if axis == 0 else x.shape[0]
-    cell = size_of(x.shape) // (extent * rows) * x.itemsize  # of one row, and one of the axis
+    cell = size_of(x.shape) // (extent * rows) * x.itemsize  # bytes per row and index of the axis
     height = max(1, min(rows, BLOCK_BYTES // (cell * extent)))
     width = max(1, min(extent, BLOCK_BYTES // (cell * height)))
     for top in range(0, rows, height):

@@ -1,10 +1,10 @@
 """Sorting along an axis, and search of values in a sorted array.
 
-An axis that is sorted must be whole, except for arrays of one dimension, which all workers sort
-collectively (`kernels/distributed_sort.py`), and of arrays of a few such lines. NaN is last in
-either direction. The position of a value in a sorted array is the sum of its positions in the
-parts, so the sorted array of `searchsorted` may be split; if the values are split too, workers
-request the positions from the owners of the parts (`kernels/request_reply.py`).
+A sorted axis must be whole, except in arrays of one dimension or of a few lines, which all workers
+sort collectively, line by line (`kernels/distributed_sort.py`). NaN is last in either direction.
+The position of a value in a sorted array is the sum of its positions in the parts, so the sorted
+array of `searchsorted` may be split; if the values are split too, workers request the positions
+from the owners of the parts (`kernels/request_reply.py`).
 """
 
 from __future__ import annotations
