@@ -1,4 +1,7 @@
-"""The operations: one record each, in a file per family, all in the table `OPERATIONS`."""
+"""The operations: one record for each, in one file per family.
+
+The table `OPERATIONS` contains all records by name.
+"""
 
 from magmath.graph import Operation
 from magmath.ops import (

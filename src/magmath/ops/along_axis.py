@@ -1,8 +1,7 @@
-"""Elements picked along one axis by an index for each of them: read, and added up.
+"""Access along one axis with an index for each element: `take_along` and `scatter_along`.
 
-`take_along` and `scatter_along` are each other's gradients. All dimensions but the axis belong to
-array and indices alike. Where the axis is split, each worker contributes, or adds to, the elements
-that it holds.
+Each is the gradient of the other. Array and indices share all dimensions except the axis. If the
+axis is split, each worker contributes, or adds to, the elements that it stores.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _no_flops(node: Node) -> float:
 
 
 def _along_letters(ndim: int, axis: int) -> tuple[str, str]:
-    """The letters of the array, and of the indices, which have their own along the axis."""
+    """Return the letters of the array and of the indices, which have another one for the axis."""
     letters = LETTERS[:ndim]
     return letters, letters[:axis] + LETTERS[ndim] + letters[axis + 1 :]
 
@@ -48,7 +47,10 @@ def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) 
 
 
 def _picking(array: Shape, indices: Shape, axis: int) -> IndexedAccess:
-    """The same as indices for all axes, those of the others being the places themselves."""
+    """Return the equivalent access with indices for all axes.
+
+    Along the other axes, an element's own position is its index.
+    """
     return IndexedAccess(
         array, (axis, *unindexed_letters(tuple(range(len(array))), (axis,))), indices, 0
     )

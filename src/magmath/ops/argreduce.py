@@ -1,7 +1,8 @@
-"""The position of the first largest, or smallest, element along an axis; NaN counts as either.
+"""argmax and argmin: the position of the first largest or smallest element along an axis.
 
-Where the axis is split, every worker finds the position in each of its pieces; the elements there,
-a few numbers, go to everyone, and the first of the best is it.
+NaN counts as the extremum. If the axis is split, each worker finds the position in each of its
+segments (*pieces* in the code); all workers receive the elements at these positions, which are few
+numbers, and select the first extremum of them.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _axes(node: Node) -> str:
 
 
 def _ways(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """In pieces: the best of each, and of those the first that is best."""
+    """Return the search by segments, if the axis is split: the first extremum of their extrema."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
     if cuts is None:
@@ -76,7 +77,10 @@ def _ways(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
 
 
 def _find(name: str, x: torch.Tensor, axis: int, keepdims: bool, out: torch.Tensor) -> None:
-    """NumPy compares whole vectors of floating point numbers, torch one after the other."""
+    """Write the positions to `out`, by NumPy for float32 and float64 on the CPU.
+
+    NumPy compares whole vectors of floating-point numbers, torch one number at a time.
+    """
     import torch
 
     on_host = out.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
@@ -142,7 +146,7 @@ def _pieces_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
     return np.stack(found, axis)
 
 
-PIECE_POSITIONS = Operation(  # the position of the extremum in each piece of an axis
+PIECE_POSITIONS = Operation(  # the position of the extremum in each segment of an axis
     name="piece_positions",
     infer=_pieces_infer,
     axes=_pieces_axes,
@@ -187,7 +191,7 @@ def _elements_kernel(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-PIECE_ELEMENTS = Operation(  # the elements at one position in each piece of an axis
+PIECE_ELEMENTS = Operation(  # the elements at one position in each segment of an axis
     name="piece_elements",
     infer=_elements_infer,
     axes=_elements_axes,

@@ -1,7 +1,7 @@
-"""What collective kernels of one matrix have in common: rows dealt to the workers, panels of them.
+"""Block-cyclic layouts and panel sizes for collective kernels of one matrix.
 
-The layouts and sizes here are functions of shapes and of the number of workers alone, so that the
-planner and every worker know them without asking.
+They depend only on shapes and the number of workers, so the planner and every worker compute them
+without communication.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 def block_cyclic_layout(
     shape: Shape, mesh: Mesh, dim: int, *, before: int = 0, rows: int | None = None
 ) -> Layout:
-    """Dimension `dim` dealt to all workers by the panel, of `rows` rows or of those that suit it;
-    its first `before` indices go with the first panel."""
+    """Return a layout that assigns panels of dimension `dim` to all workers in turn.
+
+    A panel has `rows` indices, by default `panel_rows`. The first `before` indices belong to the
+    first panel in addition.
+    """
     extent = shape[dim] - before
     rows = rows or panel_rows(extent, mesh.size)
     if not before:
@@ -36,17 +39,17 @@ def block_cyclic_layout(
 
 
 def block_cyclic_rows(extent: int, comm: Communicator) -> BlockCyclicRows:
-    """How rows or columns are dealt, as a worker sees it."""
+    """Return the block-cyclic distribution of rows or columns, seen from this worker."""
     return BlockCyclicRows(extent, panel_rows(extent, comm.size), comm.rank, comm.size)
 
 
 def panel_bytes(shape: Shape, node: Node, workers: int) -> int:
-    """The bytes of a panel of rows of a matrix, of a node's type."""
+    """Return the bytes of a panel of rows of a matrix of this shape, of a node's type."""
     return panel_rows(shape[0], workers) * shape[1] * node.dtype.itemsize
 
 
 def panel_traffic(shape: Shape, node: Node, workers: int, times: float) -> tuple[int, int]:
-    """The bytes and messages of passing so many times a matrix of this shape to all others."""
+    """Return bytes and messages for sending a matrix `times` times to all other workers."""
     panels = -(-shape[0] // panel_rows(shape[0], workers))
     nbytes = math.prod(shape) * node.dtype.itemsize * times
     return int(nbytes) * (workers - 1), max(1, math.ceil(times)) * panels * (workers - 1)
@@ -55,8 +58,11 @@ def panel_traffic(shape: Shape, node: Node, workers: int, times: float) -> tuple
 def collective_kernel(
     module: str, name: str, *keys: str, before: int = 0
 ) -> Callable[[DistributedCall], Callable[[], object]]:
-    """The kernel `magmath.kernels.<module>.<name>` with these attributes: (rows as they are dealt,
-    ring, scratch, out, *inputs). The rows are those of the first operand but for the first."""
+    """Return a function that binds `magmath.kernels.<module>.<name>` with these attributes.
+
+    The kernel's arguments are (block-cyclic rows, ring, scratch, out, *inputs). The rows are those
+    of the first operand without the first `before` ones.
+    """
 
     def bind(call: DistributedCall) -> Callable[[], object]:
         compute = getattr(import_module(f"magmath.kernels.{module}"), name)

@@ -1,9 +1,9 @@
-"""Reductions of operands that are never stored: computed block by block, each reduced at once.
+"""Reductions of operands that are never stored: each block is computed and reduced at once.
 
-`passes/blocks.py` makes these operations of reductions whose operand would not fit: sums over
-created arrays (filled, counted, random), broadcasts and element-wise functions of these and of
-others. A block has the size that caches hold. The operand's expression travels as plain data:
-which operation, of which of the blocks before it or of the operands, with which attributes.
+`passes/blocks.py` builds these operations from reductions whose operand would take too much of a
+worker's memory: created arrays (filled, counted, random), broadcasts, and element-wise functions of
+these and other arrays. A block fits into the cache. The operand's expression is sent as plain data:
+a list of steps with operation, attributes and sources.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK: Final = 1 << 18
-"""Elements of a block: 1 MB of float32."""
+"""Elements per block: 1 MB of float32."""
 PAIRWISE: Final = {
     "sum": "add",
     "prod": "multiply",
@@ -36,18 +36,18 @@ PAIRWISE: Final = {
     "any": "logical_or",
     "all": "logical_and",
 }
-"""The operations by which the results of two blocks are combined."""
+"""Reduction → element-wise operation that combines the results of two blocks."""
 
 Range = tuple[int, int]
 Block = tuple[Range, ...]
-"""A range of each dimension of the operand, in positions of the local part."""
+"""A range for each dimension of the operand, in local positions."""
 
 
 class Step(NamedTuple):
     """One operation of the operand's expression.
 
-    `sources`: what it is computed of, steps by their number, and operand i of the reduction as
-    -1 - i. `shape` is that of the whole array.
+    `sources` are its inputs: a step by its number, operand i of the reduction as -1 - i. `shape`
+    is the global shape.
     """
 
     operation: str
@@ -62,7 +62,7 @@ def _infer(*_: Node, layout: Any, axis: Shape, keepdims: bool, dtype: DType, **_
 
 
 def _axes(node: Node) -> str:
-    """It is made of a reduction that has been divided already, and is never divided again."""
+    """Return index notation without letters: the original reduction is already distributed."""
     return f"{','.join('.' * x.ndim for x in node.inputs)}->{'.' * node.ndim}"
 
 
@@ -90,10 +90,10 @@ OPERATIONS = {REDUCE_BLOCKS.name: REDUCE_BLOCKS}
 
 @final
 class BlockReduction:
-    """A `reduce_blocks` on one worker's part of the operand.
+    """A `reduce_blocks` on one worker's tile of the operand.
 
-    The threads of the worker share the blocks, and each computes its own from beginning to end:
-    threads that met after every operation of a block would wait for one another all the time.
+    The worker's threads share the blocks, and each thread computes its blocks from beginning to
+    end: threads that synchronised after every operation of a block would mostly wait.
     """
 
     def __init__(self, call: KernelCall) -> None:
@@ -128,8 +128,11 @@ class BlockReduction:
                 self._finish(pool.map(lambda share: self._share(*share), shares))
 
     def _share(self, first: int, last: int) -> list[tuple[Block, torch.Tensor]]:
-        """Reduce the blocks first … last - 1; the results, in order, for each part of the result
-        that these contribute to."""
+        """Reduce the blocks first … last - 1.
+
+        Stores each part of the result to which these blocks contribute alone; returns the partial
+        results of the other parts, in order.
+        """
         evaluator, found = _Evaluator(self._call, self._steps, self._tile), []
         inner = prod(map(len, self._reduced))
         for number, outer in enumerate(product(*self._kept)):
@@ -146,7 +149,7 @@ class BlockReduction:
         return found
 
     def _finish(self, shares: Iterable[list[tuple[Block, torch.Tensor]]]) -> None:
-        """Combine what several threads have contributed to one part of the result."""
+        """Combine the partial results of several threads for each part of the result."""
         totals: dict[Block, torch.Tensor] = {}
         for outer, part in (entry for share in shares for entry in share):
             totals[outer] = self._combined(totals.get(outer), part)
@@ -154,10 +157,10 @@ class BlockReduction:
             self._store(outer, total)
 
     def _cut(self, shape: Shape) -> list[list[Range]]:
-        """The ranges of local positions into which blocks divide each dimension.
+        """Return, for each dimension, the ranges of local positions of the blocks.
 
-        In deterministic mode no block crosses a logical part of the result, and all workers make
-        the same blocks of a part.
+        In deterministic mode no block crosses a logical part of the result, and all workers divide
+        a part into the same blocks.
         """
         cuts = [[0, index.size] for index in self._tile]
         longest = [index.size for index in self._tile]
@@ -192,7 +195,7 @@ class BlockReduction:
         out.copy_(total.reshape(out.shape))
 
     def _partial(self, value: torch.Tensor) -> torch.Tensor:
-        """The reduction of one block of the operand."""
+        """Reduce one block of the operand."""
         out = self._call.out
         result = out.new_empty(reduced_shape(tuple(value.shape), self._axis, True))
         attributes = {"axis": self._axis, "keepdims": True}
@@ -200,8 +203,11 @@ class BlockReduction:
         return result
 
     def _combined(self, total: torch.Tensor | None, part: torch.Tensor) -> torch.Tensor:
-        """Two partial results combined; of many, floating point sums and products are rounded to
-        the result's type only once."""
+        """Combine two partial results.
+
+        Floating-point sums and products are combined in float64 or complex128, so that they are
+        rounded to the result's type only once.
+        """
         import torch
 
         from magmath.ops import OPERATIONS
@@ -228,7 +234,7 @@ class _Evaluator:
         self._bound: dict[tuple[int, Shape], Callable[[], object]] = {}
 
     def operand(self, block: Block) -> torch.Tensor:
-        """A block of the operand, until the next one is computed."""
+        """Compute a block of the operand; it is valid until the next block is computed."""
         values: list[torch.Tensor] = []
         for number, step in enumerate(self._steps):
             spans = _aligned(step.shape, block)
@@ -244,7 +250,7 @@ class _Evaluator:
         return values[-1]
 
     def _is_same_for_all(self, step: Step) -> bool:
-        """True if a step's call depends on nothing of a block but its shape."""
+        """True if a step's call depends only on the shape of a block."""
         from magmath.ops import OPERATIONS
 
         numbers = [-1 - source for source in step.sources if source < 0]
@@ -259,7 +265,7 @@ class _Evaluator:
         out: torch.Tensor,
         values: Sequence[torch.Tensor],
     ) -> Callable[[], object]:
-        """The ready call that computes a step's part of a block."""
+        """Bind the call that computes a step's part of a block."""
         from magmath.ops import OPERATIONS
 
         inputs = [
@@ -280,7 +286,7 @@ class _Evaluator:
         return _made(self._call, operation, attributes, out, inputs, tile, step.shape)
 
     def _given(self, number: int, block: Block) -> torch.Tensor:
-        """The part of a stored operand that a block needs."""
+        """Return the part of a stored operand that a block needs."""
         x = self._call.inputs[number]
         if x.ndim == 0:
             return x
@@ -289,7 +295,7 @@ class _Evaluator:
         return part.contiguous() if self._call.context.deterministic else part
 
     def _scratch(self, number: int, shape: Shape, dtype: DType) -> torch.Tensor:
-        """The memory of a step, used again for the next block."""
+        """Return the memory of a step, which is reused for the next block."""
         import torch
 
         from magmath.memory.torch_dtypes import to_torch
@@ -310,7 +316,7 @@ def _made(
     tile: Tile = (),
     shape: Shape = (),
 ) -> Callable[[], object]:
-    """The ready call of an operation on tensors of one block."""
+    """Bind an operation on the tensors of one block."""
     shapes = [tuple(x.shape) for x in inputs]
     tiles: list[Tile] = [()] * len(inputs)
     inner = KernelCall(out, inputs, attributes, tile, tiles, shape, shapes, call.context)
@@ -318,6 +324,6 @@ def _made(
 
 
 def _aligned(shape: Shape, block: Block) -> list[Range]:
-    """The part of an array that takes part in a block of the operand to which it is stretched."""
+    """Return the ranges of an array that broadcast to a block of the operand."""
     spans = block[len(block) - len(shape) :]
     return [span if n != 1 else (0, 1) for n, span in zip(shape, spans, strict=True)]

@@ -1,12 +1,12 @@
-"""A Fourier transform of any length as a convolution, whose transforms have a length with factors.
+"""Fourier transforms of any length as a convolution, by transforms of a smooth length.
 
 With j·k = (j² + k² - (k - j)²) / 2 and the chirp w[j] = exp(∓iπ·j²/n),
 
     X[k] = w[k] · Σ_j (x[j] · w[j]) · conj(w[k - j])
 
 (Bluestein, "A linear filtering approach to the computation of the discrete Fourier transform",
-IEEE Trans. Audio Electroacoust. 18, 1970). So a long axis of a length that has no two factors to
-take it as a matrix by, a prime one for instance, is divided over the workers too.
+IEEE Trans. Audio Electroacoust. 18, 1970). In this way a long axis can be split over the workers
+even if its length, a prime for instance, has no two factors for the four-step transform.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from magmath.ops.leaves import constant
 from magmath.ops.slicing import padded, slice_along
 
 SHORTEST = 1 << 12
-"""The least length that is transformed so."""
+"""Minimum length for this algorithm."""
 LONGEST = 1 << 31
-"""The length from which on squares of positions are no 64-bit integers."""
+"""Length from which the squares of positions exceed 64-bit integers."""
 
 Transform = Callable[[Node, bool], Node]
-"""A complex transform along the axis, forward or inverse; there and back is the identity."""
+"""(array, inverse) → complex transform along the axis; forward and inverse give the identity."""
 
 
 def bluestein_fft(x: Node, axis: int, fft: Transform, inverse: bool, scale: float) -> list[Node]:
-    """The transform of a complex array along an axis of suitable length, times a number."""
+    """Return the transform of a complex array along an axis, times `scale`.
+
+    Returns an empty list for unsuitable lengths.
+    """
     n = x.shape[axis]
     if not SHORTEST <= n < LONGEST:
         return []
@@ -51,14 +54,14 @@ def bluestein_fft(x: Node, axis: int, fft: Transform, inverse: bool, scale: floa
 
 
 def _chirp(positions: Node, n: int, inverse: bool) -> Node:
-    """exp(∓iπ·j²/n), complex128: j² counts modulo 2n, which integers keep exact."""
+    """Return exp(∓iπ·j²/n), complex128; j² is reduced modulo 2n in exact integers."""
     squares = call("remainder", positions * positions, constant(2 * n, int64))
     turn = constant((1j if inverse else -1j) * math.pi / n, complex128)
     return call("exp", astype(squares, complex128) * turn)
 
 
 def next_smooth(least: int) -> int:
-    """The smallest number from `least` on that has no other factors than 2, 3 and 5."""
+    """Return the smallest number ≥ `least` whose prime factors are 2, 3 and 5 only."""
     best = 1 << (least - 1).bit_length()
     five = 1
     while five < best:

@@ -1,7 +1,7 @@
 """The Cholesky factorisation, A = L·Lᴴ.
 
 Gradients follow Giles (2008), "Collected matrix derivative results for forward and reverse mode
-algorithmic differentiation"; cotangents are those of x, not of its conjugate.
+algorithmic differentiation"; cotangents are with respect to x, not to its conjugate.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def _cholesky_infer(a: Node) -> tuple[Shape, DType]:
 
 
 def _cholesky_vjp(node: Node, g: Node) -> Gradients:
-    """L⁻ᴴ·P·L⁻¹ with P the lower triangle of LᴴL̄, its diagonal halved; by the lower triangle, which
-    alone is read."""
+    """Return the cotangent of the lower triangle of A, from Ā = L⁻ᴴ·P·L⁻¹.
+
+    P is the lower triangle of LᴴL̄ with halved diagonal. Cholesky reads only A's lower triangle.
+    """
     g = triangle(conj(g), lower=True)
     product = matmul(adjoint(node), g)
     half = constant(0.5, node.dtype)
@@ -44,14 +46,14 @@ def _cholesky_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _cholesky_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
-    """Rows are dealt."""
+    """Return block-cyclic rows."""
     if node.ndim != 2 or not node.size:
         return None
     layout = block_cyclic_layout(node.shape, mesh, 0)
     return (layout,), layout
 
 
-CHOLESKY = Operation(  # a = L·Lᴴ, of the lower triangle of a
+CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     name="cholesky",
     infer=_cholesky_infer,
     axes=stacked_axes,
@@ -72,7 +74,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ, of the lower triangle of a
 
 
 def cholesky(a: Node) -> Node:
-    """L, lower triangular, with a = L·Lᴴ."""
+    """Return the lower triangular L with a = L·Lᴴ."""
     return apply(CHOLESKY, a)
 
 

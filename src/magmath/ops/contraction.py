@@ -1,10 +1,10 @@
 """Contraction: the general product of two arrays, summed over letters that both have.
 
-`contract` is what matmul, tensordot, vecdot and einsum are made of. Its index structure is given
-with each node (`"abk,akc->abc"`), so every letter of it may be divided over workers, and no operand
-is transposed or reshaped for its sake: a kernel sees the local operands as (a batch of) matrices.
-Products of half types are float32, in which they accumulate; what converts them back is folded into
-the product where nothing stands between (`passes/fuse.py`).
+matmul, tensordot, vecdot and einsum all build `contract` nodes. Each node carries its index
+notation (`"abk,akc->abc"`), so every letter may be split over workers and no operand is transposed
+or reshaped in advance: a kernel views the local operands as (a batch of) matrices. Products of half
+types accumulate in and return float32; `passes/fuse.py` folds the conversion back into the product
+if that conversion is its direct consumer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subscripts:
-    """`"abk,akc->abc"` taken apart: a letter for each dimension of two operands and the result."""
+    """Parsed `"abk,akc->abc"`: a letter for each dimension of two operands and the result."""
 
     a: str
     b: str
@@ -47,29 +47,29 @@ class Subscripts:
     @staticmethod
     @cache
     def parsed(text: str) -> Subscripts:
-        """The subscripts that `text` writes."""
+        """Parse subscripts from text."""
         operands, out = text.split("->")
         a, b = operands.split(",")
         return Subscripts(a, b, out)
 
     @cached_property
     def batch(self) -> str:
-        """The letters of both operands and the result."""
+        """Return the letters that both operands and the result have."""
         return "".join([c for c in self.out if c in self.a and c in self.b])
 
     @cached_property
     def rows(self) -> str:
-        """The letters of the result that only the first operand has."""
+        """Return the letters of the result that only the first operand has."""
         return "".join([c for c in self.out if c not in self.b])
 
     @cached_property
     def columns(self) -> str:
-        """The letters of the result that only the second operand has."""
+        """Return the letters of the result that only the second operand has."""
         return "".join([c for c in self.out if c not in self.a])
 
     @cached_property
     def summed(self) -> str:
-        """The letters that both operands have and the result has not."""
+        """Return the letters that both operands have and the result lacks."""
         return "".join([c for c in self.a if c not in self.out])
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Subscripts:
 
 
 def subscripts_of(node: Node) -> Subscripts:
-    """The subscripts of a contraction."""
+    """Return the subscripts of a contraction."""
     return Subscripts.parsed(node.attributes["subscripts"])
 
 
@@ -100,7 +100,7 @@ def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, D
 
 
 def _axes(node: Node) -> str:
-    """The subscripts, with `.` for an operand's dimension that is stretched."""
+    """Return the subscripts, with `.` for a broadcast dimension of an operand."""
     letters = subscripts_of(node)
     extents = dict(zip(letters.out, node.shape, strict=True))
     a, b = (
@@ -139,7 +139,7 @@ def _efficiency(node: Node, local: Shape) -> float:
 
 
 def _kernel(call: KernelCall) -> Callable[[], object]:
-    """A matrix product, or a batch of them, on the local tensors seen as matrices."""
+    """Bind a matrix product, or a batch of them, on the local tensors viewed as matrices."""
     letters = Subscripts.parsed(call.attributes["subscripts"])
     rows, columns, summed = letters.rows, letters.columns, letters.summed
     a, b = call.inputs
@@ -166,8 +166,11 @@ def _ordered(x: torch.Tensor, own: str, wanted: str) -> torch.Tensor:
 def _matrices(
     x: torch.Tensor, own: str, batch: str, rows: str, columns: str
 ) -> tuple[torch.Tensor, Callable[[], object] | None]:
-    """x as (batch …, rows, columns): a view where its strides allow that, else memory for it and
-    the call that copies x there."""
+    """Return x as (batch …, rows, columns) and the call that fills it, or None.
+
+    The tensor is a view of x if the strides allow one; otherwise it is new memory, and the call
+    copies x into it.
+    """
     ordered = _ordered(x, own, batch + rows + columns)
     extents, split = ordered.shape, len(batch) + len(rows)
     shape = (
@@ -183,7 +186,7 @@ def _matrices(
 
 
 def _emit(w: Writer, call: NativeCall) -> bool:
-    """The native form, of products of matrices and vectors."""
+    """Write native code for a product of matrices and vectors; return False for other forms."""
     letters = Subscripts.parsed(call.attributes["subscripts"])
     groups = (letters.rows, letters.columns, letters.summed)
     if letters.batch or max(map(len, groups)) > 1 or letters.out != groups[0] + groups[1]:
@@ -202,7 +205,7 @@ def _emit(w: Writer, call: NativeCall) -> bool:
 
 
 def _matrix(x: Operand, own: str, rows: str, columns: str) -> tuple[Operand, bool]:
-    """A native operand of up to two dimensions as a matrix, and whether it is the transpose."""
+    """Return a native operand of up to two dimensions as a matrix, and if it is transposed."""
     if len(own) == 2:
         return x, own != rows + columns
     extent, step = (x.shape[0], x.strides[0]) if own else (1, 1)
@@ -240,14 +243,14 @@ CONTRACT = Operation(
 )
 
 
-# What users' products are made of -----------------------------------------------------------------
+# Functions that build products --------------------------------------------------------------------
 
 
 def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = None) -> Node:
-    """The product of two arrays whose dimensions have these letters, each once in an operand.
+    """Return the product of two arrays, summed over the letters that `out` lacks.
 
-    Summed over the letters that `out` lacks. A dimension of extent 1 stretches to what the other
-    operand has there. The result has the type of the operands.
+    `in_a` and `in_b` name the operands' dimensions; a letter occurs once in an operand. A dimension
+    of extent 1 broadcasts to the other operand's extent. The result has the operands' type.
     """
     stretched = {
         c for c in (set(in_a) & set(in_b)) - set(out) if _extent(a, in_a, c) != _extent(b, in_b, c)
@@ -269,30 +272,30 @@ def _extent(x: Node, own: str, letter: str) -> int:
 
 
 def _without_flat(x: Node, own: str, stretched: set[str]) -> tuple[Node, str]:
-    """x without its dimensions of extent 1 that would be stretched in a sum."""
+    """Return x without the dimensions of extent 1 that would be broadcast in a sum."""
     kept = [d for d, c in enumerate(own) if x.shape[d] != 1 or c not in stretched]
     return reshape(x, tuple([x.shape[d] for d in kept])), "".join([own[d] for d in kept])
 
 
 def _without_solitary(x: Node, own: str, others: str) -> tuple[Node, str]:
-    """x summed over letters that nothing else has."""
+    """Return x summed over the letters that occur in no other operand or result."""
     gone = tuple([d for d, c in enumerate(own) if c not in others])
     summed = astype(sum_(x, gone), x.dtype) if gone else x
     return summed, "".join([c for c in own if c in others])
 
 
 def _aligned(x: Node, own: str, out: str) -> Node:
-    """x with its dimensions in the order of `out`, of extent 1 where it has none."""
+    """Return x with its dimensions in the order of `out`; missing ones have extent 1."""
     order = sorted(range(x.ndim), key=lambda d: out.index(own[d]))
     extents = dict(zip(own, x.shape, strict=True))
     return reshape(permute(x, tuple(order)), tuple([extents.get(c, 1) for c in out]))
 
 
 def matmul(a: Node, b: Node, *, line: Line = None) -> Node:
-    """The product of (…, m, k) and (…, k, n), batches broadcast; a 1-D operand is a row on the
-    left and a column on the right, and has no place in the result.
+    """Return the product of (…, m, k) and (…, k, n); batch dimensions broadcast.
 
-    Raises ShapeError where the shapes do not fit.
+    A 1-D operand is a row on the left and a column on the right; the result lacks its dimension.
+    Raises ShapeError if the shapes do not match.
     """
     if not a.ndim or not b.ndim:
         raise ShapeError(f"matmul: needs arrays of 1 or more dimensions, got {a.shape} @ {b.shape}")

@@ -1,15 +1,15 @@
-"""Correlation over space, of signals and of networks' images, and its two transposes.
+"""Correlation over spatial dimensions, of signals and of network inputs, and its two transposes.
 
 All three relate x (batch, channels, *space), w (outputs, channels / groups, *kernel) and
 y (batch, outputs, *space') by  y[n,k,o] = Σ_c,j x[n,c, stride·o - padding + dilation·j] w[k,c,j],
-where x is zero outside of its bounds. `correlation` gives y, `correlation_input` the cotangent of
-x (deep learning's transposed convolution), `correlation_kernel` that of w: the gradients of each
-are the other two. Deep learning calls `correlation` a convolution; `mm.signal.convolve` turns the
-kernel round first.
+where x is zero outside its bounds. `correlation` computes y, `correlation_input` the cotangent of x
+(the transposed convolution of deep learning), and `correlation_kernel` the cotangent of w: the
+gradients of each are the other two. Deep learning calls `correlation` a convolution;
+`mm.signal.convolve` reverses the kernel first.
 
-Batch, channels, outputs and space may all be split over workers. To compute a stretch of y one
-needs the stretch of x that the kernel sees from there: the space of x follows that of y, in windows
-that overlap by the length of the kernel (a halo). `correlation_input` has it the other way round.
+Batch, channels, outputs and space may all be split over workers. A segment of y depends on the
+segment of x that the kernel covers: the split of x derives from the split of y, with a halo of the
+kernel's length. `correlation_input` derives the split of y from the split of x.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def _kernel_infer(
     return (y.shape[1], x.shape[1] // groups, *kernel), x.dtype
 
 
-# how they are divided ---------------------------------------------------------------------------
+# index notation and splits ----------------------------------------------------------------------
 
 
 def _letters(node: Node, channels: int) -> tuple[str, str, str]:
-    """The letters of the channels of x, w and y."""
+    """Return the letters of the channels of x, w and y."""
     groups = node.attributes["groups"]
     if groups == 1:
         return _C, _K + _C, _K
-    if groups == channels:  # the outputs of a channel follow it
+    if groups == channels:  # the split of the outputs derives from the split of the channels
         return _C, _C.upper() + ".", _C.upper()
     return ".", "..", "."
 
@@ -119,12 +119,15 @@ def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split
 
 
 def _flops(kernel: Shape, y: Shape) -> float:
-    """Two for each element of y and each of the kernel that contributes to it."""
+    """Return two flops for each element of y and each kernel element that contributes to it."""
     return 2.0 * prod(y) * prod(kernel[1:])
 
 
 def _efficiency(node: Node, shape: Shape) -> float:
-    """Few outputs fill the processor's registers badly, as few columns of a product do."""
+    """Return the share of full speed: few outputs use the vector registers badly.
+
+    The same is true for few columns of a matrix product.
+    """
     outputs = shape[0] if node.name == "correlation_kernel" else shape[1]
     return (outputs + 1.0) / (outputs + 16.0)
 
@@ -160,11 +163,14 @@ def _kernel_vjp(node: Node, g: Node) -> Gradients:
     )
 
 
-# by Fourier transforms --------------------------------------------------------------------------
+# correlation by Fourier transforms --------------------------------------------------------------
 
 
 def _correlation_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """One signal and one kernel are also multiplied as spectra, where rounding is no matter."""
+    """Return the product of spectra, for one signal and one kernel, unless `direct` is set.
+
+    The result has other rounding errors than the direct sum.
+    """
     x, w = node.inputs
     attributes = node.attributes
     one = x.shape[:2] == w.shape[:2] == (1, 1)
@@ -177,7 +183,7 @@ def _correlation_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 
 
 def by_spectra(node: Node) -> Node:
-    """The correlation of one signal with one kernel as the product of their transforms."""
+    """Return the correlation of one signal with one kernel as the product of their spectra."""
     from scipy.fft import next_fast_len
 
     x, w = node.inputs
@@ -194,7 +200,7 @@ def by_spectra(node: Node) -> Node:
 
 
 def _convolved(x: Node, w: Node, extents: Shape) -> Node:
-    """The circular convolution over space, both padded with zeros to these extents."""
+    """Return the circular convolution over space of x and w, zero-padded to these extents."""
     shape, start = (1, 1, *extents), (0,) * x.ndim
     x, w = padded(x, shape, start), padded(w, shape, start)
     space, last = tuple(range(2, x.ndim)), x.ndim - 1
@@ -263,7 +269,10 @@ def correlation(
     groups: int = 1,
     direct: bool = True,
 ) -> Node:
-    """y of the module's equation; unless `direct`, by Fourier transforms where they are faster."""
+    """Return y of the module's equation.
+
+    Unless `direct` is set, Fourier transforms compute it where they are faster.
+    """
     return apply(
         CORRELATION,
         x,

@@ -1,8 +1,8 @@
-"""What a worker computes of a correlation and its transposes (`ops/convolution.py`).
+"""Local kernels of a correlation and its transposes (`ops/convolution.py`).
 
-torch's convolutions take floating point numbers in one to three dimensions of space; everything
-else is added up kernel element by kernel element. A worker's stretch of x is the part that exists
-of what its stretch of y needs; the rest is zeros around it.
+torch's convolutions accept floating-point numbers in one to three spatial dimensions; for all other
+cases the kernels add the contributions of one kernel element after another. A worker's segment of x
+is the part within bounds of the range that its segment of y needs; zeros surround it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ Attributes = Mapping[str, Any]
 
 
 def seen(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
-    """The elements of x, there or not, that the kernel sees from [first, last) of y."""
+    """Return a function from a range of y to the range of x that the kernel covers.
+
+    The range of x may exceed its bounds.
+    """
     stride, dilation = attributes["stride"][d], attributes["dilation"][d]
     low = attributes["padding"][d][0]
     return lambda first, last: (
@@ -35,7 +38,10 @@ def seen(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Ra
 
 
 def reached(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
-    """The elements of y, there or not, from which the kernel sees any of [first, last) of x."""
+    """Return a function from a range of x to the range of y whose kernel windows overlap it.
+
+    The range of y may exceed its bounds.
+    """
     stride, dilation = attributes["stride"][d], attributes["dilation"][d]
     low = attributes["padding"][d][0]
     return lambda first, last: (
@@ -44,13 +50,13 @@ def reached(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int],
     )
 
 
-# kernel element by kernel element, for NumPy arrays and torch's tensors alike -------------------
+# sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
 
 
 def _offsets(
     kernel: Sequence[int], extents: Sequence[int], attributes: Attributes
 ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """Each element of the kernel, and where it sees x from the elements of y."""
+    """Yield each kernel element, and the slices of x with which it multiplies all of y."""
     for element in product(*map(range, kernel)):
         where = [
             slice(d * j, d * j + s * (n - 1) + 1, s)
@@ -62,18 +68,18 @@ def _offsets(
 
 
 def _grouped(array: Any, groups: int, dim: int) -> Any:
-    """The array with a dimension of so many groups before dimension `dim`."""
+    """Return the array with dimension `dim` divided into groups, a new dimension before it."""
     shape = tuple(array.shape)
     return array.reshape((*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :]))
 
 
 def _flat(array: Any, ndim: int) -> Any:
-    """The array with all dimensions after the first `ndim` as one."""
+    """Return the array with all dimensions after the first `ndim` joined."""
     return array.reshape((*array.shape[:ndim], -1))
 
 
 def _add_correlation(einsum: Any, x: Any, w: Any, y: Any, attributes: Attributes) -> None:
-    """y += the correlation of w with x, which has no padding left."""
+    """Add the correlation of w with x, which includes its padding, to y."""
     groups = attributes["groups"]
     a, b, total = _grouped(x, groups, 1), _grouped(w, groups, 0), _grouped(y, groups, 1)
     for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
@@ -82,7 +88,7 @@ def _add_correlation(einsum: Any, x: Any, w: Any, y: Any, attributes: Attributes
 
 
 def _add_input(einsum: Any, y: Any, w: Any, x: Any, attributes: Attributes) -> None:
-    """x += what y puts there through w."""
+    """Add the transposed correlation of y with w to x, which includes its padding."""
     groups = attributes["groups"]
     a, b, total = _grouped(y, groups, 1), _grouped(w, groups, 0), _grouped(x, groups, 1)
     for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
@@ -92,20 +98,20 @@ def _add_input(einsum: Any, y: Any, w: Any, x: Any, attributes: Attributes) -> N
 
 
 def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> None:
-    """w = what y makes of x, which has no padding left."""
+    """Set w to its cotangent from x, which includes its padding, and y."""
     groups = attributes["groups"]
     a, b, result = _grouped(x, groups, 1), _grouped(y, groups, 1), _grouped(w, groups, 0)
     for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
         result[(..., *element)] = einsum("ngco,ngko->gkc", _flat(a[(..., *where)], 3), _flat(b, 3))
 
 
-# stretches of space -----------------------------------------------------------------------------
+# ranges of space --------------------------------------------------------------------------------
 
 
 def _overlap(
     have: Sequence[Range], want: Sequence[Range]
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Where what both ranges have in common lies in an array of the wanted, and of the other."""
+    """Return the indices of the common elements in an array of `want`, and in one of `have`."""
     common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(have, want, strict=True)]
     stretches = [(start, max(start, stop)) for start, stop in common]
     if any(start == stop for start, stop in stretches):
@@ -122,12 +128,12 @@ def _extents(ranges: Sequence[Range]) -> list[int]:
 
 
 def _held(tile: Sequence[IndexSet]) -> list[Range]:
-    """The ranges of space that a tile holds."""
+    """Return the ranges of space that a tile contains."""
     return [(indices.start, indices.stop) if indices.size else (0, 0) for indices in tile[2:]]
 
 
 def _needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) -> list[Range]:
-    """What a stretch of y needs of x."""
+    """Return the ranges of x that ranges of y need."""
     ranges = enumerate(zip(tile, kernel, strict=True))
     return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
 
@@ -136,7 +142,7 @@ def _needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes)
 
 
 def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attributes) -> Any:
-    """All that y needs of x, with zeros where x has nothing."""
+    """Return the range of x that y needs, with zeros out of bounds."""
     want = _needs([(0, n) for n in y], kernel, attributes)
     result = np.zeros((*x.shape[:2], *_extents(want)), x.dtype)
     there, here = _overlap([(0, n) for n in x.shape[2:]], want)
@@ -145,7 +151,7 @@ def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attribu
 
 
 def correlation_reference(x: Any, w: Any, *, direct: bool, **attributes: Any) -> Any:
-    """The correlation of NumPy arrays."""
+    """Return the correlation of NumPy arrays."""
     space = [
         (n + low + high - d * (k - 1) - 1) // s + 1
         for n, k, (low, high), s, d in zip(
@@ -159,7 +165,7 @@ def correlation_reference(x: Any, w: Any, *, direct: bool, **attributes: Any) ->
 
 
 def input_reference(y: Any, w: Any, *, space: Sequence[int], **attributes: Any) -> Any:
-    """The transposed correlation of NumPy arrays."""
+    """Return the transposed correlation of NumPy arrays."""
     whole = _needs([(0, n) for n in y.shape[2:]], w.shape[2:], attributes)
     channels = w.shape[1] * attributes["groups"]
     full = np.zeros((y.shape[0], channels, *_extents(whole)), y.dtype)
@@ -171,7 +177,7 @@ def input_reference(y: Any, w: Any, *, space: Sequence[int], **attributes: Any) 
 
 
 def kernel_reference(x: Any, y: Any, *, kernel: Sequence[int], **attributes: Any) -> Any:
-    """What NumPy arrays x and y make of the kernel."""
+    """Return the cotangent of the kernel from NumPy arrays x and y."""
     w = np.zeros((y.shape[1], x.shape[1] // attributes["groups"], *kernel), x.dtype)
     _set_kernel(np.einsum, _padded(x, y.shape[2:], kernel, attributes), y, w, attributes)
     return w
@@ -183,14 +189,14 @@ Ready = Callable[[], object]
 
 
 def _is_native(x: torch.Tensor) -> bool:
-    """True for what torch's convolutions compute."""
+    """True for tensors that torch's convolutions accept."""
     return (x.is_floating_point() or x.is_complex()) and 3 <= x.ndim <= 5
 
 
 def _bilinear(
     function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], a: torch.Tensor, b: torch.Tensor
 ) -> torch.Tensor:
-    """function(a, b), linear in both and known for real numbers, for complex ones too."""
+    """Return function(a, b), which is bilinear and real, extended to complex numbers."""
     import torch
 
     if not a.is_complex():
@@ -200,10 +206,10 @@ def _bilinear(
 
 
 class _Surrounded:
-    """A stretch of x with zeros where x has nothing, filled anew in each run.
+    """A range of x with zeros out of bounds, filled in each run.
 
-    Where as many zeros are missing on either side, and `native` code can supply them, `tensor` is x
-    itself and `padding` their number.
+    If equally many zeros are missing on both sides, and torch (`native`) can supply them, `tensor`
+    is x itself and `padding` is their number.
     """
 
     def __init__(
@@ -222,7 +228,7 @@ class _Surrounded:
             self._target, self._source = self.tensor[there], x[here]
 
     def fill(self) -> None:
-        """Copy what x has now."""
+        """Copy the current elements of x."""
         if self._target is not None:
             self._target.copy_(self._source)
 
@@ -230,8 +236,10 @@ class _Surrounded:
 def _einsum(
     a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
 ) -> tuple[Any, tuple[Any, Any, Any]]:
-    """The function and the arrays by which sums over elements are made: torch has few operations
-    on some integers, NumPy has them on the same memory."""
+    """Return the einsum function and its arrays: NumPy's for types that torch barely supports.
+
+    NumPy uses the same memory.
+    """
     import torch
 
     if is_numpy_only(a):
@@ -242,7 +250,7 @@ def _einsum(
 def _convolution(
     attributes: Attributes, padding: Sequence[int], *, transposed: bool = False
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """torch's convolution with a kernel, or the transposed one."""
+    """Return torch's convolution with a kernel, or the transposed one."""
     import torch
 
     def convolution(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -256,7 +264,7 @@ def _convolution(
 
 
 def bind_correlation(call: KernelCall) -> Ready:
-    """y from w and the stretch of x that it sees."""
+    """Bind the computation of y from w and the range of x that it covers."""
     import torch
 
     (x, w), y = call.inputs, call.out
@@ -275,7 +283,7 @@ def bind_correlation(call: KernelCall) -> Ready:
 
 
 def bind_input(call: KernelCall) -> Ready:
-    """x from w and the stretch of y that reaches it."""
+    """Bind the computation of x from w and the range of y that depends on it."""
     (y, w), x = call.inputs, call.out
     if not y.numel() or not w.numel():
         return x.zero_
@@ -293,7 +301,7 @@ def bind_input(call: KernelCall) -> Ready:
 
 
 def bind_kernel(call: KernelCall) -> Ready:
-    """w from y and the stretch of x that it sees."""
+    """Bind the computation of w from y and the range of x that it covers."""
     import torch
 
     (x, y), w = call.inputs, call.out
@@ -320,7 +328,7 @@ def bind_kernel(call: KernelCall) -> Ready:
 
 
 def _then(*calls: Ready) -> Ready:
-    """One call after another."""
+    """Return a call that makes these calls in order."""
 
     def run() -> None:
         for call in calls:

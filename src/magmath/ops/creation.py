@@ -1,6 +1,6 @@
-"""Arrays from nothing: filled, counted and random, the same for every layout and worker count.
+"""Created arrays: filled, counted and random, the same for every layout and worker count.
 
-Every element is computed from its global index, so a worker makes its own part and nothing is sent.
+Each element is computed from its global index, so a worker computes its own tile and sends nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DT
 
 
 def _created_axes(node: Node) -> str:
-    """Operands (a value, a stream number) are 0-d; any dimension of the result may be split."""
+    """Return index notation: operands are 0-d, any dimension of the result may be split."""
     return f"{','.join('' for _ in node.inputs)}->{LETTERS[: node.ndim]}"
 
 
@@ -61,7 +61,7 @@ def _sum_all(g: Node) -> Node:
 
 
 def full(shape: Shape, value: Node) -> Node:
-    """An array filled with a 0-d node's value."""
+    """Return an array filled with the value of a 0-d node."""
     return apply(FULL, value, shape=shape, dtype=value.dtype)
 
 
@@ -102,11 +102,11 @@ IOTA = Operation(
 
 
 def iota(shape: Shape, axis: int, dtype: DType = int64) -> Node:
-    """Each element's global index along one axis."""
+    """Return an array of each element's global index along one axis."""
     return apply(IOTA, shape=shape, dtype=dtype, axis=axis)
 
 
-# random numbers: Philox by global index; the operands are the seed's and the stream's 0-d node ----
+# random numbers: Philox by global index; operands are the 0-d nodes of the seed and the stream ----
 
 
 def _random_kernel(fill: str) -> Kernel:
@@ -121,7 +121,7 @@ def _random_kernel(fill: str) -> Kernel:
 
 
 def _random_reference(fill: str) -> Callable[..., Any]:
-    """The generator itself on the whole array: NumPy has no such stream to compare with."""
+    """Return a reference that runs the generator on the whole array; NumPy has no such stream."""
 
     def reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType) -> Any:
         import torch
@@ -139,7 +139,7 @@ def _random_reference(fill: str) -> Callable[..., Any]:
 
 
 def _emit_uniform(w: Writer, call: NativeCall) -> bool:
-    """One Philox number an element, from its global index in C order."""
+    """Write one Philox number per element, computed from its global index in C order."""
     if call.out.dtype.name != "float32":
         return False
     seed, stream = call.inputs

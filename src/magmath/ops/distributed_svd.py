@@ -1,8 +1,9 @@
-"""Singular values and eigenvalues of one matrix, computed by all workers together.
+"""Singular values and eigenvalues of one matrix, computed by all workers collectively.
 
-The shorter dimension is dealt to the workers: columns of a matrix with more rows, else rows, which
-are the columns of the transposed matrix. Of a Hermitian matrix they read what is left of the
-diagonal. Each worker gets some of the vectors, and the values that belong to them.
+The shorter dimension is distributed block-cyclically: the columns of a matrix with more rows than
+columns, otherwise the rows, which are the columns of the transposed matrix. For a Hermitian matrix
+the workers read only the part left of the diagonal. Each worker gets some of the vectors, and the
+values that belong to them.
 """
 
 from __future__ import annotations
@@ -27,19 +28,22 @@ Bind = Callable[[DistributedCall], Callable[[], object]]
 
 
 def distributed_spectrum(bind: Bind, *, sums: int, passes: int) -> DistributedKernel:
-    """The collective form of a record of one matrix; in each step the workers add up `sums` times,
-    and go `passes` times through what is left of the matrix."""
+    """Return the distributed kernel of a record with one matrix as operand.
+
+    In each step the workers form `sums` sums over all workers, and read the remaining matrix
+    `passes` times.
+    """
 
     def traffic(node: Node, workers: int) -> tuple[int, int]:
         (a,) = node.inputs
-        elements = sums * a.size * node.ndim  # in the reduction, and for vectors in the way back
+        elements = sums * a.size * node.ndim  # reduction and, for vectors, back-transformation
         return elements * a.dtype.itemsize * (workers - 1), sums * min(a.shape)
 
     def touched(node: Node, workers: int) -> int:
         (a,) = node.inputs
         count, rows = sorted(a.shape)
         gone_through = passes * count**2 * (rows - count / 3) / 2 / workers
-        return round((gone_through + 2 * sums * a.size) * a.dtype.itemsize)  # and what is added up
+        return round((gone_through + 2 * sums * a.size) * a.dtype.itemsize)  # with the sums
 
     return DistributedKernel(
         layouts=_layouts, kernel=bind, workspace=_workspace, traffic=traffic, touched=touched
@@ -66,11 +70,11 @@ def _workspace(node: Node, workers: int) -> Workspace:
     return Workspace(0, svd_workspace_bytes(held, rows, count, width, a.dtype.itemsize))
 
 
-# the kernels on one worker's part -----------------------------------------------------------------
+# the kernels on one worker's tiles ----------------------------------------------------------------
 
 
 def _columns(call: DistributedCall) -> Columns:
-    """A copy of what this worker holds of the matrix, as columns."""
+    """Return a copy of this worker's part of the matrix, as columns."""
     import torch
 
     from magmath.kernels.bidiagonalization import Columns
@@ -87,7 +91,7 @@ def _columns(call: DistributedCall) -> Columns:
 
 
 def _own(call: DistributedCall) -> tuple[torch.Tensor, slice]:
-    """The columns of the result that this worker gets, and which these are."""
+    """Return this worker's columns of the result, and their range."""
     tiles = call.layout.tiles(call.comm.rank)
     if not tiles or not len(tiles[0][-1]):
         return call.out.new_empty((*call.layout.shape[:-1], 0)), slice(0, 0)
@@ -95,7 +99,7 @@ def _own(call: DistributedCall) -> tuple[torch.Tensor, slice]:
 
 
 def _fill(out: torch.Tensor, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
-    """The first elements of `out`, and zeros after them."""
+    """Write values to the first elements of `out`, and zeros after them."""
     import torch
 
     out[: len(values)] = torch.from_numpy(np.ascontiguousarray(values)).to(out)
@@ -103,7 +107,7 @@ def _fill(out: torch.Tensor, values: np.ndarray[tuple[int], np.dtype[np.float64]
 
 
 def bind_svd(call: DistributedCall) -> Callable[[], object]:
-    """U over the singular values over (Vᴴ)ᵀ, some columns of each."""
+    """Bind the SVD: U over the singular values over (Vᴴ)ᵀ, this worker's columns of each."""
     import torch
 
     from magmath.kernels.distributed_svd import singular
@@ -122,7 +126,7 @@ def bind_svd(call: DistributedCall) -> Callable[[], object]:
 
 
 def bind_svdvals(call: DistributedCall) -> Callable[[], object]:
-    """Some singular values."""
+    """Bind the computation of this worker's singular values."""
     from magmath.kernels.distributed_svd import singular
 
     out, own = _own(call)
@@ -130,7 +134,7 @@ def bind_svdvals(call: DistributedCall) -> Callable[[], object]:
 
 
 def bind_eigh(call: DistributedCall) -> Callable[[], object]:
-    """The eigenvalues over the eigenvectors, some columns of each."""
+    """Bind the computation of eigenvalues over eigenvectors, this worker's columns of each."""
     from magmath.kernels.distributed_svd import eigen
 
     out, own = _own(call)
@@ -138,7 +142,7 @@ def bind_eigh(call: DistributedCall) -> Callable[[], object]:
 
 
 def bind_eigvalsh(call: DistributedCall) -> Callable[[], object]:
-    """Some eigenvalues."""
+    """Bind the computation of this worker's eigenvalues."""
     from magmath.kernels.distributed_svd import eigen
 
     out, own = _own(call)

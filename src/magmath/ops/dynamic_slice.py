@@ -1,11 +1,12 @@
-"""Windows: slices whose first positions are known when the program runs.
+"""Windows: slices whose start positions are known only when the program runs.
 
-They are operands, so that a loop over positions runs one program. Where the operand is split, every
-worker contributes what it holds of the window. `set_window` is the operand with the elements there
-replaced by others, which broadcast; it overwrites in place where the operand is not needed further.
+The positions are operands, so a loop over positions runs one program. If the operand is split, each
+worker contributes the elements of the window that it stores. `set_window` returns the operand with
+these elements replaced by others, which broadcast; it overwrites the operand in place if nothing
+else needs it.
 
-`axes` are the dimensions that a window cuts, `extents` and `steps` its own along them; an extent of
-None is a single element, whose dimension the result lacks.
+`axes` are the dimensions that a window cuts, `extents` and `steps` its extents and steps along
+them; an extent of None selects a single element, and the result lacks its dimension.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _no_flops(node: Node) -> float:
 
 
 def window_shape(x: Shape, axes: tuple[int, ...], extents: Extents) -> Shape:
-    """The shape of a window of an array."""
+    """Return the shape of a window of an array."""
     shape: list[int | None] = list(x)
     for axis, extent in zip(axes, extents, strict=True):
         shape[axis] = extent
@@ -74,7 +75,7 @@ def _window_infer(
 
 
 def _window_letters(node: Node) -> str:
-    """The result's letters: its own along the window, the operand's elsewhere."""
+    """Return the result's letters: new ones along the window, the operand's elsewhere."""
     ndim, attributes = node.inputs[0].ndim, node.attributes
     letters = list(LETTERS[:ndim])
     for i, (axis, extent) in enumerate(zip(attributes["axes"], attributes["extents"], strict=True)):
@@ -94,9 +95,10 @@ def _bounds_now(
     extents: Extents,
     steps: tuple[int, ...],
 ) -> list[Bound]:
-    """The window's bounds in each of its dimensions. Raises IndexError where it leaves the array.
+    """Return the bounds of the window along each of `axes`.
 
-    The position of a single element counts from the end if it is negative.
+    The position of a single element counts from the end if it is negative. Raises IndexError if the
+    window exceeds the array.
     """
     bounds = []
     for start, axis, extent, step in zip(starts, axes, extents, steps, strict=True):
@@ -116,7 +118,7 @@ def _bounds_now(
 def _with_single_elements_in(
     tensor: torch.Tensor, axes: tuple[int, ...], extents: Extents
 ) -> torch.Tensor:
-    """A tensor of the window's shape with the dimensions that the result lacks."""
+    """Return a view of a tensor of the window's shape, with dimensions for single elements."""
     for axis, extent in zip(axes, extents, strict=True):
         if extent is None:
             tensor = tensor.unsqueeze(axis)
@@ -124,7 +126,7 @@ def _with_single_elements_in(
 
 
 def _window_tile(call: KernelCall) -> Tile:
-    """What of the window the result holds, in every dimension of the operand."""
+    """Return the part of the window that the local result stores, by dimensions of the operand."""
     dropped = {
         a
         for a, e in zip(call.attributes["axes"], call.attributes["extents"], strict=True)
@@ -164,7 +166,7 @@ def _window_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _device_window(call: KernelCall) -> Callable[[], object]:
-    """Positions that a device computes are added up there: nobody waits for them."""
+    """Bind a window whose position stays on the device, so that the host does not wait for it."""
     import torch
 
     x, start = call.inputs
@@ -205,7 +207,10 @@ def _window_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _window_places(w: Writer, call: NativeCall) -> Places | None:
-    """Elements at regular positions from a first one known only now."""
+    """Return the positions of the window's elements in the operand.
+
+    Returns None unless this worker stores the whole operand, and if there are no elements.
+    """
     x, *starts = call.inputs
     if x.shape != call.shapes[0] or 0 in (*x.shape, *call.out.shape):
         return None
@@ -227,7 +232,10 @@ def _emit_set_window(w: Writer, call: NativeCall) -> bool:
 def _places_from(
     w: Writer, call: NativeCall, starts: Sequence[Operand], offsets: Sequence[str]
 ) -> Places:
-    """Where in the whole array an element of the window lies; offsets are added to its indices."""
+    """Return a map from the window's indices, plus `offsets`, to positions in the whole array.
+
+    Also writes the code that reads and checks the start positions.
+    """
     axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
     firsts = [w.name("p") for _ in starts]
     for first, start, axis, extent, step in zip(firsts, starts, axes, extents, steps, strict=True):
@@ -256,7 +264,11 @@ def _places_from(
 def _emit_bounds(
     w: Writer, call: NativeCall, first: str, axis: int, extent: int, step: int
 ) -> None:
-    """Count a single element from the end where it is negative; go on at 0 where all is wrong."""
+    """Write the bounds check of a start position.
+
+    The position of a single element counts from the end if it is negative. After a fault, the code
+    continues at a valid position.
+    """
     whole, span = call.shapes[0][axis], step * (extent - 1)
     if call.attributes["extents"][call.attributes["axes"].index(axis)] is None:
         w.line(f"if {first} < 0:")
@@ -358,7 +370,7 @@ SET_WINDOW = Operation(
 
 
 def window(x: Node, axis: int, start: Node, extent: int) -> Node:
-    """`extent` elements of one axis, from a position known only when the program runs."""
+    """Return `extent` elements of one axis, from a position known only when the program runs."""
     return apply(WINDOW, x, start, axes=(axis,), extents=(extent,), steps=(1,))
 
 

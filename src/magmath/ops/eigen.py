@@ -1,9 +1,9 @@
 """Eigenvalues and singular values, as LAPACK computes them, packed like the other factorisations.
 
-Eigenvalues lie over eigenvectors, and U over the singular values over Vᴴ transposed; `eigen_parts`
-and `svd_parts` take them apart. Where eigenvalues or singular values are equal, the vectors are not
-determined, and their gradient is right for results that do not depend on the choice. Gradients
-follow Giles (2008), and Wan and Zhang (2019) for complex SVD and Boeddeker et al. (2017) for eig.
+The results are eigenvalues over eigenvectors, and U over the singular values over Vᴴ transposed;
+`eigen_parts` and `svd_parts` separate them. Equal eigenvalues or singular values do not determine
+their vectors: the gradient is then correct for results that do not depend on the choice. Gradients
+follow Giles (2008), Wan and Zhang (2019) for complex SVD, and Boeddeker et al. (2017) for eig.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ def _same(dtype: DType) -> DType:
 
 
 def complex_dtype(dtype: DType) -> DType:
-    """The complex type with parts of a type's precision."""
+    """Return the complex type whose parts have the precision of `dtype`."""
     return complex128 if real_dtype(dtype) is float64 else complex64
 
 
 def eigen_parts(packed: Node) -> tuple[Node, Node]:
-    """The eigenvalues, (…, 1, n), and the eigenvectors as columns, (…, n, n)."""
+    """Return the eigenvalues, (…, 1, n), and the eigenvectors as columns, (…, n, n)."""
     n = packed.shape[-1]
     return rows(packed, 0, 1), rows(packed, 1, n + 1)
 
 
 def reciprocal_differences(values: Node) -> Node:
-    """1 / (λⱼ - λᵢ) at (i, j), and 0 where they are equal; of a row (…, 1, n)."""
+    """Return 1 / (λⱼ - λᵢ) at (i, j), and 0 where they are equal, for a row (…, 1, n)."""
     differences = values - transpose(values)
     zero, one = constant(0, values.dtype), constant(1, values.dtype)
     equal = call("equal", differences, zero)
@@ -86,7 +86,10 @@ def reciprocal_differences(values: Node) -> Node:
 
 
 def _eigh_vjp(node: Node, g: Node) -> Gradients:
-    """V·(diag(λ̄) + F∘(VᴴV̄))·Vᴴ, Fᵢⱼ = 1/(λⱼ - λᵢ), by the lower triangle, which alone is read."""
+    """Return the cotangent of the lower triangle from Ā = V·(diag(λ̄) + F∘(VᴴV̄))·Vᴴ.
+
+    Fᵢⱼ = 1/(λⱼ - λᵢ). eigh reads only the lower triangle.
+    """
     (values, vectors), (by_values, by_vectors) = eigen_parts(node), eigen_parts(conj(g))
     n = node.shape[-1]
     inner = reciprocal_differences(values) * matmul(adjoint(vectors), by_vectors)
@@ -137,7 +140,10 @@ EIGVALSH = Operation(
 
 
 def _eig_vjp(node: Node, g: Node) -> Gradients:
-    """V⁻ᴴ·(diag(λ̄) + (VᴴV̄ - VᴴV·Re diag(VᴴV̄)) / (λⱼ - λᵢ)*)·Vᴴ; the columns of V have length 1."""
+    """Return Ā = V⁻ᴴ·(diag(λ̄) + (VᴴV̄ - VᴴV·Re diag(VᴴV̄)) / (λⱼ - λᵢ)*)·Vᴴ.
+
+    The columns of V have norm 1.
+    """
     (a,) = node.inputs
     (values, vectors), (by_values, by_vectors) = eigen_parts(node), eigen_parts(conj(g))
     n = node.shape[-1]
@@ -174,7 +180,7 @@ EIG = Operation(  # the row of eigenvalues over the eigenvectors, complex, in an
 
 
 def _eigvals_vjp(node: Node, g: Node) -> Gradients:
-    """V⁻ᴴ·diag(λ̄)·Vᴴ."""
+    """Return Ā = V⁻ᴴ·diag(λ̄)·Vᴴ."""
     (a,) = node.inputs
     _, vectors = eigen_parts(apply(EIG, a))
     by_values = conj(reshape(g, (*g.shape, 1)))
@@ -208,7 +214,7 @@ def _svd_infer(a: Node, *, full: bool) -> tuple[Shape, DType]:
 
 
 def svd_parts(packed: Node, m: int, n: int, *, full: bool) -> tuple[Node, Node, Node]:
-    """U (…, m, j), s as a row (…, 1, k) of U's type, and Vᴴ (…, i, n)."""
+    """Return U (…, m, j), s as a row (…, 1, k) of U's type, and Vᴴ (…, i, n)."""
     k = min(m, n)
     u = columns(rows(packed, 0, m), 0, m if full else k)
     s = columns(rows(packed, m, m + 1), 0, k)
@@ -217,7 +223,7 @@ def svd_parts(packed: Node, m: int, n: int, *, full: bool) -> tuple[Node, Node, 
 
 
 def _inverse(s: Node) -> Node:
-    """1 / s, and 0 where s is 0."""
+    """Return 1 / s, and 0 where s is 0."""
     zero, one = constant(0, s.dtype), constant(1, s.dtype)
     none = call("equal", s, zero)
     return where(none, zero, one / where(none, one, s))
@@ -228,8 +234,11 @@ def _skew(x: Node) -> Node:
 
 
 def _svd_vjp(node: Node, g: Node) -> Gradients:
-    """U·(F∘skew(UᴴŪ)·S + S·F∘skew(VᴴV̄) + diag(s̄))·Vᴴ with Fᵢⱼ = 1/(sⱼ² - sᵢ²), and what leads out
-    of the spaces of U and V; for complex matrices also the phases of the vectors."""
+    """Return Ā = U·(F∘skew(UᴴŪ)·S + S·F∘skew(VᴴV̄) + diag(s̄))·Vᴴ with Fᵢⱼ = 1/(sⱼ² - sᵢ²).
+
+    Further terms are the components outside the column spaces of U and V and, for complex matrices,
+    the phases of the vectors.
+    """
     (a,), full = node.inputs, node.attributes["full"]
     m, n = a.shape[-2:]
     k = min(m, n)
@@ -271,8 +280,11 @@ def _svd_reference(a: Any, *, full: bool) -> Any:
 
 
 def _slender(node: Node) -> Node | None:
-    """The operand or its adjoint, whichever is tall, if it may pay to make it square first: the
-    workers keep their rows for that."""
+    """Return the operand or its adjoint, whichever is tall, if QR first may be faster.
+
+    Workers keep their rows for QR. Returns None for stacks, empty matrices, and matrices less than
+    twice as long as wide.
+    """
     (a,) = node.inputs
     if a.ndim != 2 or max(a.shape) < 2 * min(a.shape) or not a.size:
         return None
@@ -280,7 +292,7 @@ def _slender(node: Node) -> Node | None:
 
 
 def _svd_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """By the SVD of R, with Q·U in place of U (Chan, 1982)."""
+    """Return the SVD by way of the SVD of R, with Q·U in place of U (Chan, 1982)."""
     tall = _slender(node)
     if tall is None or node.attributes["full"]:
         return ()
@@ -299,7 +311,7 @@ def _svd_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
 
 
 def _svdvals_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """The singular values of R."""
+    """Return the singular values of R."""
     tall = _slender(node)
     return () if tall is None else (apply(SVDVALS, qr_parts(qr(tall), *tall.shape)[1]),)
 
@@ -321,13 +333,13 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
 
 
 def _svd_flops(m: int, n: int) -> float:
-    """Golub and Van Loan (2013), figure 8.6.1: U₁, Σ and V by R-SVD."""
+    """Return the flops of U₁, Σ and V by R-SVD (Golub and Van Loan 2013, figure 8.6.1)."""
     k = min(m, n)
     return 6.0 * max(m, n) * k * k + 20.0 * k**3
 
 
 def svd(a: Node, *, full: bool = False) -> Node:
-    """U, the singular values and Vᴴ, packed: see `svd_parts`."""
+    """Return U, the singular values and Vᴴ, packed; `svd_parts` separates them."""
     return apply(SVD, a, full=full)
 
 
@@ -338,7 +350,7 @@ def _svdvals_infer(a: Node) -> tuple[Shape, DType]:
 
 
 def _svdvals_vjp(node: Node, g: Node) -> Gradients:
-    """U·diag(s̄)·Vᴴ."""
+    """Return Ā = U·diag(s̄)·Vᴴ."""
     (a,) = node.inputs
     u, _, vh = svd_parts(svd(a), *a.shape[-2:], full=False)
     by_s = astype(reshape(g, (*g.shape[:-1], 1, g.shape[-1])), a.dtype)

@@ -1,8 +1,8 @@
-"""Element-wise operations: one table row each.
+"""Define the element-wise operations, one table row each.
 
-A row gives the name, the operand types it takes, torch's and NumPy's function, the scalar
-expression that a native function uses, and the cotangents of its operands. Cotangents may come out
-in the broadcast shape: `autodiff` sums them back to the operand's.
+A row gives the name, the accepted operand types, the torch and NumPy functions, the scalar
+expression for native code, and the cotangents of the operands. Cotangents may have the broadcast
+shape: `autodiff` sums them back to the operand's shape.
 """
 
 from __future__ import annotations
@@ -46,15 +46,18 @@ from magmath.ops.torch_gaps import (
 )
 
 FLOATING: set[str] = set()
-"""The operations that take floating point alone; users' integers are converted for them."""
+"""Names of operations that accept only floating-point types; integers are converted for them."""
 
 BRIEF_FLOPS = 8192
-"""Arithmetic that takes no longer than a call of torch."""
+"""Flops that take no longer than the overhead of one torch call."""
 
 
 def _into(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's function, with the result as its last operand: half the time of `out=`."""
-    if function in (np.maximum, np.minimum):  # which warn of that
+    """Return NumPy's ufunc with the output as last positional operand.
+
+    This takes half the time of `out=`.
+    """
+    if function in (np.maximum, np.minimum):  # these warn about a positional output
         return lambda x, y, out: function(x, y, out=out)
     return function
 
@@ -97,60 +100,60 @@ def _c(value: complex, like: Node) -> Node:
     return constant(value, like.dtype)
 
 
-# The operations that graphs are built with, bound to their records below.
+# Functions that build graphs; they look up their records in the tables below.
 def add(x: Node, y: Node) -> Node:
-    """x + y."""
+    """Return x + y."""
     return apply(OPERATIONS["add"], x, y)
 
 
 def subtract(x: Node, y: Node) -> Node:
-    """x - y."""
+    """Return x - y."""
     return apply(OPERATIONS["subtract"], x, y)
 
 
 def multiply(x: Node, y: Node) -> Node:
-    """x * y."""
+    """Return x * y."""
     return apply(OPERATIONS["multiply"], x, y)
 
 
 def divide(x: Node, y: Node) -> Node:
-    """x / y."""
+    """Return x / y."""
     return apply(OPERATIONS["divide"], x, y)
 
 
 def negative(x: Node) -> Node:
-    """-x."""
+    """Return -x."""
     return apply(OPERATIONS["negative"], x)
 
 
 def sqrt(x: Node) -> Node:
-    """The square root of x."""
+    """Return the square root of x."""
     return apply(OPERATIONS["sqrt"], x)
 
 
 def where(condition: Node, x: Node, y: Node) -> Node:
-    """x where the condition holds, else y."""
+    """Return x where the condition is true, otherwise y."""
     return apply(WHERE, condition, x, y)
 
 
 def call(name: str, *inputs: Node) -> Node:
-    """The element-wise operation of this name."""
+    """Apply the element-wise operation of this name."""
     return apply(OPERATIONS[name], *inputs)
 
 
 def _scaled(factor: Callable[[Node], Node]) -> Vjp:
-    """The cotangent of a unary function with derivative `factor(node)`."""
+    """Return the vjp of a unary function with derivative `factor(node)`."""
     return lambda node, g: (g * factor(node),)
 
 
-# Cotangents of complex numbers: a change dz of z changes the result by the real part of g·dz.
+# Convention for complex cotangents: a change dz of z changes the result by Re(g·dz).
 def conj(x: Node) -> Node:
-    """The complex conjugate; x itself where it is real."""
+    """Return the complex conjugate; x itself if its type is real."""
     return call("conj", x) if x.dtype.kind == "complex" else x
 
 
 def real(x: Node) -> Node:
-    """The real part; x itself where it is real."""
+    """Return the real part; x itself if its type is real."""
     return call("real", x) if x.dtype.kind == "complex" else x
 
 
@@ -170,7 +173,7 @@ def _x(node: Node) -> Node:
 
 
 def _sign_vjp(node: Node, g: Node) -> Gradients:
-    """Constant along the real line; z / |z| turns with the part of dz across z."""
+    """Return no cotangent for real types; z / |z| depends on the part of dz perpendicular to z."""
     if node.dtype.kind != "complex":
         return (None,)
     x, zero = _x(node), _c(0, g)
@@ -203,7 +206,10 @@ def _power_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _extremum_vjp(comparison: str) -> Vjp:
-    """At ties the second operand takes the cotangent (so relu has slope 0 at 0)."""
+    """Return the vjp of an extremum: at ties the second operand gets the cotangent.
+
+    relu therefore has slope 0 at 0.
+    """
 
     def vjp(node: Node, g: Node) -> Gradients:
         x, y = node.inputs
@@ -396,7 +402,7 @@ WHERE = Operation(
 
 
 def check_parts(operation: str, given: DType, dtype: DType) -> None:
-    """DTypeError where a conversion would lose imaginary parts."""
+    """Raise DTypeError if a conversion would lose imaginary parts."""
     if given.kind == "complex" and dtype.kind not in ("complex", "bool"):
         raise DTypeError(
             f"{operation}: {given} has an imaginary part, {dtype} has none; convert to complex64 "
@@ -424,7 +430,10 @@ def _astype_reference(x: Any, *, dtype: DType) -> Any:
 
 
 def _astype_same_bits(result: DType, operands: Sequence[DType]) -> bool:
-    """Numbers that an integer type cannot hold become what the processor's instruction makes."""
+    """Return False if the result may depend on the processor's instruction.
+
+    It does for floats that are converted to an integer type that cannot represent them.
+    """
     return operands[0].kind != "float" or result.kind in ("bool", "float")
 
 
@@ -444,11 +453,11 @@ ASTYPE = Operation(
 
 
 def astype(x: Node, dtype: DType) -> Node:
-    """x as `dtype`, itself where it has that type already."""
+    """Convert x to `dtype`; return x itself if it has that type already."""
     return x if x.dtype is dtype else apply(ASTYPE, x, dtype=dtype)
 
 
-STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass takes it out
+STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass removes it
     name="stop_gradient",
     infer=pointwise_infer("stop_gradient", "any"),
     axes=pointwise_axes,
@@ -462,7 +471,7 @@ STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass takes it ou
     elementwise=True,
 )
 
-ARGUMENT = Operation(  # an argument of a function that is differentiated: x, as another node
+ARGUMENT = Operation(  # x as a separate node: an argument of a differentiated function
     name="argument",
     infer=pointwise_infer("argument", "any"),
     axes=pointwise_axes,
@@ -482,7 +491,10 @@ OPERATIONS = {
 
 
 def _build(name: str, *operands: Node | Number) -> Node:
-    """An operation of nodes and Python numbers, which become constants of a node's type."""
+    """Apply an operation to nodes and Python numbers.
+
+    Numbers become constants of the first node's type.
+    """
     (node, *_) = [x for x in operands if isinstance(x, Node)]
     inputs = tuple([x if isinstance(x, Node) else constant(x, node.dtype) for x in operands])
     return applied(OPERATIONS[name], inputs, node.line)

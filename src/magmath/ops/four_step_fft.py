@@ -1,13 +1,14 @@
-"""A Fourier transform of a long axis in four steps, each of which divides over the workers.
+"""Fourier transforms of a long axis in four steps, each of which is split over the workers.
 
-The axis is taken as a matrix of r rows and c columns: transforms of its columns, factors,
-transforms of its rows, and a transposition (Bailey, "FFTs in external or hierarchical memory",
-J. Supercomputing 4, 1990). Nobody needs the whole axis. With j = c·j₁ + j₂ and k = k₁ + r·k₂,
+The axis is viewed as a matrix of r rows and c columns: the steps are transforms of its columns,
+twiddle factors, transforms of its rows, and a transposition (Bailey, "FFTs in external or
+hierarchical memory", J. Supercomputing 4, 1990). No worker needs the whole axis. With
+j = c·j₁ + j₂ and k = k₁ + r·k₂,
 
     X[k₁ + r·k₂] = Σ_j₂ w_c^(j₂·k₂) · w_n^(j₂·k₁) · Σ_j₁ w_r^(j₁·k₁) · x[c·j₁ + j₂].
 
-Of a real signal X[n - k] is the conjugate of X[k]. So the columns' transforms need only the rows
-k₁ ≤ r/2, which is half the work, and the others are these, conjugate and turned around.
+For a real signal X[n - k] is the conjugate of X[k]. The transforms of the columns therefore need
+only the rows k₁ ≤ r/2, which is half the work; the other rows are these, conjugated and reversed.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from magmath.ops.manipulation import CONCAT, permute, reshape
 from magmath.ops.slicing import SLICE, padded, slice_along
 
 SHORTEST = 64
-"""The least length of a transform that a long one is made of."""
+"""Minimum length of a short transform of which a long one consists."""
 UNIT = 64
-"""How many neighbouring columns have factors that are made of one, where they are neighbours."""
+"""Number of adjacent columns whose factors are computed from the same coarse factor."""
 BLOCK = 1 << 18
-"""Factors made at a time: they stay in the second cache."""
+"""Number of factors computed per step: they stay in the L2 cache."""
 
 Transform = Callable[[Node, int], Node]
-"""A transform along an axis."""
+"""(array, axis) → transform along this axis."""
 
 
 def rows_of(n: int) -> int:
-    """The rows of the squarest matrix of n elements that has enough of them, else 0."""
+    """Return the rows of the squarest matrix of n elements; 0 if they are fewer than SHORTEST."""
     rows = next(m for m in range(math.isqrt(n), 0, -1) if n % m == 0)
     return rows if rows >= SHORTEST else 0
 
 
 def four_steps(x: Node, axis: int, fft: Transform, inverse: bool) -> list[Node]:
-    """The transform of a complex array along an axis, if that has a suitable length."""
+    """Return the transform of a complex array along an axis; empty for unsuitable lengths."""
     n = x.shape[axis]
     rows = rows_of(n)
     if not rows:
@@ -57,7 +58,7 @@ def four_steps(x: Node, axis: int, fft: Transform, inverse: bool) -> list[Node]:
 def four_steps_of_real(
     x: Node, axis: int, rfft: Transform, fft: Transform, inverse: bool
 ) -> list[Node]:
-    """The n // 2 + 1 coefficients of a real array."""
+    """Return the n // 2 + 1 coefficients of a real array; empty for unsuitable lengths."""
     n = x.shape[axis]
     rows = rows_of(n)
     if not rows:
@@ -74,7 +75,10 @@ def four_steps_of_real(
 def four_steps_to_real(
     x: Node, axis: int, n: int, fft: Transform, to_real: Transform, inverse: bool
 ) -> list[Node]:
-    """The real array of n elements with these coefficients; `to_real` gives one of n's rows."""
+    """Return the real array of n elements with these coefficients; empty for unsuitable lengths.
+
+    `to_real` returns a real array of `rows_of(n)` elements along its axis.
+    """
     rows = rows_of(n)
     if not rows:
         return []
@@ -108,13 +112,16 @@ def _transposed(x: Node, axis: int) -> Node:
 
 
 def _turned(x: Node, axis: int, rows: tuple[int, int], columns: tuple[int, int]) -> Node:
-    """The conjugates of rows and columns from the first to before the second index, downwards."""
+    """Return the conjugates of rows and columns in reversed order.
+
+    Each range starts at its first index and descends to before its second one.
+    """
     bounds = [(0, extent, 1) for extent in x.shape]
     bounds[axis : axis + 2] = (*rows, -1), (*columns, -1)
     return conj(apply(SLICE, x, bounds=tuple(bounds)))
 
 
-# the factors between the transforms of columns and rows -------------------------------------------
+# the twiddle factors between the transforms of columns and rows -----------------------------------
 
 
 def _infer(x: Node, *, axis: int, n: int, inverse: bool) -> tuple[Shape, DType]:
@@ -124,8 +131,11 @@ def _infer(x: Node, *, axis: int, n: int, inverse: bool) -> tuple[Shape, DType]:
 
 
 def _kernel(call: KernelCall) -> Callable[[], object]:
-    """The factors of a row are products of a few: of every so many columns, and of the columns
-    between, so that hardly any need a sine and a cosine."""
+    """Bind the multiplication by the twiddle factors.
+
+    The factors of a row are products of coarse factors, for every `UNIT`-th column, and fine
+    factors, for the columns between them, so that few factors need a sine and a cosine.
+    """
     import torch
 
     (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
@@ -178,7 +188,7 @@ TWIDDLE: Operation = Operation(
 
 
 def twiddle(x: Node, axis: int, n: int, inverse: bool) -> Node:
-    """Element (j, k) along an axis and the one behind it times exp(∓2πi·j·k / n)."""
+    """Multiply element (j, k) along an axis and the next one by exp(∓2πi·j·k / n)."""
     return apply(TWIDDLE, x, axis=axis, n=n, inverse=inverse)
 
 

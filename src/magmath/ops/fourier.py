@@ -1,13 +1,13 @@
 """Discrete Fourier transforms: complex to complex over any axes, and to and from real signals.
 
-A transform needs its axes whole; every other axis may be split. Over axes that are split, a
-transform is the same as one over some of the axes after another, so the place pass is offered that
-as another way: the axes that are whole where they lie, then the others, with one redistribution
-between (the pencils of Pekurovsky, "P3DFFT", SIAM J. Sci. Comput. 34, 2012).
+A transform needs its axes whole; every other axis may be split. A transform over several axes
+equals successive transforms over some of them. For split axes, the place pass gets this as a
+decomposition: first the axes that are whole in the current layout, then the others, with one
+redistribution between (the pencils of Pekurovsky, "P3DFFT", SIAM J. Sci. Comput. 34, 2012).
 
 The matrix of a transform is symmetric, so a transform is its own transpose, and its gradient is a
-transform of the same direction and scale. A real signal has a spectrum of which one half says all:
-an interior coefficient stands for two, which is where the factors of 2 in the gradients come from.
+transform of the same direction and scale. One half determines the spectrum of a real signal: an
+interior coefficient represents two, hence the factors of 2 in the gradients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from magmath.ops.slicing import SLICE, slice_along
 COMPLEX_OF = {float32: complex64, float64: complex128}
 REAL_OF = {complex64: float32, complex128: float64}
 NORMS = ("backward", "ortho", "forward")
-"""Where the factor 1/n stands: in the inverse transform, as 1/√n in both, or in the forward one."""
+"""Position of the factor 1/n: in the inverse transform, as 1/√n in both, or in the forward one."""
 
 
 def _check(name: str, x: Node, types: Sequence[DType], axes: Sequence[int], norm: str) -> None:
@@ -60,7 +60,7 @@ def _check(name: str, x: Node, types: Sequence[DType], axes: Sequence[int], norm
 
 
 def _fft_flops(node: Node) -> float:
-    """5 n log₂ n for each complex transform (Van Loan 1992), half of it for real ones."""
+    """Return 5 n log₂ n flops for each complex transform (Van Loan 1992), half for real ones."""
     whole = max(node.inputs[0].size, node.size)
     axes = node.attributes["axes"] if "axes" in node.attributes else (node.attributes["axis"],)
     shape = max((node.inputs[0].shape, node.shape), key=math.prod)
@@ -69,7 +69,10 @@ def _fft_flops(node: Node) -> float:
 
 
 def _efficiency(node: Node, shape: Shape) -> float:
-    """A core that multiplies matrices at 100 GFLOP/s does transforms of some length at 15."""
+    """Return the share of full speed.
+
+    A core that multiplies matrices at 100 GFLOP/s computes longer transforms at 15 GFLOP/s.
+    """
     return 0.15
 
 
@@ -97,8 +100,10 @@ def _c2c_reference(x: Any, *, axes: tuple[int, ...], inverse: bool, norm: Any) -
 
 
 def _c2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """The axes that are whole first, then the others: together, or one by one. A single axis that
-    is split: in four steps."""
+    """Return transforms over the whole axes first, then over the others, at once or one by one.
+
+    A single split axis is transformed in four steps or by Bluestein's algorithm.
+    """
     axes, (layout,) = node.attributes["axes"], layouts
     if len(axes) == 1:
         if layout.splits[axes[0]] is None:
@@ -116,7 +121,7 @@ def _c2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 
 
 def _c2c_chirped(node: Node, axis: int) -> list[Node]:
-    """By transforms of another length."""
+    """Return the transform by Bluestein's algorithm, which uses transforms of another length."""
 
     def plain(x: Node, inverse: bool) -> Node:
         return apply(FFT, x, line=node.line, axes=(axis,), inverse=inverse, norm="backward")
@@ -128,7 +133,7 @@ def _c2c_chirped(node: Node, axis: int) -> list[Node]:
 
 
 def _in_turn(node: Node, groups: Sequence[tuple[int, ...]]) -> Node:
-    """The transform over one group of axes after another."""
+    """Return successive transforms over groups of axes."""
     result = node.inputs[0]
     for axes in groups:
         result = apply(FFT, result, line=node.line, **{**node.attributes, "axes": axes})
@@ -136,7 +141,7 @@ def _in_turn(node: Node, groups: Sequence[tuple[int, ...]]) -> Node:
 
 
 def _along(node: Node) -> Transform:
-    """The complex transform along one axis, with a node's direction and scale."""
+    """Return the complex transform along one axis, with a node's direction and scale."""
     kept = {name: node.attributes[name] for name in ("inverse", "norm")}
     return lambda x, axis: apply(FFT, x, line=node.line, axes=(axis,), **kept)
 
@@ -158,7 +163,7 @@ FFT: Operation = Operation(
 
 
 def fft(x: Node, axes: tuple[int, ...], *, inverse: bool, norm: str) -> Node:
-    """The transform of a complex array over some of its axes."""
+    """Return the transform of a complex array over some of its axes."""
     if not axes:
         return x
     return apply(FFT, x, axes=axes, inverse=inverse, norm=norm)
@@ -198,7 +203,7 @@ def _r2c_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _r2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """Of an axis that is split: in four steps."""
+    """Return the transform in four steps, or as a complex one, for a split axis."""
     x, axis, inverse = node.inputs[0], node.attributes["axis"], node.attributes["inverse"]
     if layouts[0].splits[axis] is None:
         return []
@@ -211,7 +216,7 @@ def _r2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 
 
 def _of_real_as_complex(node: Node) -> list[Node]:
-    """The first half of the complex transform, where that has a way."""
+    """Return the first half of the complex transform, if the axis is long enough."""
     (x,), axis = node.inputs, node.attributes["axis"]
     if x.shape[axis] < SHORTEST:
         return []
@@ -235,7 +240,7 @@ FFT_OF_REAL: Operation = Operation(
 
 
 def fft_of_real(x: Node, axis: int, *, inverse: bool, norm: str) -> Node:
-    """The n // 2 + 1 coefficients with indices from 0 up of the transform of a real array."""
+    """Return the first n // 2 + 1 coefficients of the transform of a real array."""
     return apply(FFT_OF_REAL, x, axis=axis, inverse=inverse, norm=norm)
 
 
@@ -271,7 +276,7 @@ def _c2r_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _c2r_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """Of an axis that is split: in four steps."""
+    """Return the transform in four steps, or as a complex one, for a split axis."""
     axis, n, inverse = (node.attributes[name] for name in ("axis", "n", "inverse"))
     if layouts[0].splits[axis] is None:
         return []
@@ -285,8 +290,10 @@ def _c2r_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 
 
 def _to_real_as_complex(node: Node) -> list[Node]:
-    """The complex transform of all coefficients, where that has a way. Those that stand for
-    themselves alone count by their real parts."""
+    """Return the real part of the complex transform of all coefficients, for a long enough axis.
+
+    Coefficients without a conjugate partner contribute only their real parts.
+    """
     (x,), axis, n = node.inputs, node.attributes["axis"], node.attributes["n"]
     if n < SHORTEST:
         return []
@@ -313,12 +320,12 @@ FFT_TO_REAL: Operation = Operation(
 
 
 def fft_to_real(x: Node, axis: int, n: int, *, inverse: bool, norm: str) -> Node:
-    """The real array of `n` elements along `axis` whose transform has these coefficients."""
+    """Return the real array of `n` elements along `axis` whose transform has these coefficients."""
     return apply(FFT_TO_REAL, x, axis=axis, n=n, inverse=inverse, norm=norm)
 
 
 def _edges(spectrum: Node, axis: int, n: int) -> Node:
-    """True for coefficients that stand for themselves alone: index 0, and n/2 where n is even."""
+    """Return a mask of coefficients without a conjugate partner: index 0, and n/2 for even n."""
     shape = tuple(m if d == axis else 1 for d, m in enumerate(spectrum.shape))
     index = iota(shape, axis)
     first = call("equal", index, constant(0, int64))

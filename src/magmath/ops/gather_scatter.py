@@ -1,10 +1,10 @@
-"""Elements picked by arrays of integers: read (`take`), replaced (`put`) and added up.
+"""Access to elements by arrays of integers: `take` reads, `put` replaces, `scatter_add` adds.
 
-Several index arrays, one for each of some axes, broadcast against each other; the dimensions of
-their common shape stand at position `at` of what is picked. An index counts from the end where it
-is negative. Where an indexed axis of `take` is split, each worker contributes the elements that it
-holds; where one of `put` or `scatter_add` is, it changes those. Where the indices are split too,
-the workers exchange what they name (`ops/request_reply.py`).
+Several index arrays, one for each indexed axis, broadcast against each other; the dimensions of
+their common shape are at position `at` of the picked elements. A negative index counts from the
+end. If an indexed axis is split, each worker contributes (`take`) or changes (`put`, `scatter_add`)
+the elements that it stores. If the indices are split too, the workers exchange requests and
+elements (`ops/request_reply.py`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _no_flops(node: Node) -> float:
 
 
 def check_indices(name: str, *indices: Node) -> None:
-    """DTypeError unless the indices are integers."""
+    """Raise DTypeError unless the indices are integers."""
     for index in indices:
         if not index.dtype.is_integer:
             raise DTypeError(
@@ -58,22 +58,22 @@ def check_indices(name: str, *indices: Node) -> None:
 
 
 def _picked_shape(rest: Shape, common: Shape, at: int) -> Shape:
-    """The shape of what is picked: the common shape of the indices among the other dimensions."""
+    """Return the shape of the picked elements: `common` inserted at `at` into the shape `rest`."""
     return (*rest[:at], *common, *rest[at:])
 
 
 def unindexed_letters(whole: Sequence[Any], axes: Axis) -> tuple[Any, ...]:
-    """What belongs to the dimensions that are not indexed."""
+    """Return the items of `whole` for the dimensions that are not indexed."""
     return tuple(item for d, item in enumerate(whole) if d not in axes)
 
 
 def _common(*indices: Shape) -> Shape:
-    """The common shape of indices of these shapes."""
+    """Return the common shape of indices of these shapes."""
     return broadcast("indexing", *indices)
 
 
 def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:
-    """The letters of the common shape of the indices, and of each of them."""
+    """Return the letters of the indices' common shape, and of each index array."""
     common = _common(*[index.shape for index in indices])
     letters = LETTERS[ndim : ndim + len(common)]
     return letters, [aligned(letters, common, index.shape) for index in indices]
@@ -85,7 +85,7 @@ def _picked_letters(ndim: int, letters: str, axes: Axis, at: int) -> str:
 
 
 class Picker:
-    """The local places of several index arrays, each along an axis of one array."""
+    """Converts several index arrays, each along one axis of an array, to local positions."""
 
     def __init__(self, call: KernelCall, axes: Axis, shape: Shape, tile: Any) -> None:
         device = call.out.device
@@ -96,7 +96,7 @@ class Picker:
     def __call__(
         self, indices: Sequence[torch.Tensor]
     ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
-        """Local indices that are all valid, and which of the elements are here (None: all)."""
+        """Return valid local indices, and a mask of the elements that are local (None: all)."""
         places = [
             locator(locator.wrapped(index))
             for locator, index in zip(self._locators, indices, strict=True)
@@ -105,7 +105,7 @@ class Picker:
 
 
 def masked(values: torch.Tensor, here: torch.Tensor | None, dims: int, fill: float) -> torch.Tensor:
-    """Values with `fill` where they are not here; the mask belongs to the first `dims`."""
+    """Return values with `fill` where the mask `here` of the first `dims` dimensions is false."""
     if here is None:
         return values
     mask = here.expand(values.shape[:dims])
@@ -150,14 +150,14 @@ def _take_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def is_row_choice(axes: Axis, at: int, dims: int) -> bool:
-    """True for the common case: one axis by a list of positions, which stays where it is."""
+    """True for the common case: one list of positions along one axis, in the axis's place."""
     return axes == (at,) and dims == 1
 
 
 def _select_call(
     x: torch.Tensor, index: torch.Tensor, axis: int, out: torch.Tensor, picker: Picker
 ) -> Callable[[], object]:
-    """One axis by a list of positions, which torch checks itself."""
+    """Bind the selection along one axis by a list of positions, which torch checks."""
     import torch
 
     wide = index.dtype in (torch.int32, torch.int64)
@@ -165,7 +165,7 @@ def _select_call(
     def run() -> None:
         try:
             torch.index_select(x, axis, index if wide else index.long(), out=out)
-        except (IndexError, RuntimeError):  # an index from the end, or one out of range
+        except (IndexError, RuntimeError):  # a negative index, or one out of range
             (local,), _ = picker([index])
             torch.index_select(x, axis, local, out=out)
 
@@ -186,7 +186,7 @@ def _take_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _emit_take(w: Writer, call: NativeCall) -> bool:
-    """Copy the elements of one axis at the positions that the second operand holds."""
+    """Write native code that copies elements of one axis; return False for other forms."""
     x, *indices = call.inputs
     axes, at = call.attributes["axes"], call.attributes["at"]
     axis = axes[0]
@@ -230,7 +230,7 @@ TAKE = Operation(
 
 
 def take(x: Node, indices: Node, axis: int) -> Node:
-    """Elements of one axis, by position."""
+    """Return elements of one axis by position."""
     return apply(TAKE, x, indices, axes=(axis,), at=axis)
 
 
@@ -238,7 +238,7 @@ def take(x: Node, indices: Node, axis: int) -> Node:
 
 
 def _unpicked_shape(x: Shape, dims: int, axes: Axis, at: int, extents: Shape) -> Shape:
-    """The shape of the array of which `x` was picked."""
+    """Return the shape of the array from which `x` was picked."""
     rest = iter((*x[:at], *x[at + dims :]))
     found = dict(zip(axes, extents, strict=True))
     return tuple(found[d] if d in found else next(rest) for d in range(len(x) - dims + len(axes)))
@@ -276,7 +276,7 @@ def _scatter_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _add_at(target: torch.Tensor, indices: tuple[torch.Tensor, ...], values: torch.Tensor) -> None:
-    """Add values into the first dimensions of a tensor, in order, so that sums are repeatable."""
+    """Add values at indices of the first dimensions, in order, so that sums are reproducible."""
 
     if is_numpy_only(target):
         np.add.at(target.numpy(), tuple(i.numpy() for i in indices), values.numpy())
@@ -291,7 +291,7 @@ def _add_at(target: torch.Tensor, indices: tuple[torch.Tensor, ...], values: tor
 
 
 def linear(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
-    """Several indices as one, in C order."""
+    """Combine several indices into one index in C order."""
     found, *further = indices
     for index, extent in zip(further, shape[1:], strict=True):
         found = found * extent + index
@@ -313,7 +313,7 @@ def _scatter_vjp(node: Node, g: Node) -> Gradients:
     return apply(TAKE, g, *indices, axes=axes, at=at), *(None for _ in indices)
 
 
-SCATTER_ADD = Operation(  # workers that hold different indices hold addends of one result
+SCATTER_ADD = Operation(  # split indices give a pending sum
     name="scatter_add",
     infer=_scatter_infer,
     axes=_scatter_axes,
@@ -375,7 +375,7 @@ def _put_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _last_of_each(rows: torch.Tensor, here: torch.Tensor | None) -> torch.Tensor:
-    """The assignments that count: of those to one row the last, as NumPy has it."""
+    """Return the assignments that count: the last one to each row, as in NumPy."""
     import torch
 
     ordered, order = torch.sort(rows if here is None else rows.where(here, -1), stable=True)
@@ -395,7 +395,10 @@ def _put_reference(x: Any, values: Any, *indices: Any, axes: Axis, at: int) -> A
 
 
 def _put_vjp(node: Node, g: Node) -> Gradients:
-    """Values that others overwrite have no effect: each writes its number, and sees if it stays."""
+    """Return a zero cotangent for values that later values overwrite.
+
+    Each value writes its number with the same indices; it counts if its number remains.
+    """
     x, _, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
     zero, common = constant(0, g.dtype), _common(*[index.shape for index in indices])

@@ -1,8 +1,8 @@
-"""`gemm`: the product of two matrices as the passes shape it.
+"""`gemm`: the product of two matrices, with its epilogue, as the passes build it.
 
-It is a contraction with everything folded in that a BLAS call can do: transposed operands, a bias
-row, an activation, and accumulation onto a third operand (`c + alpha·a·b`, the weight update).
-Users never write it; `passes/simplify.py` and `passes/fuse.py` make it.
+It is a contraction with transposed operands, a bias row, an activation, or accumulation onto a
+third operand (`c + alpha·a·b`, the weight update) folded in. User code never builds it;
+`passes/simplify.py` and `passes/fuse.py` do.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from magmath.graph.operation import Gradients
 from magmath.ops.panel_products import in_panels
 
 TILED_MOST = (
-    6e8  # multiplications up to which `kernels/packed_gemm.py` is ahead (docs/benchmarks.md)
+    6e8  # multiplications up to which `kernels/packed_gemm.py` is faster (docs/benchmarks.md)
 )
-# operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`
+# Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
 
 
 def _gemm_infer(
@@ -46,7 +46,7 @@ def _gemm_infer(
 def _gemm_axes(node: Node) -> str:
     attributes = node.attributes
     folded = attributes["bias"] or attributes["accumulate"] or attributes["activation"] != "none"
-    k = "." if folded else "k"  # what is folded in must not happen to each part of a sum
+    k = "." if folded else "k"  # an epilogue must not apply to each partial sum
     operands = [f"{k}m" if attributes["transpose_a"] else f"m{k}"]
     operands.append(f"n{k}" if attributes["transpose_b"] else f"{k}n")
     if attributes["bias"]:
@@ -62,7 +62,10 @@ def _gemm_flops(node: Node) -> float:
 
 
 def product_efficiency(rows: int, columns: int) -> float:
-    """Narrow results fill the processor's registers badly: half speed at 16 rows or columns."""
+    """Return the share of full speed that a product of this local shape reaches.
+
+    Narrow results use the vector registers badly: half speed at 16 rows or columns.
+    """
     return (rows / (rows + 16.0)) * (columns / (columns + 16.0)) if rows and columns else 1.0
 
 
@@ -110,16 +113,17 @@ def _gemm_reference(
 
 
 def _leading(x: Operand) -> str | None:
-    """The leading dimension of a row-major matrix, None if its rows are not contiguous."""
+    """Return the leading dimension of a row-major matrix, None if its rows are not contiguous."""
     if x.shape[1] > 1 and x.strides[1] != 1:
         return None
     return str(max(x.strides[0] if x.shape[0] > 1 else x.shape[1], x.shape[1], 1))
 
 
 def emit_gemm(w: Writer, call: NativeCall) -> bool:
-    """Write a BLAS call and, in a loop, what BLAS cannot do (bias, activation).
+    """Write a call of the tiled product, or of BLAS with a loop for bias and activation.
 
-    Returns False where an operand's rows are not contiguous: the program is then replayed.
+    Returns False unless the operands are float32 or float64 matrices with contiguous rows; the
+    program is then replayed.
     """
     attributes, (a, b, *rest), out = call.attributes, call.inputs, call.out
     transpose_a = bool(attributes.get("transpose_a"))
@@ -157,7 +161,7 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
 
 
 def _tiles_well(m: int, n: int, k: int) -> bool:
-    """True where our own product beats OpenBLAS; both are single-threaded in native code."""
+    """True if the tiled product is faster than OpenBLAS, both single-threaded in native code."""
     return min(m, n) > 1 and m * n * k <= TILED_MOST
 
 
@@ -205,8 +209,10 @@ def gemm(
     accumulate: bool = False,
     dtype: DType | None = None,
 ) -> Node:
-    """A 2-D product with transposes, bias row, activation or accumulation folded in; `dtype` is
-    that of the result, by default the operands'."""
+    """Return a 2-D product with transposes, bias row, activation or accumulation folded in.
+
+    `dtype` is the result's type, by default the operands' type.
+    """
     return apply(
         GEMM,
         a,

@@ -1,4 +1,4 @@
-"""What the operation tables share: type rules, index structures and ways to bind torch functions.
+"""Functions that the operation tables share: type rules, index notation, and kernel binding.
 
 torch is imported when the first kernel is bound, not when the tables are built.
 """
@@ -20,7 +20,7 @@ from magmath.graph.operation import Gradients, Infer, Kernel
 if TYPE_CHECKING:
     import torch
 
-LETTERS = "abcdefghijklmnopqrstuvwxyzαβγδεζηθικλμνξοπρτυφχψω"  # upper-case ones follow these
+LETTERS = "abcdefghijklmnopqrstuvwxyzαβγδεζηθικλμνξοπρτυφχψω"  # upper case: a derived split
 
 KINDS: dict[str, frozenset[str]] = {
     "any": frozenset({"bool", "int", "uint", "float", "complex"}),
@@ -35,11 +35,11 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 
-Result = DType | Callable[[DType], DType] | None  # the type of a result, given that of the operands
+Result = DType | Callable[[DType], DType] | None  # the result's type, given the operands' type
 
 
 def require_kind(operation: str, domain: str, dtype: DType) -> None:
-    """DTypeError unless `dtype` belongs to the operation's domain."""
+    """Raise DTypeError unless `dtype` belongs to the operation's domain."""
     if dtype.kind not in KINDS[domain]:
         raise DTypeError(
             f"{operation}: takes {domain} types, was given {dtype}; convert with mm.astype(x, …)"
@@ -47,7 +47,10 @@ def require_kind(operation: str, domain: str, dtype: DType) -> None:
 
 
 def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:
-    """Broadcast the operands, which share one type; the result has it too unless given."""
+    """Return a rule that broadcasts operands of one type.
+
+    The result has this type too, unless `result` gives another one.
+    """
 
     def infer(*inputs: Node) -> tuple[Shape, DType]:
         dtype = inputs[0].dtype
@@ -63,7 +66,7 @@ def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:
 
 
 def pointwise_axes(node: Node) -> str:
-    """Letters aligned from the right; an operand's dimension that is stretched is whole."""
+    """Return index notation aligned from the right, with `.` for broadcast dimensions."""
     ndim = node.ndim
     letters = LETTERS[:ndim]
     operands = []
@@ -79,14 +82,14 @@ def pointwise_axes(node: Node) -> str:
 
 
 def flops_per_element(weight: float) -> Callable[[Node], float]:
-    """The cost of an operation that does `weight` flops for every element of its result."""
+    """Return the cost function of an operation with `weight` flops per element of its result."""
     return lambda node: weight * node.size
 
 
 def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """Bind `torch.<name>(*inputs, out=out)`.
+    """Return a kernel that calls `torch.<name>(*inputs, out=out)`.
 
-    torch has few operations on uint16, uint32 and uint64: on the CPU those go to NumPy, on the
+    torch has few operations on uint16, uint32 and uint64: on the CPU, NumPy computes these in the
     same memory.
     """
 
@@ -99,7 +102,7 @@ def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def is_numpy_only(*tensors: torch.Tensor) -> bool:
-    """True if one is of a type that torch stores but hardly computes with."""
+    """True if a tensor has a type that torch stores but supports in few operations."""
     return not _numpy_only().isdisjoint([tensor.dtype for tensor in tensors])
 
 
@@ -119,7 +122,7 @@ def _numpy_only() -> frozenset[torch.dtype]:
 
 
 def as_signed(tensor: torch.Tensor) -> torch.Tensor:
-    """The same bits as a type that torch can index."""
+    """Return a view of the same bits with a signed type, which torch can index."""
     import torch
 
     signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
@@ -127,12 +130,12 @@ def as_signed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def numpy_name(dtype: DType) -> str:
-    """The NumPy type that stands for `dtype`: NumPy has no bfloat16."""
+    """Return the NumPy type that represents `dtype`: float32 for bfloat16, which NumPy lacks."""
     return "float32" if dtype.name == "bfloat16" else dtype.name
 
 
 def numpy_call(call: KernelCall, reference: Callable[..., Any]) -> Callable[[], object]:
-    """A ready call that runs a NumPy function on the tensors' own memory."""
+    """Bind a NumPy function to the tensors' memory. Raises DTypeError off the CPU."""
     if call.out.device.type != "cpu":
         raise DTypeError(
             f"{call.out.dtype} is not computed on {call.out.device}; convert with mm.astype(x, …)"
@@ -140,32 +143,38 @@ def numpy_call(call: KernelCall, reference: Callable[..., Any]) -> Callable[[], 
     out, inputs = call.out.numpy(), [tensor.numpy() for tensor in call.inputs]
 
     def run() -> None:
-        with np.errstate(all="ignore"):  # as torch does: inf and nan say it
+        with np.errstate(all="ignore"):  # as torch: inf and nan show the error
             out[...] = reference(*inputs, **call.attributes)
 
     return run
 
 
 def same_bits_always(result: DType, operands: Sequence[DType]) -> bool:
-    """Of operations that IEEE 754 rounds exactly, or that round nothing."""
+    """Return True, for operations that IEEE 754 rounds exactly, or that do not round."""
     return True
 
 
 def same_bits_of_integers(result: DType, operands: Sequence[DType]) -> bool:
-    """Of operations that leave a choice for floating-point numbers, such as the sign of a zero."""
+    """Return True for integers and booleans.
+
+    For operations whose floating-point results may differ, for example in the sign of a zero.
+    """
     return not any(dtype.kind in ("float", "complex") for dtype in (result, *operands))
 
 
 def no_gradient(node: Node, cotangent: Node) -> Gradients:
-    """The gradient of operations that are constant almost everywhere or give no real numbers."""
+    """Return no cotangents.
+
+    For operations that are constant almost everywhere, or whose results are not real numbers.
+    """
     return (None,) * len(node.inputs)
 
 
 def whole_letters(ndim: int) -> str:
-    """An operand of `ndim` dimensions that every worker needs whole."""
+    """Return the letters of an operand of `ndim` dimensions that every worker needs whole."""
     return "." * ndim
 
 
 def letters_except(ndim: int, axes: Sequence[int]) -> str:
-    """A letter for every dimension but those in `axes`, which are whole."""
+    """Return a letter for each dimension, and `.` for the dimensions in `axes`."""
     return "".join("." if d in axes else LETTERS[d] for d in range(ndim))

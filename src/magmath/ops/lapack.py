@@ -1,8 +1,8 @@
-"""What the operations have in common that LAPACK computes: checks, index structure and kernels.
+"""Shared functions of the operations that LAPACK computes: checks, index notation and kernels.
 
-An operation has one result, so what belongs together is packed into one array: Q over R, the order
-of the columns over L and U; `qr_parts` and `lu_parts` take it apart. Stacks of matrices may be
-split over workers, a matrix may not: its dimensions are `.`.
+An operation has one result, so a factorisation packs its results into one array: Q over R, the
+column order over L and U; `qr_parts` and `lu_parts` separate them. Stacks of matrices may be split
+over workers; a matrix may not: its dimensions are `.`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TYPES = ("float32", "float64", "complex64", "complex128")
 
 
 def check_type(name: str, *operands: Node) -> None:
-    """DTypeError unless LAPACK has the operands' type, and they share it."""
+    """Raise DTypeError unless the operands share a type that LAPACK supports."""
     for x in operands:
         if x.dtype.name not in TYPES:
             raise DTypeError(
@@ -29,14 +29,14 @@ def check_type(name: str, *operands: Node) -> None:
 
 
 def check_matrix(name: str, a: Node, *, square: bool = False) -> None:
-    """ShapeError unless `a` is a stack of matrices, square ones if they must be."""
+    """Raise ShapeError unless `a` is a stack of matrices, square ones if `square`."""
     needed = "square matrices (…, n, n)" if square else "matrices (…, m, n)"
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
         raise ShapeError(f"{name}: needs {needed}, was given {a.shape}")
 
 
 def check_system(name: str, a: Node, b: Node) -> None:
-    """ShapeError unless a is square, and b has as many rows and as many matrices."""
+    """Raise ShapeError unless `a` is square, and `b` has as many rows and the same stack."""
     check_matrix(name, a, square=True)
     if b.ndim != a.ndim or b.shape[:-1] != a.shape[:-1]:
         raise ShapeError(
@@ -45,14 +45,17 @@ def check_system(name: str, a: Node, b: Node) -> None:
 
 
 def stacked_axes(node: Node) -> str:
-    """Stacks may be split, matrices may not."""
+    """Return index notation in which stacks may be split and matrices may not."""
     batch = LETTERS[: node.inputs[0].ndim - 2]
     inputs = ",".join(batch + whole_letters(x.ndim - len(batch)) for x in node.inputs)
     return f"{inputs}->{batch}{whole_letters(node.ndim - len(batch))}"
 
 
 def columns_axes(node: Node) -> str:
-    """The first operand as above; the columns of the second, which the result has, may be split."""
+    """Return index notation in which stacks and the second operand's columns may be split.
+
+    The result has these columns too.
+    """
     batch = LETTERS[: node.ndim - 2]
     column = LETTERS[node.ndim]
     return f"{batch}..,{batch}.{column}->{batch}.{column}"
@@ -61,8 +64,10 @@ def columns_axes(node: Node) -> str:
 def lapack(
     name: str, *keys: str, tuned: bool = True
 ) -> Callable[[KernelCall], Callable[[], object]]:
-    """The kernel `magmath.kernels.lapack.<name>`, with these attributes; `tuned` where it chooses
-    between libraries. Workers that compute the same choose alike: factors are unique but for signs.
+    """Return the kernel `magmath.kernels.lapack.<name>` with these attributes.
+
+    With `tuned`, the autotuner selects a library for it. Workers that compute the same matrix
+    select the same library, because factors are unique only up to signs.
     """
 
     def bind(call: KernelCall) -> Callable[[], object]:
@@ -89,12 +94,12 @@ def lapack(
 
 
 def count(node: Node) -> int:
-    """The number of matrices in a node's first operand."""
+    """Return the number of matrices in a node's first operand."""
     a = node.inputs[0]
     return a.size // max(a.shape[-1] * a.shape[-2], 1)
 
 
 def elimination_flops(m: int, n: int) -> float:
-    """The arithmetic of Gaussian elimination of one matrix; reflections need four times as much."""
+    """Return the flops of the elimination of one matrix; reflections need four times as many."""
     k = min(m, n)
     return k * k * (max(m, n) - k / 3)

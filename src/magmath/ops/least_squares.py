@@ -1,8 +1,8 @@
-"""The pseudoinverse and least squares: expanded by the passes into a singular value decomposition.
+"""Pseudoinverse and least squares: the passes expand both into a singular value decomposition.
 
-Singular values up to `tolerance` times the largest count as zero. Gradients follow Golub and
+Singular values up to `tolerance` times the largest one count as zero. Gradients follow Golub and
 Pereyra (1973), "The differentiation of pseudo-inverses and nonlinear least squares problems whose
-variables separate": the rank must not change nearby; singular values may be equal.
+variables separate": they require a locally constant rank; singular values may be equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from magmath.ops.solvers import no_kernel
 
 
 def _axes(node: Node) -> str:
-    """Stacks may be split; `tolerance` is one number for each matrix."""
+    """Return index notation in which stacks may be split; `tolerance` has one number per matrix."""
     batch = LETTERS[: node.ndim - 2]
     operands = [batch + whole_letters(x.ndim - len(batch)) for x in node.inputs]
     return f"{','.join(operands)}->{batch}.."
@@ -46,7 +46,10 @@ def _check_tolerance(name: str, a: Node, tolerance: Node) -> None:
 
 
 def _decomposed(a: Node, tolerance: Node) -> tuple[Node, Node, Node]:
-    """U, the reciprocals of the singular values that count (…, 1, k) and Vᴴ."""
+    """Return U, the reciprocals of the singular values (…, 1, k) and Vᴴ.
+
+    The reciprocals of singular values that count as zero are 0.
+    """
     m, n = a.shape[-2:]
     u, s, vh = svd_parts(svd(a), m, n, full=False)
     largest = columns(s, 0, min(1, s.shape[-1]))
@@ -72,7 +75,7 @@ def _pinv_expanded(node: Node) -> Node:
 
 
 def _pinv_vjp(node: Node, g: Node) -> Gradients:
-    """-PᴴP̄Pᴴ + (I - AP)·P̄ᴴ·PPᴴ + PᴴP·P̄ᴴ·(I - PA)."""
+    """Return Ā = -PᴴP̄Pᴴ + (I - AP)·P̄ᴴ·PPᴴ + PᴴP·P̄ᴴ·(I - PA)."""
     a, p, by_p = node.inputs[0], node, conj(g)
     ph, turned = adjoint(p), adjoint(by_p)
     first = matmul(matmul(ph, by_p), ph)
@@ -102,7 +105,7 @@ PINV = Operation(
 
 
 def pinv(a: Node, tolerance: Node) -> Node:
-    """The Moore-Penrose inverse, (…, n, m)."""
+    """Return the Moore-Penrose inverse, (…, n, m)."""
     return apply(PINV, a, tolerance)
 
 
@@ -125,8 +128,10 @@ def _lstsq_expanded(node: Node) -> Node:
 
 
 def _lstsq_vjp(node: Node, g: Node) -> Gradients:
-    """With P the pseudoinverse, Y = PᴴX̄ and R = B - AX:
-    B̄ = Y, Ā = -Y·Xᴴ + R·(P·Y)ᴴ + Pᴴ·X·(X̄ - AᴴY)ᴴ."""
+    """Return B̄ = Y and Ā = -Y·Xᴴ + R·(P·Y)ᴴ + Pᴴ·X·(X̄ - AᴴY)ᴴ.
+
+    P is the pseudoinverse, Y = PᴴX̄ and R = B - AX.
+    """
     (a, b, tolerance), x, by_x = node.inputs, node, conj(g)
     p = pinv(a, tolerance)
     y = matmul(adjoint(p), by_x)
@@ -157,7 +162,7 @@ LSTSQ = Operation(
 
 
 def lstsq(a: Node, b: Node, tolerance: Node) -> Node:
-    """The shortest x that makes a·x - b shortest, (…, n, k)."""
+    """Return the x of least norm that minimises the norm of a·x - b, (…, n, k)."""
     return apply(LSTSQ, a, b, tolerance)
 
 

@@ -1,11 +1,11 @@
-"""Leaves of a graph: evaluated arrays, variables, Python numbers, and baked-in constants.
+"""Leaves of a graph: evaluated arrays, variables, Python numbers and constants.
 
-A `parameter` is a number the user wrote: its value reaches the program with each run. A `constant`
-is a number that an operation's definition contains (the 0 of relu): part of the program.
+A `parameter` is a number in user code: each run passes its value to the program. A `constant` is a
+number in an operation's definition (the 0 of relu) and is part of the program.
 
-A `variable` stands for the value that a variable has when a program runs. An expression means the
-values at the line that wrote it, so it reads a `version`: the variable, and the leaf with the value
-that it had. A gradient with respect to the variable goes through all of its versions.
+A `variable` represents the value that a variable has when a program runs. An expression refers to
+the value at the user's line, so it reads a `version`: the variable, and the leaf with its value at
+that line. A gradient with respect to the variable includes all of its versions.
 """
 
 from __future__ import annotations
@@ -82,26 +82,29 @@ CONSTANT = Operation(
 
 
 def input_leaf(shape: Shape, dtype: DType, layout: Layout, value: Any) -> Node:
-    """An evaluated array as a leaf."""
+    """Create a leaf for an evaluated array."""
     return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, value)
 
 
 def variable_leaf(shape: Shape, dtype: DType, layout: Layout, reference: Any) -> Node:
-    """A variable; `reference` is a weak reference to it, or None where only a plan is made."""
+    """Create a leaf for a variable.
+
+    `reference` is a weak reference to it, or None if the graph is only planned.
+    """
     return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=reference)
 
 
 def version(variable: Node, value: Node, number: int, known: Node | None = None) -> Node:
-    """The value of a variable at a line of the user's, the one with this number of those that it
-    has had; `known` is the leaf that holds it."""
+    """Create a node for version `number` of a variable; `known` is the leaf with its value."""
     attributes = {"number": number}
     return Node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
 
 
 def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
-    """A Python number of the user's, as a 0-d array of `dtype`; None: one that is given later.
+    """Create a leaf for a Python number from user code, as a 0-d array of `dtype`.
 
-    Raises RangeError for an integer that the type does not hold, in the name of `operation`.
+    None means that the value is set later. Raises RangeError, on behalf of `operation`, for an
+    integer that the type cannot represent.
     """
     if value is not None:
         value = convert_number(value, dtype, operation)
@@ -109,7 +112,7 @@ def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
 
 
 def constant(value: Number, dtype: DType) -> Node:
-    """A number that belongs to an operation's definition."""
+    """Create a node for a number that belongs to an operation's definition."""
     return apply(CONSTANT, value=value, dtype=dtype)
 
 

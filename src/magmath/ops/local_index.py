@@ -1,7 +1,7 @@
-"""Where the elements of a global dimension lie in the part of it that a worker holds.
+"""Conversion of global indices along a dimension to positions in a worker's tile.
 
-What the kernels share that pick elements by position: indices count from the end where they are
-negative, must be in range, and name elements that this worker may or may not hold.
+All kernels that access elements by index use it: negative indices count from the end, indices must
+be in range, and an indexed element may be stored on another worker.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class LocalIndices(NamedTuple):
-    """Local positions, and a mask of those that are here; None where all are."""
+    """Local positions, and a mask of the elements that are stored here (None: all are)."""
 
     local: torch.Tensor
     here: torch.Tensor | None
 
 
 class Locator:
-    """Finds global positions of one dimension in what is held of it."""
+    """Converts global positions of one dimension to positions in the stored indices `held`."""
 
     def __init__(self, axis: int, extent: int, held: IndexSet, device: torch.device) -> None:
         from magmath.memory.torch_dtypes import as_tensor
@@ -39,7 +39,7 @@ class Locator:
             )
 
     def __call__(self, positions: torch.Tensor) -> LocalIndices:
-        """Places of positions in 0 … extent - 1."""
+        """Return the local positions of global positions in 0 … extent - 1."""
         import torch
 
         if self.whole:
@@ -54,7 +54,7 @@ class Locator:
         return LocalIndices(torch.where(here, local, 0), here)
 
     def wrapped(self, indices: torch.Tensor) -> torch.Tensor:
-        """Indices as positions from the front. Raises IndexError for one out of range."""
+        """Return indices as non-negative positions. Raises IndexError for one out of range."""
         positions, failure = normalised(indices, self.axis, self.extent)
         if failure is not None:
             raise failure
@@ -64,8 +64,7 @@ class Locator:
 def normalised(
     indices: torch.Tensor, axis: int, extent: int
 ) -> tuple[torch.Tensor, IndexError | None]:
-    """Indices as positions from the front; 0 in the place of those that are out of range, and the
-    error for these."""
+    """Return indices as non-negative positions, 0 for those out of range, and their error."""
     import torch
 
     positions = indices.long()
@@ -78,12 +77,12 @@ def normalised(
 
 
 def front(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
-    """A view with these dimensions first."""
+    """Return a view with these dimensions first."""
     return tensor.movedim(tuple(axes), tuple(range(len(axes))))
 
 
 def out_of_range(index: int, axis: int, extent: int, operation: str = "indexing") -> IndexError:
-    """The error for an index beyond the end of an axis."""
+    """Return the error for an index that is out of range for an axis."""
     return IndexError(
         f"{operation}: index {index} is out of range for extent {extent} (axis {axis}); "
         f"indices go from {-extent} to {extent - 1}"
@@ -93,11 +92,11 @@ def out_of_range(index: int, axis: int, extent: int, operation: str = "indexing"
 
 
 picked_out_of_range = partial(out_of_range, operation="take, or indexing by an array")
-"""The same for one among many, which are the same operation however they were written."""
+"""Return the error for an element of an index array, in `take` or an indexing expression."""
 
 
 def both(*masks: torch.Tensor | None) -> torch.Tensor | None:
-    """The elements that all masks hold; None where none excludes any."""
+    """Return the conjunction of masks; None if all of them are None."""
     found = None
     for mask in masks:
         if mask is not None:
@@ -106,5 +105,5 @@ def both(*masks: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def neutral(tensor: torch.Tensor) -> float:
-    """What changes nothing when it is added, -0 included."""
+    """Return the neutral element of addition: -0.0 for floats, so that a sum with -0.0 is -0.0."""
     return -0.0 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 0

@@ -1,7 +1,7 @@
-"""The LU factorisation, A·P = L·U, and the solution of systems by it.
+"""The LU factorisation, A·P = L·U, and the solution of systems with its factors.
 
 Gradients follow Giles (2008), "Collected matrix derivative results for forward and reverse mode
-algorithmic differentiation"; cotangents are those of x, not of its conjugate.
+algorithmic differentiation"; cotangents are with respect to x, not to its conjugate.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _lu_infer(a: Node) -> tuple[Shape, DType]:
 
 
 def lu_parts(packed: Node) -> tuple[Node, Node, Node]:
-    """The permutation P as a matrix, L and U, with a·P = L·U."""
+    """Return the permutation matrix P, L and U, with a·P = L·U."""
     m, n = packed.shape[-2] - 1, packed.shape[-1]
     k = min(m, n)
     order = rows(packed, 0, 1)
@@ -57,16 +57,18 @@ def lu_parts(packed: Node) -> tuple[Node, Node, Node]:
 
 
 def permutation_matrix(order: Node) -> Node:
-    """P of the type of `order`, (…, 1, n), with (a·P)[:, j] = a[:, order[j]]."""
+    """Return P with (a·P)[:, j] = a[:, order[j]] for `order` (…, 1, n), of the type of `order`."""
     n = order.shape[-1]
     counted = astype(iota((n, 1), 0, int64), order.dtype)
     return astype(call("equal", counted, order), order.dtype)
 
 
 def _lu_vjp(node: Node, g: Node) -> Gradients:
-    """A·P = L·U, with U's diagonal of ones. Where A is square: Ā·P = L⁻ᵀ·M·U⁻ᵀ with M the lower
-    triangle of LᵀL̄ and the strictly upper one of Ū·Uᵀ; what is beyond the square depends on it by a
-    triangular system."""
+    """Return Ā for A·P = L·U, in which U has a unit diagonal.
+
+    For square A, Ā·P = L⁻ᵀ·M·U⁻ᵀ, where M consists of the lower triangle of LᵀL̄ and the strictly
+    upper triangle of Ū·Uᵀ. The part beyond the square depends on the square by a triangular system.
+    """
     m, n = node.shape[-2] - 1, node.shape[-1]
     k = min(m, n)
     p, low, high = lu_parts(node)
@@ -109,7 +111,7 @@ def _lu_reference(a: Any) -> Any:
 
 
 def _lu_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
-    """Rows are dealt; the order of the columns goes with the first of them."""
+    """Return block-cyclic rows; the row with the column order belongs to the first panel."""
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
@@ -119,13 +121,13 @@ def _lu_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | N
 
 
 def _lu_workspace(node: Node, workers: int) -> Workspace:
-    """A panel with its pivots."""
+    """Return the workspace: a panel with its pivots."""
     shape = node.inputs[0].shape
     pivots = round_to_cache_lines(4 * panel_rows(shape[0], workers))
     return Workspace(pivots + panel_bytes(shape, node, workers))
 
 
-LU = Operation(  # a·P = L·U; partial pivoting by columns, so that nothing is transposed
+LU = Operation(  # a·P = L·U; partial pivoting of columns needs no transposition
     name="lu",
     infer=_lu_infer,
     axes=stacked_axes,
@@ -146,7 +148,7 @@ LU = Operation(  # a·P = L·U; partial pivoting by columns, so that nothing is 
 
 
 def lu(a: Node) -> Node:
-    """The order of the columns over L\\U, (…, m + 1, n): a[:, order] = L·U."""
+    """Return the column order over L\\U, (…, m + 1, n): a[:, order] = L·U."""
     return apply(LU, a)
 
 
@@ -170,8 +172,10 @@ def _lu_solve_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _lu_solve_workspace(node: Node, workers: int) -> Workspace:
-    """A panel, or the order of the columns; some columns of the solution while they are put in
-    order."""
+    """Return the workspace: a panel or the column order, and some columns of the solution.
+
+    The columns are permuted in this memory.
+    """
     n = node.shape[0]
     panel = max(panel_bytes((n, n), node, workers), n * node.dtype.itemsize)
     return Workspace(panel, n * PERMUTED_COLUMNS * node.dtype.itemsize)
@@ -198,7 +202,7 @@ LU_SOLVE = Operation(
 
 
 def lu_solve(factors: Node, b: Node, *, transpose: bool = False) -> Node:
-    """a⁻¹·b or a⁻ᵀ·b, from what `lu` made of a."""
+    """Return a⁻¹·b or a⁻ᵀ·b from the result of `lu(a)`."""
     return apply(LU_SOLVE, factors, b, transpose=transpose)
 
 

@@ -1,4 +1,4 @@
-"""Operations that change shapes: reshape, permute, stretch, join."""
+"""Operations that change shapes: reshape, permute_dims, broadcast_to, concat."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ def _reshape_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
 
 
 def _reshape_axes(node: Node) -> str:
-    """The first dimension of a group that becomes another may be split: rows stay together. The
-    side with the longer rows has the letter, the other one follows it."""
+    """Return index notation in which the first dimension of each group may be split.
+
+    Rows stay whole. The side with the longer rows has the letter, and the other side's split is
+    derived from it.
+    """
     x = node.inputs[0]
     old, new = ["."] * x.ndim, ["."] * node.ndim
     for letter, (before, after) in zip(LETTERS, _regrouped(x.shape, node.shape), strict=False):
@@ -54,13 +57,15 @@ def _reshape_follow(node: Node, letter: str, split: Split, operand: int | None) 
 
 
 def _row(shape: Shape, group: Sequence[int]) -> int:
-    """The elements that one index of a group's first dimension stands for."""
+    """Return the number of elements per index of a group's first dimension."""
     return size_of(shape[d] for d in group[1:])
 
 
 def _regrouped(old: Shape, new: Shape) -> Iterator[tuple[list[int], list[int]]]:
-    """The dimensions of two shapes of one size in the smallest groups that hold the same elements;
-    those of extent 1 belong to none, nor do any where there are no elements."""
+    """Yield the smallest groups of dimensions of both shapes that contain the same elements.
+
+    Dimensions of extent 1 belong to no group; empty arrays have no groups.
+    """
     olds, news = ([d for d, n in enumerate(shape) if n > 1] for shape in (old, new))
     while olds and news and size_of(old):
         before, after = [olds.pop(0)], [news.pop(0)]
@@ -71,8 +76,10 @@ def _regrouped(old: Shape, new: Shape) -> Iterator[tuple[list[int], list[int]]]:
 
 
 def _reshape_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """Rows of one length become the flat array, and that rows of another length: between the two
-    it moves from one division into the other."""
+    """Return a reshape by way of the flat array, if rows of one shape do not divide the other's.
+
+    The flat array is redistributed between the two reshapes.
+    """
     (x,) = node.inputs
     apart = any(
         max(rows) % min(rows)
@@ -107,7 +114,7 @@ RESHAPE = Operation(
 
 
 def reshape(x: Node, shape: Shape) -> Node:
-    """x with another shape, same elements in C order."""
+    """Return x with another shape and the same elements in C order."""
     return x if x.shape == shape else apply(RESHAPE, x, shape=shape)
 
 
@@ -155,12 +162,12 @@ PERMUTE = Operation(
 
 
 def permute(x: Node, axes: tuple[int, ...]) -> Node:
-    """x with its axes in another order."""
+    """Return x with its axes in another order."""
     return x if axes == tuple(range(x.ndim)) else apply(PERMUTE, x, axes=axes)
 
 
 def transpose(x: Node) -> Node:
-    """x with its last two axes exchanged."""
+    """Return x with its last two axes exchanged."""
     return permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
@@ -179,7 +186,7 @@ def _broadcast_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _broadcast_vjp(node: Node, g: Node) -> Gradients:
-    from magmath.ops.reductions import sum_to  # the two are each other's gradients
+    from magmath.ops.reductions import sum_to  # imported late: each is the other's gradient
 
     return (sum_to(g, node.inputs[0].shape),)
 
@@ -201,7 +208,7 @@ BROADCAST = Operation(
 
 
 def broadcast_to(x: Node, shape: Shape) -> Node:
-    """x stretched to a larger shape."""
+    """Broadcast x to a larger shape."""
     return x if x.shape == shape else apply(BROADCAST, x, shape=shape)
 
 
@@ -225,7 +232,10 @@ def _concat_infer(*arrays: Node, axis: int) -> tuple[Shape, DType]:
 
 
 def _concat_axes(node: Node) -> str:
-    """Who holds a part of the result needs what of the arrays lies there."""
+    """Return index notation in which the operands' splits derive from the result's split.
+
+    A worker needs those elements of the arrays that its part of the result contains.
+    """
     letters = LETTERS[: node.ndim]
     operand = letters_of(letters, node.attributes["axis"], str.upper)
     return f"{','.join([operand] * len(node.inputs))}->{letters}"

@@ -1,8 +1,9 @@
-"""Elements where a mask is true: counted, picked and put back.
+"""Selection of elements by a boolean mask: `count_pieces`, `compress` and `expand`.
 
-How many there are is known only when the mask is, so they are counted first, piece by piece along
-the mask's first dimension (`count_pieces`). With the counts in the program, every worker picks what
-it holds: the result is divided where the operand is, between pieces.
+The number of elements depends on the mask's values, so `count_pieces` counts them first, for each
+segment (*piece* in the code) along the mask's first dimension. With the counts in the program, each
+worker selects the elements that it stores: the result is split between the same segments as the
+operand.
 """
 
 from __future__ import annotations
@@ -69,12 +70,15 @@ COUNT_PIECES = Operation(
 )
 
 
-# picking --------------------------------------------------------------------------------------
+# compress -------------------------------------------------------------------------------------
 
 
 def _masked_letters(ndim: int, dims: int, axis: int) -> tuple[str, str, str]:
-    """The letters of an array of `ndim` dimensions, of the mask of `dims` of them, and of what is
-    picked: along the mask's first dimension both may be split, and the result follows."""
+    """Return the letters of an array of `ndim` dimensions, of a mask of `dims`, and of the result.
+
+    Array and mask may be split along the mask's first dimension; the result's split derives from
+    theirs.
+    """
     letters = LETTERS[:ndim]
     mask = letters[axis] + "." * (dims - 1)
     before, after = letters[:axis], letters[axis + dims :]
@@ -82,7 +86,7 @@ def _masked_letters(ndim: int, dims: int, axis: int) -> tuple[str, str, str]:
 
 
 def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
-    """The pieces' counts in the place of the pieces, where the split cuts between them."""
+    """Return the split by the segments' counts, if `split` cuts only between segments."""
     attributes = node.attributes
     if letter != LETTERS[attributes["axis"]]:
         return None
@@ -136,7 +140,7 @@ COMPRESS = Operation(
 )
 
 
-# putting back ---------------------------------------------------------------------------------
+# expand ---------------------------------------------------------------------------------------
 
 
 def _expand_infer(
@@ -174,7 +178,7 @@ def _expand_vjp(node: Node, g: Node) -> Gradients:
     return apply(COMPRESS, g, node.inputs[1], **node.attributes), None
 
 
-EXPAND = Operation(  # zeros with the operand's elements where the mask is true
+EXPAND = Operation(  # the operand's elements where the mask is true, zeros elsewhere
     name="expand",
     infer=_expand_infer,
     axes=_expand_axes,

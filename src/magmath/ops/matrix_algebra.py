@@ -1,7 +1,7 @@
-"""Small words of matrix algebra on nodes: transposes, triangles, diagonals, the identity.
+"""Basic matrix algebra on nodes: transposes, triangles, diagonals, the identity.
 
-All but `diagonal` are compositions. Matrices are the last two dimensions; what comes before is a
-stack of them.
+All functions except `diagonal` are compositions. Matrices are the last two dimensions; the
+dimensions before them are a stack of matrices.
 """
 
 from __future__ import annotations
@@ -25,62 +25,64 @@ from magmath.ops.slicing import slice_along
 
 
 def adjoint(x: Node) -> Node:
-    """xᴴ: transposed and conjugated."""
+    """Return xᴴ, the conjugate transpose."""
     return conj(transpose(x))
 
 
 def matrix_transpose(x: Node) -> Node:
-    """The last two axes exchanged. Raises ShapeError for fewer than 2 dimensions."""
+    """Exchange the last two axes. Raises ShapeError for fewer than 2 dimensions."""
     if x.ndim < 2:
         raise ShapeError(f"matrix_transpose: needs 2 or more dimensions, was given {x.shape}")
     return transpose(x)
 
 
 def rows(x: Node, start: int, stop: int) -> Node:
-    """Rows start … stop."""
+    """Return rows start … stop - 1."""
     return slice_along(x, x.ndim - 2, start, stop)
 
 
 def columns(x: Node, start: int, stop: int) -> Node:
-    """Columns start … stop."""
+    """Return columns start … stop - 1."""
     return slice_along(x, x.ndim - 1, start, stop)
 
 
 def _compared(how: str, m: int, n: int) -> Node:
-    """Where row number and column number compare so: (m, n) truth values."""
+    """Compare row numbers with column numbers; return (m, n) booleans."""
     return call(how, iota((m, 1), 0, int64), iota((1, n), 1, int64))
 
 
 def triangle(x: Node, *, lower: bool, strict: bool = False) -> Node:
-    """One triangle of x, with its diagonal unless `strict`, zero elsewhere."""
+    """Return one triangle of x, with its diagonal unless `strict`, and zeros elsewhere."""
     how = ("greater" if lower else "less") + ("" if strict else "_equal")
     return where(_compared(how, *x.shape[-2:]), x, constant(0, x.dtype))
 
 
 def diagonal_part(x: Node) -> Node:
-    """The diagonal of x, zero elsewhere."""
+    """Return the diagonal of x, and zeros elsewhere."""
     return where(_compared("equal", *x.shape[-2:]), x, constant(0, x.dtype))
 
 
 def identity(m: int, n: int, like: Node) -> Node:
-    """Ones on the diagonal, (m, n), of another node's type."""
+    """Return ones on the diagonal, (m, n), of the type of `like`."""
     return astype(_compared("equal", m, n), like.dtype)
 
 
 def real_diagonal(x: Node) -> Node:
-    """The real part of the diagonal, zero elsewhere."""
+    """Return the real part of the diagonal, and zeros elsewhere."""
     return diagonal_part(astype(real(x), x.dtype))
 
 
 def hermitian_from_lower(x: Node) -> Node:
-    """The Hermitian matrix with the lower triangle of x and the real part of its diagonal."""
+    """Return the Hermitian matrix of the lower triangle of x and the real part of its diagonal."""
     strict = triangle(x, lower=True, strict=True)
     return strict + adjoint(strict) + real_diagonal(x)
 
 
 def by_lower(by_matrix: Node) -> Node:
-    """The gradient by a lower triangle that stands for a Hermitian matrix, from that by the
-    matrix."""
+    """Return the gradient by a lower triangle that represents a Hermitian matrix.
+
+    `by_matrix` is the gradient by the matrix.
+    """
     both = by_matrix + adjoint(by_matrix)
     return triangle(both, lower=True, strict=True) + real_diagonal(by_matrix)
 
@@ -107,7 +109,10 @@ def _diagonal_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """Of a matrix divided by columns: one element of each row, by who holds it."""
+    """Return the diagonal as one indexed element per row, for a matrix split by columns.
+
+    The worker that stores an element contributes it.
+    """
     (x,) = node.inputs
     place = iota((*x.shape[:-1], 1), x.ndim - 2)
     return (reshape(apply(TAKE_ALONG, x, place, axis=x.ndim - 1), node.shape),)
@@ -133,7 +138,7 @@ DIAGONAL = Operation(
 
 
 def diagonal(x: Node) -> Node:
-    """The diagonal of square matrices as vectors, (…, n)."""
+    """Return the diagonals of square matrices as vectors, (…, n)."""
     return apply(DIAGONAL, x)
 
 

@@ -1,9 +1,9 @@
-"""A contraction in panels: a sum over parts of a dimension that is summed over.
+"""Contractions by panels: a sum of products over parts of a summed dimension.
 
-A worker that needs all of A's columns, or of B's rows, then has one panel of them at a time: this
-is what lets SUMMA (van de Geijn and Watts, 1997) multiply matrices of which no worker could hold
-whole rows and columns. Every panel is a product of its own, added to those before: by BLAS itself
-for two matrices.
+A worker that needs all of A's columns, or all of B's rows, then stores one panel of them at a time.
+SUMMA (van de Geijn and Watts, 1997) multiplies matrices in this way if no worker could store whole
+rows and columns. Each panel is a separate product that is added to the previous sum; for two
+matrices BLAS accumulates it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from magmath.layout import Layout, even_cuts
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import slice_along
 
-PANEL_BYTES = 64 << 20  # of both operands together
-NARROWEST = 128  # a panel of fewer rows and columns would be multiplied much more slowly
-MOST = 256  # panels; each is an instruction of its own
+PANEL_BYTES = 64 << 20  # of both operands
+NARROWEST = 128  # products of panels with fewer rows and columns are much slower
+MOST = 256  # panels; each is a separate instruction
 
 
 def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """The sum of the panels of a product whose operands are larger than one panel, along the
-    longest letter that is summed over."""
+    """Return a product as a sum of panels along its longest summed letter.
+
+    Returns an empty list for operands that fit into one panel.
+    """
     structure = index_notation_of(node)
     extents = structure.extents(node)
     summed = [c for c in extents if c not in structure.output]
@@ -52,7 +54,7 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 
 
 def _added(total: Node, panel: Node) -> Node:
-    """A product of two matrices is accumulated onto the total, any other is added to it."""
+    """Return the sum of the total and a panel; a `gemm` accumulates onto the total."""
     if panel.name != "gemm":
         return total + panel
     attributes = {**panel.attributes, "accumulate": True}
@@ -61,7 +63,7 @@ def _added(total: Node, panel: Node) -> Node:
 
 
 def panels_of(node: Node, way: Node) -> int:
-    """How many products `way` sums to compute what `node` does."""
+    """Return the number of products that the decomposition `way` of `node` sums."""
     count, seen, stack = 0, set(node.inputs), [way]
     while stack:
         current = stack.pop()

@@ -1,7 +1,8 @@
 """The QR factorisation, A = Q·R.
 
 The gradient follows Roberts and Roberts (2020), "QR and LQ decomposition matrix backpropagation
-algorithms for square, wide, and deep matrices"; cotangents are those of x, not of its conjugate.
+algorithms for square, wide, and deep matrices"; cotangents are with respect to x, not to its
+conjugate.
 """
 
 from __future__ import annotations
@@ -50,14 +51,17 @@ def _qr_infer(a: Node, *, full: bool) -> tuple[Shape, DType]:
 
 
 def qr_parts(packed: Node, m: int, n: int) -> tuple[Node, Node]:
-    """Q (…, m, j) and R (…, j, n)."""
+    """Return Q (…, m, j) and R (…, j, n)."""
     j = packed.shape[-2] - m
     return columns(rows(packed, 0, m), 0, j), columns(rows(packed, m, m + j), 0, n)
 
 
 def _qr_vjp(node: Node, g: Node) -> Gradients:
-    """Ā = (Q̄ + Q·H(R·R̄ᴴ - Q̄ᴴ·Q)) · R⁻ᴴ, H making the lower triangle Hermitian; of a wide matrix
-    the part beyond the square is QᴴA₂."""
+    """Return Ā = (Q̄ + Q·H(R·R̄ᴴ - Q̄ᴴ·Q)) · R⁻ᴴ.
+
+    H makes the lower triangle Hermitian. For a wide matrix, the part of R beyond the square is
+    QᴴA₂.
+    """
     a = node.inputs[0]
     m, n = a.shape[-2:]
     k = min(m, n)
@@ -96,17 +100,17 @@ def _qr_reference(a: Any, *, full: bool) -> Any:
     return packed
 
 
-# By all workers together: by panels of columns, or, of a tall matrix, by rows.
+# Collective QR: by panels of columns or, for a tall matrix, by rows.
 
 
 def _by_rows(node: Node, workers: int) -> bool:
-    """True where each worker works on rows of its own: as many of them as there are columns."""
+    """True for tall matrices of which each worker stores at least as many rows as columns."""
     m, n = node.inputs[0].shape
     return is_tall(m, n) and not node.attributes["full"] and m // workers >= n
 
 
 def _qr_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
-    """Columns are dealt; or rows divided, R going to the last worker."""
+    """Return block-cyclic columns or, for tall matrices, split rows with R on the last worker."""
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
@@ -121,8 +125,11 @@ def _qr_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | N
 
 
 def _qr_workspace(node: Node, workers: int) -> Workspace:
-    """A panel of reflections with its triangle and signs, and twice as many rows of what they are
-    applied to; for a tall matrix the triangles of all workers and their sum."""
+    """Return the workspace.
+
+    It has a panel of reflections with its triangle and signs, and twice as many rows of the columns
+    to which they are applied; for a tall matrix, the triangles of all workers and their sum.
+    """
     (m, n), size = node.inputs[0].shape, node.dtype.itemsize
     if _by_rows(node, workers):
         return Workspace(0, (workers + 1) * n * n * size)
@@ -137,7 +144,7 @@ def _qr_workspace(node: Node, workers: int) -> Workspace:
 
 
 def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:
-    """The reflections, twice; of a tall matrix two sums over the workers."""
+    """Return bytes and messages: all reflections twice or, for tall matrices, two allreduces."""
     m, n = node.inputs[0].shape
     if _by_rows(node, workers):
         return 4 * n * n * node.dtype.itemsize * (workers - 1), 4 * (workers - 1)
@@ -177,7 +184,7 @@ QR = Operation(  # Q over R
 
 
 def qr(a: Node, *, full: bool = False) -> Node:
-    """Q over R, (…, m + j, max(j, n)): see `qr_parts`."""
+    """Return Q over R, (…, m + j, max(j, n)); `qr_parts` separates them."""
     return apply(QR, a, full=full)
 
 

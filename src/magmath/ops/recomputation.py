@@ -1,10 +1,10 @@
-"""Marks of functions that are computed again for their gradient (`mm.remat`).
+"""Operations that mark functions to recompute for their gradient (`mm.remat`).
 
-`checkpoint` is the value of such a function with the inputs from which it can be computed again;
-only `autodiff` reads it, and the passes replace it by the value. In the gradient the function is
-written again, of `recompute` of its inputs: the same arrays, as nodes that equal no others, so that
-the second computation is not merged with the first one. It begins after the cotangent that asks for
-it is known.
+`checkpoint` is the value of such a function, together with the inputs from which it can be
+recomputed; only `autodiff` reads them, and the passes replace the node by the value. The gradient
+contains the function again, applied to `recompute` of its inputs: the same arrays as nodes that
+equal no others, so that the second computation is not merged with the first. The recomputation
+starts after the cotangent that needs it is known.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ CHECKPOINT = Operation(
 
 
 def checkpoint(value: Node, recomputed: tuple[Node, ...], kept: tuple[Node, ...]) -> Node:
-    """The value of a function, to be computed again for its gradient.
+    """Mark the value of a function that is recomputed for its gradient.
 
-    recomputed  inputs from which it is computed again: what lies between is not kept
+    recomputed  inputs from which it is recomputed: intermediates are not kept
     kept        other inputs that have gradients, such as captured parameters
     """
     return apply(CHECKPOINT, value, *recomputed, *kept, recomputed=len(recomputed))
@@ -62,7 +62,7 @@ def _recompute_kernel(call: KernelCall) -> Callable[[], object]:
     return lambda: out.copy_(x)
 
 
-RECOMPUTE = Operation(  # a view of x where the passes see the whole graph; `after` is not read
+RECOMPUTE = Operation(  # a view of x if the passes see the whole graph; `after` is not read
     name="recompute",
     infer=_recompute_infer,
     axes=lambda node: (
@@ -78,7 +78,7 @@ RECOMPUTE = Operation(  # a view of x where the passes see the whole graph; `aft
 
 
 def recompute(x: Node, after: Node) -> Node:
-    """x, for what is computed again from it once `after` is known."""
+    """Return x as an input of a recomputation that starts after `after` is known."""
     return apply(RECOMPUTE, x, after)
 
 

@@ -1,7 +1,8 @@
 """Redistribution as an operation: the same array in another layout.
 
-The place pass inserts it; users ask for it by `a.redistribute(layout)`. Its layout is its own
-attribute. It has no kernel: lowering turns it into views, copies from peers or messages.
+The place pass inserts it, and `a.redistribute(layout)` creates it. The layout is the node's
+`layout` field. The operation has no kernel: lowering turns it into views, copies from peers, or
+messages.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ def _axes(node: Node) -> str:
 
 
 def redistribute(x: Node, layout: Layout, line: Line = None) -> Node:
-    """x in `layout`, on behalf of a line of the user's, by default that of x; x itself where it
-    lies so already."""
+    """Redistribute x to `layout`; return x itself if it has this layout.
+
+    `line` is the user's line to report, by default the line of x.
+    """
     if x.layout == layout:
         return x
     line = x.line if line is None else line

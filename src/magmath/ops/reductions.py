@@ -1,7 +1,7 @@
-"""Reductions over any axes, and sums back to a broadcast operand's shape.
+"""Reductions over any axes, and sums back to the shape of a broadcast operand.
 
-Partial results of workers that hold different parts of a reduced axis are combined by the
-reduction itself, so each record names itself as the way its missing letters are combined.
+Partial results of workers that store different parts of a reduced axis are combined by the same
+reduction, so each record names itself as the pending reduction of its missing letters.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _infer(name: str, domain: str, result: Callable[[DType], DType]) -> Infer:
 
 
 def reduction_axes(node: Node) -> str:
-    """Reduced letters are missing from the result (a kept dimension of extent 1 is whole there)."""
+    """Return index notation whose result lacks the reduced letters (`.` for kept dimensions)."""
     (x,), axis = node.inputs, node.attributes["axis"]
     letters = LETTERS[: x.ndim]
     if node.attributes["keepdims"]:
@@ -60,7 +60,7 @@ IDENTITY: dict[str, float] = {
 
 
 def identity(reduction: str, dtype: DType) -> float:
-    """The value that changes nothing when reduced with others of `dtype`."""
+    """Return the identity element of a reduction of `dtype`."""
     value = IDENTITY[reduction]
     if not dtype.is_integer or not np.isinf(value):
         return value
@@ -74,7 +74,7 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
 
         (x,), out = call.inputs, call.out
         axis, keepdims = call.attributes["axis"], call.attributes["keepdims"]
-        if any(x.shape[d] == 0 for d in axis):  # this worker holds no part of the reduced axis
+        if any(x.shape[d] == 0 for d in axis):  # this worker stores no part of the reduced axis
             from magmath.memory.torch_dtypes import from_torch
 
             value = identity(name, from_torch(out.dtype))
@@ -93,7 +93,10 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
 
 
 def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: Axis) -> Callable[[], object]:
-    """torch multiplies along one dimension only: the reduced ones are moved last and joined."""
+    """Bind a product over several axes.
+
+    torch multiplies along one dimension only: the reduced axes are moved last and joined.
+    """
 
     def run() -> None:
         kept = [d for d in range(x.ndim) if d not in axis]
@@ -104,7 +107,7 @@ def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: Axis) -> Callable[[], o
 
 
 def _expand(node: Node, value: Node) -> Node:
-    """`value`, of the result's shape, stretched back to the operand's."""
+    """Broadcast `value`, which has the result's shape, back to the operand's shape."""
     (x,), axis = node.inputs, node.attributes["axis"]
     return broadcast_to(reshape(value, reduced_shape(x.shape, axis, True)), x.shape)
 
@@ -114,7 +117,7 @@ def _sum_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _extremum_vjp(node: Node, g: Node) -> Gradients:
-    """The cotangent is shared evenly between the elements that attain the extremum."""
+    """Divide the cotangent evenly between the elements that attain the extremum."""
     (x,) = node.inputs
     attained = pointwise("equal", x, _expand(node, node))
     ones = where(attained, constant(1, x.dtype), constant(0, x.dtype))
@@ -123,7 +126,10 @@ def _extremum_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _prod_vjp(node: Node, g: Node) -> Gradients:
-    """Product of the others: total / x, or, where x is 0, the product of the rest."""
+    """Return g times the product of the other elements.
+
+    That is total / x, and the product of the remaining elements where x is 0.
+    """
     (x,) = node.inputs
     axis, keepdims = node.attributes["axis"], node.attributes["keepdims"]
     one, zero = constant(1, x.dtype), constant(0, x.dtype)
@@ -180,18 +186,18 @@ OPERATIONS = BY_NAME
 
 
 def reduce(name: str, x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
-    """The reduction of this name over `axis` (all axes for None)."""
+    """Apply the reduction of this name over `axis` (all axes for None)."""
     axes = normalize_axes(name, axis, x.ndim)
     return apply(BY_NAME[name], x, axis=axes, keepdims=keepdims)
 
 
 def sum_(x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
-    """The sum over `axis`."""
+    """Return the sum over `axis`."""
     return reduce("sum", x, axis, keepdims)
 
 
 def sum_to(x: Node, shape: Shape) -> Node:
-    """`x` summed over the dimensions in which `shape` was broadcast to x's shape."""
+    """Sum `x` over the dimensions in which `shape` was broadcast to x's shape."""
     if x.shape == shape:
         return x
     extra = x.ndim - len(shape)

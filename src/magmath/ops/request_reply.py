@@ -1,9 +1,9 @@
-"""Picking elements by all workers together, where the array and the indices are divided.
+"""Distributed access by index, with both the array and the indices split over the workers.
 
-Nobody needs the whole of either. Who has indices asks those who have the elements that they name,
-or sends them what belongs there (`kernels/request_reply.py`). The array is divided along one of the
-indexed axes, so that the index along that axis tells the owner; the indices, and what is picked,
-are divided along one of their dimensions.
+No worker needs the whole array or all indices. A worker requests the elements that its indices name
+from their owners, or sends values to these owners (`kernels/request_reply.py`). The array is split
+along one of the indexed axes, so the index along that axis determines the owner; the indices and
+the picked elements are split along one of the indices' dimensions.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ if TYPE_CHECKING:
     from magmath.kernels.request_reply import Rounds, Rows
 
 NUMBER = 8
-"""Bytes of the number of a row."""
+"""Bytes of a row number."""
 Role = Literal["array", "picked", "index"]
 
 
 @dataclass(frozen=True)
 class IndexedAccess:
-    """Elements of an array of `shape`, by indices along `axes` that broadcast to `common`, whose
-    dimensions stand at position `at` of what is picked."""
+    """Access to elements of an array of `shape` by indices along `axes`.
+
+    The indices broadcast to the shape `common`, whose dimensions are at position `at` of the picked
+    elements. A row is the elements that one combination of indices selects.
+    """
 
     shape: Shape
     axes: tuple[int, ...]
@@ -44,42 +47,44 @@ class IndexedAccess:
 
     @cached_property
     def axis(self) -> int:
-        """The indexed axis along which the array is divided: the longest."""
+        """Return the indexed axis along which the array is split: the longest."""
         return max(self.axes, key=self.shape.__getitem__)
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """The indexed axes, the divided one first."""
+        """Return the indexed axes, the split one first."""
         return (self.axis, *[axis for axis in self.axes if axis != self.axis])
 
     @cached_property
     def dim(self) -> int:
-        """The dimension along which the indices are divided: the longest."""
+        """Return the dimension along which the indices are split: the longest."""
         return max(range(len(self.common)), key=self.common.__getitem__)
 
     @cached_property
     def rest(self) -> Shape:
-        """The dimensions that are not indexed: what one index picks."""
+        """Return the extents of the dimensions that are not indexed: the shape of a row."""
         return tuple(n for d, n in enumerate(self.shape) if d not in self.axes)
 
     @property
     def picked(self) -> Shape:
-        """The shape of what is picked."""
+        """Return the shape of the picked elements."""
         return (*self.rest[: self.at], *self.common, *self.rest[self.at :])
 
     @property
     def stride(self) -> int:
-        """The rows that one position along the divided axis stands for."""
+        """Return the number of rows per position along the split axis."""
         return size_of(self.shape[axis] for axis in self.order[1:])
 
     def is_divided(self) -> bool:
-        """True where both the array and the indices can be."""
+        """True if both the array and the indices can be split."""
         several = bool(self.common) and self.common[self.dim] > 1 and self.shape[self.axis] > 1
         return several and size_of(self.shape) > 0 and size_of(self.common) > 0
 
     def layout(self, role: Role, shape: Shape, mesh: Mesh) -> Layout:
-        """How the array is divided, or what is picked, or indices; the last two may have a shape
-        that broadcasts."""
+        """Return the layout of an operand or result with this role.
+
+        `shape` may broadcast for picked elements and indices.
+        """
         whole, dim = {
             "array": (self.shape, self.axis),
             "picked": (self.picked, self.at + self.dim),
@@ -91,27 +96,27 @@ class IndexedAccess:
         return Layout.even(shape, mesh, own)
 
     def held(self, rank: int, workers: int) -> tuple[int, Shape]:
-        """The first index along `dim` that a worker has, and the shape of its indices."""
+        """Return the first index along `dim` that a worker stores, and the shape of its indices."""
         first, last = even_cuts(self.common[self.dim], workers)[rank : rank + 2]
         shape = (*self.common[: self.dim], last - first, *self.common[self.dim + 1 :])
         return first, shape
 
     def share(self, workers: int) -> int:
-        """The most indices that a worker has."""
+        """Return the maximum number of indices that a worker stores."""
         return size_of(self.held(0, workers)[1])
 
 
 PickingOf = Callable[[Sequence[Shape], Shape, Mapping[str, Any]], IndexedAccess]
-"""(shapes of the operands, shape of the result, attributes) → how elements are picked."""
+"""(shapes of the operands, shape of the result, attributes) → the access."""
 Bind = Callable[[DistributedCall, IndexedAccess], Callable[[], object]]
 
 
 def distributed_access(
     picking_of: PickingOf, roles: Sequence[Role], result: Role, bind: Bind, *, exact: bool = True
 ) -> DistributedKernel:
-    """The collective form of a record that picks elements.
+    """Return the distributed kernel of a record that accesses elements by index.
 
-    `roles` are those of its first operands, the others are indices.
+    `roles` are the roles of its first operands; the other operands are indices.
     """
     together = _Exchange(picking_of, roles, result, bind)
     return DistributedKernel(
@@ -128,7 +133,7 @@ def distributed_access(
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What the planner asks of a record that picks elements, and its kernel."""
+    """The functions of a `DistributedKernel` for a record that accesses elements by index."""
 
     picking_of: PickingOf
     roles: Sequence[Role]
@@ -137,18 +142,20 @@ class _Exchange:
 
     @property
     def reads(self) -> bool:
-        """True where elements are read."""
+        """True if elements are read."""
         return self.result == "picked"
 
     @property
     def replaces(self) -> bool:
-        """True where elements of an array are replaced."""
+        """True if elements of an array are replaced."""
         return "picked" in self.roles and "array" in self.roles
 
     @property
     def sent(self) -> int:
-        """The bytes that an owner gets for each element besides itself: the number of its row, and
-        where it is replaced, that of the assignment."""
+        """Return the bytes per row that an owner receives in addition to the row itself.
+
+        These are the row number and, for replacement, the number of the assignment.
+        """
         return 2 * NUMBER if self.replaces else NUMBER
 
     def layouts(self, node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
@@ -163,15 +170,20 @@ class _Exchange:
         return tuple(inputs), p.layout(self.result, node.shape, mesh)
 
     def workspace(self, node: Node, workers: int) -> Workspace:
-        """What is asked and answered in a round; where elements are replaced, also the numbers of
-        the assignments that an owner has made."""
+        """Return the workspace: buffers for the requests and replies of one round.
+
+        Replacement also needs the numbers of the assignments that an owner has made.
+        """
         p, row = self._of(node), self._row_bytes(node)
         size = requests_per_round(p.share(workers), self.sent + row, workers)
         nbytes = receive_buffer_bytes(size, (self.sent, row), row if self.reads else 0, workers)
         return Workspace(0, nbytes + (_noted_bytes(p, workers) if self.replaces else 0))
 
     def traffic(self, node: Node, workers: int) -> tuple[int, int]:
-        """Of what is evenly spread; three messages for each round: how many, which, and what."""
+        """Return bytes and messages, for evenly spread indices.
+
+        Each round needs three messages per pair of workers: counts, row numbers and rows.
+        """
         p, each, peers = self._of(node), self.sent + self._row_bytes(node), workers - 1
         share = p.share(workers)
         rounds = -(-share // requests_per_round(share, each, workers))
@@ -179,7 +191,7 @@ class _Exchange:
         return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
 
     def touched(self, node: Node, workers: int) -> int:
-        """What is picked, and the numbers of the rows, go through memory about four times."""
+        """Return the bytes of local memory traffic: rows and row numbers move about four times."""
         return 4 * self._of(node).share(workers) * (self.sent + self._row_bytes(node))
 
     def kernel(self, call: DistributedCall) -> Callable[[], object]:
@@ -194,17 +206,17 @@ class _Exchange:
 
 
 def _noted_bytes(p: IndexedAccess, workers: int) -> int:
-    """The bytes of the number of the last assignment to each row that a worker owns."""
+    """Return the bytes that store the number of the last assignment to each row of an owner."""
     return round_to_cache_lines(-(-p.shape[p.axis] // workers) * p.stride * NUMBER)
 
 
-# the kernels on one worker's part -----------------------------------------------------------------
+# the kernels on one worker's tiles ----------------------------------------------------------------
 
 
 class _Named:
-    """The rows that this worker's indices name: their numbers in the array, and who owns them.
+    """The rows that this worker's indices select: their numbers in the array, and their owners.
 
-    `indices` are local tensors, one for each of the picking's axes.
+    `indices` are local tensors, one for each axis of the access.
     """
 
     def __init__(
@@ -228,7 +240,7 @@ class _Named:
         self._bounds = torch.tensor(self.starts[1:-1], device=call.out.device)
 
     def rows(self, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows and their owners; for an index out of range any row, and a failure that is noted."""
+        """Return row numbers and owners; an index out of range gives any row and sets `failure`."""
         import torch
 
         rows: torch.Tensor | None = None
@@ -242,14 +254,14 @@ class _Named:
         return rows, torch.bucketize(rows, self._bounds, right=True)
 
     def check(self) -> None:
-        """Raise what went wrong since the last call."""
+        """Raise the first error since the last call."""
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
 
 def _rounds(call: DistributedCall, p: IndexedAccess, scratch: torch.Tensor, nbytes: int) -> Rounds:
-    """Rounds of requests that take so many bytes each, with what is picked."""
+    """Return the rounds of requests of `nbytes` bytes plus a row each."""
     from magmath.kernels.request_reply import Rounds
 
     workers, row = call.comm.size, size_of(p.rest) * call.out.itemsize
@@ -258,7 +270,7 @@ def _rounds(call: DistributedCall, p: IndexedAccess, scratch: torch.Tensor, nbyt
 
 
 def _picked(tensor: torch.Tensor, p: IndexedAccess, shape: Shape) -> Rows:
-    """What is picked by indices of this shape, or broadcasts to it, as rows."""
+    """Return, as rows, the elements picked by indices of this shape, or values that broadcast."""
     from magmath.kernels.request_reply import Rows
 
     whole = as_signed(tensor).expand((*p.rest[: p.at], *shape, *p.rest[p.at :]))
@@ -272,8 +284,11 @@ def _array(tensor: torch.Tensor, p: IndexedAccess) -> Rows:
 
 
 def places_along(call: DistributedCall, p: IndexedAccess) -> list[torch.Tensor]:
-    """The second operand as indices of the first of the picking's axes, and for each of the others
-    the places along it."""
+    """Return an index for each axis of the access.
+
+    The second operand indexes the first axis; along the other axes, an element's own position is
+    its index.
+    """
     import torch
 
     first, shape = p.held(call.comm.rank, call.comm.size)
@@ -288,7 +303,7 @@ def places_along(call: DistributedCall, p: IndexedAccess) -> list[torch.Tensor]:
 def bind_read(
     call: DistributedCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
-    """Elements of the first operand."""
+    """Bind the read of elements of the first operand."""
     from magmath.kernels.request_reply import ask
 
     comm, named = call.comm, _Named(call, p, indices)
@@ -302,7 +317,7 @@ def bind_read(
 
     def run() -> None:
         if sees_all:
-            comm.barrier()  # everybody's part is there
+            comm.barrier()  # all workers have computed their tiles
         ask(rounds, named.count, named.rows, answer, target, sees_all=sees_all)
         named.check()
 
@@ -312,8 +327,7 @@ def bind_read(
 def bind_add(
     call: DistributedCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
-    """The elements of the first operand added up where they belong, those of the first worker
-    first."""
+    """Bind the sum of the first operand's elements at their indices, in the order of the ranks."""
     from magmath.kernels.request_reply import send
 
     named, out = _Named(call, p, indices), as_signed(call.out)
@@ -344,8 +358,10 @@ def bind_add(
 def bind_replace(
     call: DistributedCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
-    """The first operand with elements replaced by those of the second: of several for one place
-    the last, whoever sends it."""
+    """Bind the first operand with elements replaced by the second operand's elements.
+
+    If several values have the same index, the last one counts, whichever worker sends it.
+    """
     import torch
 
     from magmath.kernels.request_reply import send
@@ -362,7 +378,7 @@ def bind_replace(
         return owner, [torch.stack([rows, _numbers(part)], 1), values.part(part)]
 
     def _numbers(part: slice) -> torch.Tensor:
-        """The positions of assignments among all of them."""
+        """Return the numbers of assignments: their positions among all workers' assignments."""
         places = torch.arange(part.start, part.stop, device=out.device)
         found = torch.zeros_like(places)
         for d, position in enumerate(torch.unravel_index(places, named.shape)):

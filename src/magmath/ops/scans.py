@@ -1,7 +1,8 @@
-"""Running sums and products along an axis.
+"""Cumulative sums and products along an axis.
 
-Where the axis is split, every worker adds up its pieces of it, the totals of all pieces, a few
-numbers, go to everyone, and each begins its own pieces with what comes before them (Blelloch 1990).
+If the axis is split, each worker computes the totals of its segments, all workers receive the
+totals, which are few numbers, and each worker starts the scan of a segment with the total of the
+segments before it (Blelloch 1990). The code calls segments *pieces*.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from magmath.ops.segments import (
 if TYPE_CHECKING:
     import torch
 
-BLOCK_BYTES = 1 << 18  # of a piece at a time, so that what has been added up is still in the cache
+BLOCK_BYTES = 1 << 18  # part of a segment per step, so that the sums are still in the cache
 SCANS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "sum": ("cumsum", np.cumsum, np.add),
     "prod": ("cumprod", np.cumprod, np.multiply),
@@ -89,7 +90,7 @@ def _cumulative_axes(node: Node) -> str:
 
 
 def _cumulative_ways(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """In pieces: their totals first."""
+    """Return the scan by segments, whose totals are computed first, if the axis is split."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
     if cuts is None:
@@ -99,7 +100,7 @@ def _cumulative_ways(name: str, node: Node, layouts: Sequence[Layout]) -> Sequen
 
 
 def _from_each_on(g: Node, axis: int) -> Node:
-    """The sum from each position to the end: the total minus what comes before it."""
+    """Return the sum from each position to the end: the total minus the sum before it."""
     total = sum_(g, (axis,), True)
     before = apply(CUMULATIVE_SUM, g, axis=axis)
     return pointwise("add", pointwise("subtract", total, before), g)
@@ -110,10 +111,10 @@ def _cumulative_sum_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _cumulative_prod_vjp(node: Node, g: Node) -> Gradients:
-    """An element's slope is the product of the others, summed over the results that contain it.
+    """Return, for each element, the products without it, summed over the results that contain it.
 
-    That is result / element, but for zeros: at the first one it is the product with that zero left
-    out, and whatever comes after it only stands in products that are 0.
+    Such a product is result / element before the first zero. At the first zero it is the product
+    without that zero; elements after it occur only in products that are 0.
     """
     (x,), axis = node.inputs, node.attributes["axis"]
     one, zero = constant(1, x.dtype), constant(0, x.dtype)
@@ -148,13 +149,13 @@ CUMULATIVE_SUM = _cumulative("sum", _cumulative_sum_vjp)
 CUMULATIVE_PROD = _cumulative("prod", _cumulative_prod_vjp)
 
 
-# in pieces ----------------------------------------------------------------------------------------
+# by segments --------------------------------------------------------------------------------------
 
 _WIDE = dict.fromkeys((float16, bfloat16, float32), float64) | {complex64: complex128}
 
 
 def wide(dtype: DType) -> DType:
-    """The type in which long sums of `dtype` lose nothing that shows in their result."""
+    """Return the type in which long sums of `dtype` accumulate without visible rounding errors."""
     return _WIDE.get(dtype, accumulator_dtype(dtype))
 
 
@@ -194,8 +195,10 @@ def _totals_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _block_type(x: torch.Tensor, out: torch.Tensor) -> torch.dtype:
-    """Floating point numbers of a block are added up in float32, which is many times faster than
-    in the wider type of the total; halves are too narrow for that."""
+    """Return the type in which a block is summed: for floating point, at least float32.
+
+    float32 is many times faster than the wider type of the total; half types are too narrow.
+    """
     import torch
 
     if not x.dtype.is_floating_point:
@@ -204,10 +207,12 @@ def _block_type(x: torch.Tensor, out: torch.Tensor) -> torch.dtype:
 
 
 def _blocks(x: torch.Tensor, axis: int) -> Iterator[tuple[slice, int, int]]:
-    """Some of the first dimension, and of the axis the first and how many, for each part of a
-    tensor that stays in the cache."""
+    """Yield the parts of a tensor that fit into the cache.
+
+    A part is a slice of the first dimension, and the first index and count along the axis.
+    """
     extent, rows = x.shape[axis], 1 if axis == 0 else x.shape[0]
-    cell = size_of(x.shape) // (extent * rows) * x.itemsize  # of one row, and one of the axis
+    cell = size_of(x.shape) // (extent * rows) * x.itemsize  # bytes per row and index of the axis
     height = max(1, min(rows, BLOCK_BYTES // (cell * extent)))
     width = max(1, min(extent, BLOCK_BYTES // (cell * height)))
     for top in range(0, rows, height):
@@ -217,7 +222,7 @@ def _blocks(x: torch.Tensor, axis: int) -> Iterator[tuple[slice, int, int]]:
 
 
 def _summable(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """x, or where torch stores its type but cannot add it, converted."""
+    """Return x, converted to the type of `out` if torch cannot add x's type."""
     return x.to(out.dtype) if is_numpy_only(x) else x
 
 
@@ -227,7 +232,7 @@ def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
     return np.stack([function(piece, axis) for piece in pieces], axis)
 
 
-PIECE_TOTALS = Operation(  # the sum or product of each piece of an axis
+PIECE_TOTALS = Operation(  # the sum or product of each segment of an axis
     name="piece_totals",
     infer=_totals_infer,
     axes=_totals_axes,
@@ -251,7 +256,7 @@ def _scan_infer(x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str) -> t
 
 
 def _scan_axes(node: Node) -> str:
-    """The result lies as its operand does, which must be divided between pieces."""
+    """Give the result the operand's layout, which must be split between segments."""
     letters, axis = LETTERS[: node.ndim], node.attributes["axis"]
     totals = letters_of(letters, axis, lambda _: ".")
     return f"{letters},{totals}->{letters_of(letters, axis, str.upper)}"
@@ -287,8 +292,10 @@ def _scan_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, name: str) -> None:
-    """The running sums of a piece that begin with what is `before`; that goes on in its wider
-    type."""
+    """Write the cumulative sums of a segment, starting with `before`.
+
+    The carry from block to block keeps the wider type of `before`.
+    """
     import torch
 
     run, combine = getattr(torch, SCANS[name][0]), getattr(torch, COMBINE[name])
@@ -315,7 +322,7 @@ def _scan_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) ->
     return np.concatenate(parts, axis).astype(function(x[:0]).dtype)
 
 
-PIECE_SCAN = Operation(  # running sums within pieces, upon the totals of the pieces before
+PIECE_SCAN = Operation(  # scans of segments that start with the total of the segments before
     name="piece_scan",
     infer=_scan_infer,
     axes=_scan_axes,

@@ -1,8 +1,8 @@
-"""An axis in pieces: what lets workers that hold parts of it contribute a number for each part.
+"""Segments of an axis (*pieces* in the code), for each of which a worker contributes a number.
 
-Cuts, boundaries that ascend from 0 to the extent, are attributes of an operation. A dimension of
-one number for each piece follows the dimension that is cut: who holds pieces holds their numbers,
-provided that the dimension is divided between pieces.
+Cuts are ascending boundaries from 0 to the extent; they are attributes of an operation. A dimension
+with one number per segment follows the dimension that is cut: a worker that stores a segment stores
+its number, provided that the dimension is split between segments.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Cuts = tuple[int, ...]
 
 
 def cuts_along(layout: Layout, axis: int) -> Cuts | None:
-    """Cuts that fit how an array lies along an axis, and its even division over its workers.
+    """Return cuts that match an array's split along an axis and the even split over its workers.
 
-    None where everybody has the axis whole, or the pieces would be hardly fewer than the elements:
-    there is nothing to be gained from them.
+    Returns None if every worker stores the whole axis, or if there would be more than half as many
+    segments as elements, so that segments save nothing.
     """
     extent, count = layout.shape[axis], layout.mesh.size
     split = layout.splits[axis] if layout.boxes is None else None
@@ -38,7 +38,7 @@ def cuts_along(layout: Layout, axis: int) -> Cuts | None:
 
 
 def cuts_of(layout: Layout | None, axis: int) -> set[int]:
-    """Where a layout cuts an axis; nothing where it does not, or more often than can be listed."""
+    """Return the cuts of a layout along an axis; empty if there are none or too many to list."""
     split = None if layout is None else layout.splits[axis]
     return set() if split is None else _listed(split)
 
@@ -49,8 +49,11 @@ def _listed(split: Split) -> set[int]:
 
 
 def between_pieces(split: Split, cuts: Cuts, positions: Sequence[int]) -> Split | None:
-    """How a dimension is divided in which `positions` are where the pieces of another begin, and
-    end; None where that one is divided elsewhere than between pieces."""
+    """Return the split of a dimension in which `positions` are the boundaries of the segments.
+
+    `positions` correspond to `cuts` of the dimension with layout `split`. Returns None if that
+    dimension is split elsewhere than between segments.
+    """
     known = dict(zip(cuts, positions, strict=True))
     pieces = split.as_blocks()
     if pieces is None or not set(pieces.cuts) <= set(known):
@@ -59,13 +62,13 @@ def between_pieces(split: Split, cuts: Cuts, positions: Sequence[int]) -> Split 
 
 
 def follow_pieces(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
-    """One number for each piece: they lie where the pieces do."""
+    """Return the split of a dimension of one number per segment, which follows the segments."""
     cuts = node.attributes["cuts"]
     return between_pieces(split, cuts, range(len(cuts)))
 
 
 def pieces_held(held: IndexSet, cuts: Cuts) -> Iterator[tuple[int, int, int, int]]:
-    """Of the pieces that are held: number, first index, and where they begin and end locally."""
+    """Yield number, first global index, local start and local stop of each stored segment."""
     for number, (start, stop) in enumerate(pairwise(cuts)):
         piece = held.intersect(IndexSet.range(start, stop))
         if piece.size:
@@ -76,7 +79,7 @@ def pieces_held(held: IndexSet, cuts: Cuts) -> Iterator[tuple[int, int, int, int
 def each_piece(
     tensor: torch.Tensor, held: IndexSet, axis: int, cuts: Cuts
 ) -> list[tuple[int, int, torch.Tensor]]:
-    """Number, first index and view of each piece of a tensor that holds some of an axis."""
+    """Return number, first global index and view of each segment that a local tensor stores."""
     return [
         (number, first, tensor.narrow(axis, start, stop - start))
         for number, first, start, stop in pieces_held(held, cuts)
@@ -84,10 +87,10 @@ def each_piece(
 
 
 def number_held(held: IndexSet, number: int) -> int:
-    """Where the number of a piece is stored by who holds some of them."""
+    """Return the local position of segment `number` among the numbers that a worker stores."""
     return held.locate(IndexSet.range(number, number + 1)).start
 
 
 def letters_of(letters: str, axis: int, change: Callable[[str], str]) -> str:
-    """An operand's letters with that of one axis changed."""
+    """Return an operand's letters with the letter of one axis changed."""
     return letters[:axis] + change(letters[axis]) + letters[axis + 1 :]

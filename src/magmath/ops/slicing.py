@@ -1,8 +1,8 @@
-"""Slices: elements of an array at regular positions, read and overwritten.
+"""Slices: reads and writes of an array's elements at regular positions.
 
-The bounds are part of the program, and the result of `slice` lies where those elements of the
-operand lie. `set_slice` is the operand with the elements there replaced by others, which broadcast;
-it overwrites in place where the operand is not needed any more.
+The bounds are part of the program, and each worker computes the elements of `slice` that its tile
+of the operand contains. `set_slice` returns the operand with these elements replaced by others,
+which broadcast; it overwrites the operand in place if nothing else needs it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 Bound = tuple[int, int, int]
-Bounds = tuple[Bound, ...]  # start, stop and step of every dimension, as `slice.indices` gives them
+Bounds = tuple[Bound, ...]  # start, stop and step of each dimension, as from `slice.indices`
 
 
 def _no_flops(node: Node) -> float:
@@ -36,12 +36,15 @@ def _no_flops(node: Node) -> float:
 
 
 def zeros_like(x: Node) -> Node:
-    """Zeros of a node's shape and type."""
+    """Return zeros of a node's shape and type."""
     return full(x.shape, constant(0, x.dtype))
 
 
 def aligned(letters: str, shape: Shape, operand: Shape) -> str:
-    """The letters of an operand that broadcasts to `shape`, whose dimensions have `letters`."""
+    """Return the letters of an operand that broadcasts to `shape`.
+
+    `letters` are the letters of the dimensions of `shape`.
+    """
     offset = len(shape) - len(operand)
     return "".join(
         letters[offset + d] if extent == shape[offset + d] else "."
@@ -50,7 +53,7 @@ def aligned(letters: str, shape: Shape, operand: Shape) -> str:
 
 
 def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
-    """Raises DTypeError or ShapeError unless `values` can stand in a part of x of this shape."""
+    """Raise DTypeError or ShapeError unless `values` can replace a part of x of this shape."""
     if values.dtype is not x.dtype:
         raise DTypeError(
             f"{operation}: cannot put {values.dtype} into an array of {x.dtype}; convert the "
@@ -67,8 +70,11 @@ def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
 
 
 class Part:
-    """Some elements of a tensor, one selector for each dimension: a range, or a tensor of
-    positions. torch has no negative strides: a view runs forwards, and `flips` are turned."""
+    """Elements of a tensor, given by one range or tensor of positions for each dimension.
+
+    torch has no negative strides: the view runs forwards, and reads and writes flip its reversed
+    dimensions.
+    """
 
     def __init__(self, tensor: torch.Tensor, selectors: Sequence[range | torch.Tensor]) -> None:
         self._flips: list[int] = []
@@ -89,7 +95,7 @@ class Part:
         self._tensor = self._tensor[(slice(None),) * d + (forward,)]
 
     def get(self) -> torch.Tensor:
-        """The elements."""
+        """Return the elements."""
         if self._index is not None:
             return self._tensor[self._index]
         return self._tensor.flip(self._flips) if self._flips else self._tensor
@@ -105,11 +111,11 @@ class Part:
 
 
 def _grid(selectors: Sequence[range | torch.Tensor], device: torch.device) -> tuple[Any, ...]:
-    """Index tensors that broadcast against each other, one for each dimension."""
+    """Return index tensors that broadcast against each other, one for each dimension."""
     import torch
 
     def positions(selector: range | torch.Tensor) -> torch.Tensor:
-        if isinstance(selector, range):  # an empty one, too, is of integers
+        if isinstance(selector, range):  # dtype: an empty tensor would be float32
             return torch.tensor(list(selector), dtype=torch.int64, device=device)
         return selector.to(device)
 
@@ -120,7 +126,7 @@ def _grid(selectors: Sequence[range | torch.Tensor], device: torch.device) -> tu
     )
 
 
-# bounds that the program knows ----------------------------------------------------------------
+# slices with bounds in the program ------------------------------------------------------------
 
 
 def _extent(bound: Bound) -> int:
@@ -132,7 +138,7 @@ def _slice_infer(x: Node, *, bounds: Bounds) -> tuple[Shape, DType]:
 
 
 def _sliced_letters(x: Shape, bounds: Bounds) -> str:
-    """Dimensions that are taken in full keep their letters, the others follow them."""
+    """Return the letters of a slice: upper case (a derived split) for dimensions that are cut."""
     return "".join(
         LETTERS[d] if bound == (0, n, 1) else LETTERS[d].upper()
         for d, (n, bound) in enumerate(zip(x, bounds, strict=True))
@@ -150,19 +156,19 @@ def _slice_follow(node: Node, letter: str, split: Split, operand: int | None) ->
 
 
 def _before(bound: Bound, cut: int) -> int:
-    """How many of a slice's elements lie before a cut, or behind it where the slice runs back."""
+    """Return how many of a slice's elements are before a cut, or after it for a negative step."""
     start, _, step = bound
     elements = -((start - cut) // step) if step > 0 else (start - cut) // -step + 1
     return min(max(elements, 0), _extent(bound))
 
 
 def _part_of(x: torch.Tensor, held: Tile, part: Tile, bounds: Bounds) -> Part:
-    """The elements of `x`, which holds the tile `held`, that are the tile `part` of the slice."""
+    """Return the elements of `x` that form tile `part` of the slice; `x` stores tile `held`."""
     return Part(x, [selector(*place) for place in zip(held, part, bounds, strict=True)])
 
 
 def selector(held: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tensor:
-    """Where the elements of a part of a slice are among those that are held."""
+    """Return the local positions of a part of a slice in the stored indices `held`."""
     import torch
 
     start, _, step = bound
@@ -183,7 +189,7 @@ def _slice_places(w: Writer, call: NativeCall) -> Places:
 
 
 def _places(call: NativeCall, held: Tile, part: Tile) -> Places:
-    """Where in the tile `held` the elements lie that are the tile `part` of the slice."""
+    """Return the local positions in tile `held` of the elements of tile `part` of the slice."""
     bounds = call.attributes["bounds"]
     firsts = [
         call.number(start + step * want.start - have.start)
@@ -197,12 +203,12 @@ def _places(call: NativeCall, held: Tile, part: Tile) -> Places:
 
 
 def _slice_view(call: NativeCall, x: torch.Tensor) -> torch.Tensor | None:
-    """The part of the local operand that the result is, unless it runs backwards."""
+    """Return the view of the local operand that is the result; None if it runs backwards."""
     return _forward(x, call.tiles[0], call.tile, call.attributes["bounds"])
 
 
 def _overwritten_view(call: NativeCall, out: torch.Tensor) -> torch.Tensor | None:
-    """The part of the local result that is overwritten, unless it runs backwards."""
+    """Return the view of the local result that is overwritten; None if it runs backwards."""
     bounds = call.attributes["bounds"]
     part = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))
     return _forward(out, call.tile, part, bounds)
@@ -243,7 +249,7 @@ SLICE = Operation(
 
 
 def slice_along(x: Node, axis: int, start: int, stop: int) -> Node:
-    """Elements start…stop of one axis."""
+    """Return the elements start … stop - 1 of one axis."""
     bounds = tuple((start, stop, 1) if d == axis else (0, n, 1) for d, n in enumerate(x.shape))
     return x if bounds[axis] == (0, x.shape[axis], 1) else apply(SLICE, x, bounds=bounds)
 
@@ -286,13 +292,13 @@ def _emit_set_slice(w: Writer, call: NativeCall) -> bool:
 
 
 def keep(out: torch.Tensor, x: torch.Tensor) -> None:
-    """Copy the operand that is to be overwritten in part, unless it is overwritten in place."""
+    """Copy the operand x to `out`, unless they share memory (an update in place)."""
     if out.data_ptr() != x.data_ptr():
         out.copy_(x)
 
 
 def elements_in(held: IndexSet, bound: Bound) -> IndexSet:
-    """The elements of a slice that lie in what is held, counted along the slice."""
+    """Return the elements of a slice that `held` contains, as positions along the slice."""
     if held.is_range:
         return IndexSet.range(*sorted((_before(bound, held.start), _before(bound, held.stop))))
     (elements,) = np.isin(np.arange(*bound), held.indices()).nonzero()
@@ -327,7 +333,7 @@ SET_SLICE = Operation(
 
 
 def padded(x: Node, shape: Shape, before: Sequence[int]) -> Node:
-    """x in a larger array of zeros, `before` elements from its beginning along each axis."""
+    """Return x in a larger array of zeros, at offset `before` along each axis."""
     bounds = tuple((b, b + n, 1) for b, n in zip(before, x.shape, strict=True))
     zeros = full(shape, constant(0, x.dtype))
     return x if x.shape == shape else apply(SET_SLICE, zeros, x, bounds=bounds)

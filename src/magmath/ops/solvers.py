@@ -1,8 +1,8 @@
 """Linear systems, inverses and determinants: records that the passes expand into factorisations.
 
-They are records for their gradients' sake: the gradient of a solution is another solution, and need
-not go through that of the factors. The factorisation of a matrix that several of them need, a
-solution and its gradient for instance, is computed once.
+They are records because of their gradients: the gradient of a solution is another solution and does
+not need the gradient of the factors. A factorisation that several of them need, for instance a
+solution and its gradient, is computed once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from magmath.ops.reductions import BY_NAME, sum_
 
 
 def no_kernel(call: KernelCall) -> Callable[[], object]:
-    """The kernel of what the passes expand."""
+    """Raise AssertionError: the kernel of operations that the passes expand."""
     raise AssertionError("the passes expand this operation")
 
 
@@ -50,7 +50,7 @@ def _solve_infer(a: Node, b: Node, *, transpose: bool) -> tuple[Shape, DType]:
 
 
 def _solve_vjp(node: Node, g: Node) -> Gradients:
-    """B̄ = op(A)⁻ᵀ·G, Ā = -B̄·Xᵀ (transposed for a transposed A)."""
+    """Return B̄ = op(A)⁻ᵀ·G and Ā = -B̄·Xᵀ (transposed for a transposed A)."""
     a, flip = node.inputs[0], node.attributes["transpose"]
     by_b = solve(a, g, transpose=not flip)
     outer = matmul(node, transpose(by_b)) if flip else matmul(by_b, transpose(node))
@@ -78,7 +78,7 @@ SOLVE = Operation(
 
 
 def solve(a: Node, b: Node, *, transpose: bool = False) -> Node:
-    """a⁻¹·b, or a⁻ᵀ·b; (…, n, n) and (…, n, k)."""
+    """Return a⁻¹·b, or a⁻ᵀ·b, for (…, n, n) and (…, n, k)."""
     return apply(SOLVE, a, b, transpose=transpose)
 
 
@@ -94,7 +94,7 @@ def _inv_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _by_solution(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """The solution with the identity, which workers can compute together."""
+    """Return the solution with the identity, which workers can compute collectively."""
     (a,) = node.inputs
     if a.ndim != 2 or not a.size or all(layout.mesh.size == 1 for layout in layouts):
         return ()
@@ -118,7 +118,7 @@ INV = Operation(
 
 
 def inv(a: Node) -> Node:
-    """a⁻¹, (…, n, n)."""
+    """Return a⁻¹, (…, n, n)."""
     return apply(INV, a)
 
 
@@ -139,8 +139,10 @@ def _same(dtype: DType) -> DType:
 
 
 def _pivots(a: Node) -> tuple[Node, Node]:
-    """The sign of the order of a's columns, and the diagonal of L: its product is the determinant,
-    up to that sign."""
+    """Return the sign of the permutation of a's columns, and the diagonal of L.
+
+    The determinant is the product of both.
+    """
     packed, n = lu(a), a.shape[-1]
     order = reshape(real(rows(packed, 0, 1)), (*a.shape[:-2], n))
     return astype(apply(PARITY, order), a.dtype), diagonal(rows(packed, 1, n + 1))
@@ -153,7 +155,7 @@ def _parity_reference(order: Any) -> Any:
     return np.rint(signs).astype(order.dtype).reshape(order.shape[:-1])
 
 
-PARITY = Operation(  # 1 for even and -1 for odd permutations, the rows of a matrix
+PARITY = Operation(  # 1 for even, -1 for odd permutations; each row of a matrix is one
     name="parity",
     infer=lambda order: (order.shape[:-1], order.dtype),
     axes=lambda node: f"{LETTERS[: node.ndim]}.->{LETTERS[: node.ndim]}",
@@ -176,8 +178,11 @@ def _log_size(pivots: Node) -> Node:
 
 
 def _det_expanded(node: Node) -> Node:
-    """The product of the pivots; that of their signs and sizes, by logarithms, where a part of it
-    may have left the range of the type."""
+    """Return the product of the pivots.
+
+    If it underflows or overflows, return the product of the signs times the exponential of the sum
+    of logarithms.
+    """
     sign, pivots = _pivots(node.inputs[0])
     product, dtype = _product(sign, pivots), real_dtype(node.dtype)
     least = constant(float(np.finfo(dtype.name).smallest_normal), dtype)
@@ -188,11 +193,11 @@ def _det_expanded(node: Node) -> Node:
 
 
 def _by_matrix(scalars: Node, a: Node) -> Node:
-    """Numbers, one for each matrix, times a⁻ᵀ."""
+    """Return one number for each matrix times a⁻ᵀ."""
     return reshape(scalars, (*scalars.shape, 1, 1)) * transpose(inv(a))
 
 
-DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a matrix that is not singular
+DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a non-singular matrix
     name="det",
     infer=_det_infer("det", _same),
     axes=stacked_axes,
@@ -230,7 +235,7 @@ def _sign_expanded(node: Node) -> Node:
 
 
 def _sign_vjp(node: Node, g: Node) -> Gradients:
-    """A real sign is constant; a complex one turns with the imaginary part of tr(A⁻¹·dA)."""
+    """Return no cotangent for real signs; a complex sign depends on Im tr(A⁻¹·dA)."""
     (a,) = node.inputs
     if node.dtype.kind != "complex":
         return (None,)

@@ -1,10 +1,10 @@
-"""Sorting along an axis, and the place of values among sorted ones.
+"""Sorting along an axis, and search of values in a sorted array.
 
-An axis that is sorted must be whole, except for arrays of one dimension, which all workers sort
-collectively (`kernels/distributed_sort.py`), and for a few such lines. NaN comes last in either
-direction. The position of a value in a sorted array is the sum of its positions in the parts, so
-the sorted array of `searchsorted` may be split; where the values are split too, workers request the
-positions from the owners of the parts (`kernels/request_reply.py`).
+A sorted axis must be whole, except in arrays of one dimension or of a few lines, which all workers
+sort collectively, line by line (`kernels/distributed_sort.py`). NaN is last in either direction.
+The position of a value in a sorted array is the sum of its positions in the parts, so the sorted
+array of `searchsorted` may be split; if the values are split too, workers request the positions
+from the owners of the parts (`kernels/request_reply.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PLACE = 8
 """Bytes of a position."""
 MANY = 1 << 16
-"""Elements from which on a search in them is not at random."""
+"""Minimum number of sorted elements, and of values, for which the values are sorted first."""
 
 
 def _sort_infer(name: str, result: DType | None) -> Callable[..., tuple[Shape, DType]]:
@@ -70,7 +70,7 @@ def _sort_axes(node: Node) -> str:
 
 
 def _flops(weight: float) -> Callable[[Node], float]:
-    """`weight` for each comparison."""
+    """Return a cost function with `weight` flops per comparison."""
 
     def count(node: Node) -> float:
         extent = node.shape[node.attributes["axis"]]
@@ -80,12 +80,12 @@ def _flops(weight: float) -> Callable[[Node], float]:
 
 
 def _order(x: Any, axis: int, descending: bool) -> Any:
-    """The positions that sort an array; equal elements keep their order."""
+    """Return the positions that sort an array; equal elements keep their order."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     if x.dtype.kind == "f":
         return np.argsort(-x, axis=axis, kind="stable")
-    return np.argsort(~x, axis=axis, kind="stable")  # reverses integers and truth values
+    return np.argsort(~x, axis=axis, kind="stable")  # ~ reverses integers and booleans
 
 
 def _sort_reference(x: Any, *, axis: int, descending: bool) -> Any:
@@ -104,7 +104,7 @@ def _kernel(name: str) -> Kernel:
 
 
 def _sorted(x: torch.Tensor, axis: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values and positions of a tensor on a device, sorted."""
+    """Return the sorted values and their positions, for a tensor on a device."""
     import torch
 
     if descending and x.is_floating_point():
@@ -115,7 +115,7 @@ def _sorted(x: torch.Tensor, axis: int, descending: bool) -> tuple[torch.Tensor,
 
 
 def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
-    """Even parts, of arrays of one dimension."""
+    """Return even splits for arrays of one dimension; None for others."""
     if node.ndim != 1 or not node.size:
         return None
     layout = Layout.even(node.shape, mesh, 0)
@@ -123,7 +123,7 @@ def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None
 
 
 def _together(name: str) -> Callable[[DistributedCall], Callable[[], object]]:
-    """Bind the kernel by which all workers sort; what a device holds is sorted by its host."""
+    """Return a function that binds the collective sort; the host sorts arrays of a device."""
 
     def bind(call: DistributedCall) -> Callable[[], object]:
         import torch
@@ -139,7 +139,7 @@ def _together(name: str) -> Callable[[DistributedCall], Callable[[], object]]:
         sort, descending = getattr(distributed_sort, name), call.attributes["descending"]
 
         def run() -> None:
-            comm.barrier()  # the others have done with the workspace
+            comm.barrier()  # no worker uses the workspace any more
             target = out.cpu() if out.device.type != "cpu" else out
             sort(comm, memory, cuts, x.cpu(), target, descending=descending)
             if target is not out:
@@ -159,8 +159,11 @@ def _workspace(name: str) -> Callable[[Node, int], Workspace]:
 
 
 def _traffic(name: str) -> Callable[[Node, int], tuple[int, int]]:
-    """Every element goes to its place, unless it is there; before that, counts go round for every
-    four bits of the keys."""
+    """Return the traffic function: bytes and messages.
+
+    Every element that is not on its final worker is sent there; before that, the workers exchange
+    counts for every four bits of the keys.
+    """
 
     def traffic(node: Node, workers: int) -> tuple[int, int]:
         itemsize = node.inputs[0].dtype.itemsize
@@ -183,7 +186,7 @@ def _collective(name: str) -> DistributedKernel:
 
 
 def _sort_vjp(node: Node, g: Node) -> Gradients:
-    """Each cotangent goes where its element came from."""
+    """Move each cotangent to the original position of its element."""
     (x,) = node.inputs
     axis = node.attributes["axis"]
     order = apply(ARGSORT, x, **node.attributes)
@@ -192,8 +195,10 @@ def _sort_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _line_by_line(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """Of an axis that is split, beside others that are too short to be divided: every line of it
-    is sorted by all workers together."""
+    """Return a sort of each line by all workers, if the axis is split and there are few lines.
+
+    Few means fewer lines than workers.
+    """
     (x,), (layout,), axis = node.inputs, layouts, node.attributes["axis"]
     extent = x.shape[axis]
     lines = size_of(x.shape) // max(extent, 1)
@@ -262,7 +267,7 @@ def _search_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _search(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
-    """Where values belong in a sorted tensor of one dimension."""
+    """Return the positions of values in a sorted tensor of one dimension."""
     import torch
 
     if is_numpy_only(x):
@@ -279,8 +284,11 @@ def _search(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
 
 
 def _places(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
-    """Where values belong. Of many in a long array, neighbours are looked for one after the other,
-    which finds what it reads in the cache, so it is faster even with the sorting."""
+    """Return the positions of values in a sorted tensor without NaN.
+
+    Many values in a long tensor are sorted first: successive searches then read neighbouring
+    elements, which are in the cache. This is faster even with the time for sorting.
+    """
     import torch
 
     if min(x.numel(), values.numel()) < MANY or x.device.type != "cpu":
@@ -298,8 +306,10 @@ def _search_reference(x: Any, values: Any, *, side: Any) -> Any:
 
 
 def _search_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
-    """Everyone has a part of the sorted array; the values are divided along their longest
-    dimension."""
+    """Return an even split of the sorted array, and of the values along their longest dimension.
+
+    Returns None if there are too few elements to split.
+    """
     x, _ = node.inputs
     longest = max(node.shape, default=0)
     if x.size < mesh.size or longest < 2 or not node.size:
@@ -309,7 +319,7 @@ def _search_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout]
 
 
 def _search_rounds(shape: Shape, itemsize: int, workers: int) -> tuple[int, int]:
-    """The most values of a worker, and how many it sends at a time."""
+    """Return the maximum number of values per worker, and the number that it sends per round."""
     longest = max(shape)
     share = size_of(shape) // longest * -(-longest // workers)
     return share, requests_per_round(share, itemsize + PLACE, workers)
@@ -322,7 +332,7 @@ def _search_workspace(node: Node, workers: int) -> Workspace:
 
 
 def _search_traffic(node: Node, workers: int) -> tuple[int, int]:
-    """Which values there are, where they belong, and of each round how many."""
+    """Return bytes and messages: values, positions, counts per round, and last elements."""
     itemsize = node.inputs[1].dtype.itemsize
     share, size = _search_rounds(node.shape, itemsize, workers)
     pairs, rounds = workers * (workers - 1), -(-share // size)
@@ -336,8 +346,10 @@ def _search_touched(node: Node, workers: int) -> int:
 
 
 def _search_together(call: DistributedCall) -> Callable[[], object]:
-    """Values are looked for in the part between whose ends they belong: the last element of each
-    part tells."""
+    """Bind the collective search: a value is sent to the worker whose part contains its position.
+
+    The last elements of all parts determine this worker.
+    """
     import torch
 
     from magmath.kernels.request_reply import Rounds, Rows, ask
@@ -361,7 +373,7 @@ def _search_together(call: DistributedCall) -> Callable[[], object]:
 
     def run() -> None:
         if sees_all:
-            comm.barrier()  # everybody's part is there
+            comm.barrier()  # all workers have computed their tiles
             torch.cat([as_signed(part)[-1:] for part in parts.values()], out=lasts)
         else:
             comm.allgather(lasts, as_signed(x)[-1:].contiguous())
@@ -370,7 +382,7 @@ def _search_together(call: DistributedCall) -> Callable[[], object]:
     return run
 
 
-SEARCHSORTED = Operation(  # of parts of a sorted array, the places add up
+SEARCHSORTED = Operation(  # positions in parts of a sorted array add up
     name="searchsorted",
     infer=_search_infer,
     axes=_search_axes,

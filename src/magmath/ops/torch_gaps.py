@@ -1,4 +1,8 @@
-"""Kernels of element-wise functions for which torch lacks a case, or differs from the standard."""
+"""Kernels of element-wise functions where torch lacks a case or differs from the standard.
+
+Each function has the form of `torch_kernel`: it returns a kernel for a torch function's name and
+the NumPy reference.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from magmath.ops.infer_rules import is_numpy_only, numpy_call, torch_kernel
 
 
 def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch's tests of single numbers take no `out`."""
+    """Return a kernel for predicates, for which torch has no `out` argument."""
 
     def bind(call: KernelCall) -> Callable[[], object]:
         import torch
@@ -29,7 +33,7 @@ def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch's sign of nan is 0, the standard's is nan."""
+    """Return a kernel for sign with sign(nan) = nan; torch returns 0."""
 
     def bind(call: KernelCall) -> Callable[[], object]:
         import torch
@@ -43,7 +47,7 @@ def sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def part_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch gives parts of complex numbers as views."""
+    """Return a kernel for real and imaginary parts, which torch returns as views."""
 
     def bind(call: KernelCall) -> Callable[[], object]:
         (x,), out = call.inputs, call.out
@@ -58,7 +62,7 @@ def part_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch rounds no complex numbers: their two parts are rounded."""
+    """Return a kernel that rounds both parts of complex numbers, which torch does not round."""
 
     def bind(call: KernelCall) -> Callable[[], object]:
         import torch
@@ -72,8 +76,10 @@ def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch multiplies complex summands by 1, and so makes nan of what is infinite: real and
-    imaginary parts are added alone."""
+    """Return a kernel that adds real and imaginary parts separately.
+
+    torch multiplies complex summands by 1, which turns infinite parts into nan.
+    """
 
     def bind(call: KernelCall) -> Callable[[], object]:
         import torch
@@ -87,7 +93,10 @@ def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """Of complex numbers torch loses digits and special cases here; NumPy keeps them."""
+    """Return a kernel that computes complex numbers by NumPy on the CPU.
+
+    torch loses digits and special cases of these functions.
+    """
 
     def bind(call: KernelCall) -> Callable[[], object]:
         by_numpy = call.out.is_complex() and call.out.device.type == "cpu"
@@ -97,14 +106,17 @@ def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def expm1(x: Any) -> Any:
-    """exp(x) - 1, which is simply that where a part of x is infinite or nan."""
+    """Return exp(x) - 1, computed directly where a complex x is infinite or nan."""
     return (
         np.where(np.isfinite(x), np.expm1(x), np.exp(x) - 1) if np.iscomplexobj(x) else np.expm1(x)
     )
 
 
 def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch refuses to divide integers by 0; NumPy, like our native code, gives 0."""
+    """Return a kernel that divides integers by 0 with result 0, as NumPy and native code do.
+
+    torch raises an error.
+    """
 
     def bind(call: KernelCall) -> Callable[[], object]:
         divide_ = torch_kernel(name, reference)(call)
@@ -112,14 +124,14 @@ def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         if out.is_floating_point() or out.is_cuda or is_numpy_only(out):
             return divide_
         divisor, by_numpy = call.inputs[1].numpy(), numpy_call(call, reference)
-        some = np.count_nonzero  # which takes no memory of torch's
+        some = np.count_nonzero  # allocates no torch memory
         return lambda: divide_() if some(divisor) == divisor.size else by_numpy()
 
     return bind
 
 
 def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """A remainder of 0 has the sign of the divisor too, which torch's has not."""
+    """Return a kernel in which a remainder of 0 has the sign of the divisor, unlike torch's."""
     quotient = quotient_kernel(name, reference)
 
     def bind(call: KernelCall) -> Callable[[], object]:
@@ -140,7 +152,10 @@ def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch cuts integers to negative powers off to integers; as NumPy, refuse them."""
+    """Return a kernel that raises RangeError for negative powers of integers, as NumPy does.
+
+    torch truncates the results to integers.
+    """
 
     def bind(call: KernelCall) -> Callable[[], object]:
         compute = torch_kernel(name, reference)(call)
@@ -161,7 +176,7 @@ def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def negative_power(exponent: int) -> RangeError:
-    """The error of an integer to a negative power."""
+    """Return the error for a negative power of an integer."""
     return RangeError(
         f"power: integers to the power {exponent} are no integers; convert them with "
         f"mm.astype(x, mm.float64)"
@@ -169,7 +184,7 @@ def negative_power(exponent: int) -> RangeError:
 
 
 def nextafter_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """torch has none for float16."""
+    """Return a kernel that computes float16 by NumPy; torch has no nextafter for it."""
 
     def bind(call: KernelCall) -> Callable[[], object]:
         import torch

@@ -1,7 +1,7 @@
 """Triangular systems of equations, op(A)·X = B.
 
 Gradients follow Giles (2008), "Collected matrix derivative results for forward and reverse mode
-algorithmic differentiation"; cotangents are those of x, not of its conjugate.
+algorithmic differentiation"; cotangents are with respect to x, not to its conjugate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _solve_triangular_infer(
 
 
 def _solve_triangular_vjp(node: Node, g: Node) -> Gradients:
-    """B̄ = op(A)⁻ᵀ·G, Ā = -B̄·Xᵀ (transposed for a transposed A), on the triangle that is read."""
+    """Return B̄ = op(A)⁻ᵀ·G and Ā = -B̄·Xᵀ (transposed for a transposed A) on A's triangle."""
     a = node.inputs[0]
     lower, flip, unit = (node.attributes[key] for key in ("lower", "transpose", "unit"))
     by_b = solve_triangular(a, g, lower=lower, transpose=not flip, unit=unit)
@@ -56,8 +56,11 @@ def _solve_triangular_reference(a: Any, b: Any, *, lower: bool, transpose: bool,
 def columns_layouts(
     before: int,
 ) -> Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]:
-    """The rows of the matrix are dealt, the columns of the right-hand side and the solution
-    divided."""
+    """Return a layout function: the matrix block-cyclic by rows, the other arrays by columns.
+
+    The other arrays are the right-hand side and the solution. The first `before` rows of the matrix
+    belong to the first panel.
+    """
 
     def layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
         if node.ndim != 2 or not node.size:
@@ -95,12 +98,12 @@ SOLVE_TRIANGULAR = Operation(
 def solve_triangular(
     a: Node, b: Node, *, lower: bool, transpose: bool = False, unit: bool = False
 ) -> Node:
-    """op(a)⁻¹·b, with one triangle of a and, if `unit`, ones on its diagonal."""
+    """Return op(a)⁻¹·b, with one triangle of a and, if `unit`, ones on its diagonal."""
     return apply(SOLVE_TRIANGULAR, a, b, lower=lower, transpose=transpose, unit=unit)
 
 
 def solve_adjoint(triangular: Node, b: Node, *, lower: bool) -> Node:
-    """t⁻ᴴ·b."""
+    """Return t⁻ᴴ·b for the triangular matrix t."""
     return conj(solve_triangular(triangular, conj(b), lower=lower, transpose=True))
 
 
