@@ -63,7 +63,7 @@ def boundaries(comm: Communicator, keys: Keys, cuts: Sequence[int]) -> Counts:
         offsets = np.minimum(step * np.arange(PROBES, dtype=np.uint64)[:, None], high - low)
         probes = np.concatenate([low + offsets, high[None]])
         upto = _total(comm, np.searchsorted(keys, probes[:-1].astype(keys.dtype), "right"))
-        behind = (upto < wanted).sum(0)  # of the probes, which ascend
+        behind = (upto < wanted).sum(0)  # number of probes (ascending) below the boundary
         columns = np.arange(len(wanted))
         high = probes[behind, columns]
         low = np.where(behind > 0, probes[behind - 1, columns] + np.uint64(1), low)

@@ -133,7 +133,7 @@ class Reflections:
         first = self.shares.local_rows(panel).start
         return self.q[start:, first : first + self._shape(panel)[0]]
 
-    # forwards: a becomes R and the reflections
+    # forward sweep: a becomes R and the reflections
 
     def _make(self, panel: int) -> None:
         (start, _), place = self.shares.bounds(panel), self._place(panel)
@@ -163,7 +163,7 @@ class Reflections:
         made.apply(changed, self.scratch, adjoint=True)
         self.r[start : start + k, columns] = changed[:k] * made.signs.conj()[:, None]
 
-    # backwards: the reflections become Q
+    # backward sweep: the reflections become Q
 
     def _form(self, number: int) -> None:
         panel = 2 * self.steps - 1 - number

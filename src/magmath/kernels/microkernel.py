@@ -32,8 +32,8 @@ class _Tile(Vectors):
         self, k: Any, alpha: Any, a: Any, lda: Any, b: Any, ldb: Any, beta: Any, c: Any, ldc: Any,
         last: Any, bias: Any, relu: Any,
     ) -> None:  # fmt: skip
-        """Emit C = alpha · A·B + beta · C, add the row `bias`, then replace negative results by
-        0. The last two steps are optional."""
+        """Emit C = alpha · A·B + beta · C, then the epilogue: add the row `bias` unless it is 0,
+        and replace negative results by 0 unless `relu` is 0."""
         at = self.builder
         scale, mask = self.splat(alpha), self.first(last)
         places = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]

@@ -62,7 +62,7 @@ def tall_qr(q: Tensor, r: Tensor, a: Tensor, total: Callable[[Tensor], None] = _
     distance = float(torch.linalg.matrix_norm(product - identity))
     if not distance < _NEAR:
         return False
-    if distance <= len(product) * torch.finfo(a.dtype).eps:  # orthonormal to rounding already
+    if distance <= len(product) * torch.finfo(a.dtype).eps:  # orthonormal to rounding error
         r.copy_(first.lower.mH)
         return True
     second = _Factor(torch.linalg.cholesky(product))

@@ -39,7 +39,7 @@ LAPACK: Final = SINGLE_AND_DOUBLE | COMPLEX
 class Candidate:
     """One kernel for an operation; its functions receive a problem (for `gemm`, a product).
 
-    `takes` checks what the table does not contain: shapes and strides. `bind` receives the problem
+    `takes` checks shapes and strides, which the table does not contain. `bind` receives the problem
     and a function that binds another problem of the same operation with its fastest candidate; it
     returns a ready call. `workspace` is the memory needed in addition to the operands, in bytes.
     """
