@@ -1,4 +1,5 @@
-"""Local kernels: matrix products, random numbers, and the tuner that chooses between candidates.
+"""Kernels that compute one operation on the tiles of one worker, and their collective variants.
 
-The modules load on first use.
+They include matrix products, factorisations, Fourier transforms, sorting and random numbers, and
+the tuner that chooses between candidates. The modules are loaded on first use.
 """

@@ -1,11 +1,11 @@
 """Singular values and vectors of a bidiagonal matrix by divide and conquer, column by column.
 
-LAPACK's `lasda` computes the whole tree of subproblems in compact form: what the vectors of every
-merge are made of (poles, roots, their distances, rotations, a permutation), O(n log n) numbers. It
-needs neither much time nor much memory, so every worker has it all. The vectors themselves, n²
-numbers, are made of it a few columns at a time: each worker makes its own, by products of matrices,
-and exchanges nothing. Sources: Gu and Eisenstat (1995), "A divide-and-conquer algorithm for the
-bidiagonal SVD"; LAPACK's `lasda` and `lals0`.
+LAPACK's `lasda` computes the whole tree of subproblems in compact form: the factors of the vectors
+of every merge (poles, roots, their distances, rotations, a permutation), O(n log n) numbers. This
+needs little time and memory, so every worker computes all of it. The vectors themselves, n²
+numbers, are computed from it a few columns at a time, by matrix products: each worker computes its
+own ones without communication. Sources: Gu and Eisenstat (1995), "A divide-and-conquer algorithm
+for the bidiagonal SVD"; LAPACK's `lasda` and `lals0`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from magmath.kernels.fortran import call
 Reals: TypeAlias = NDArray[np.float64]
 
 LEAF = 32
-"""Subproblems up to this size are solved by QR iterations."""
+"""Maximum size of the subproblems that are solved by QR iterations."""
 PANEL = 64
-"""Rows of a merge's matrix that are made at once."""
+"""Rows of a merge's matrix that are computed at once."""
 
 
 class Bidiagonal:
-    """An upper bidiagonal matrix, B = U·diag(values)·Vᵀ, values descending or ascending.
+    """The SVD of an upper bidiagonal matrix, B = U·diag(values)·Vᵀ, values descending or ascending.
 
-    diagonal: (n,), above: (n - 1,), both float64. Raises LinAlgError if an iteration fails.
+    diagonal: (n,), above: (n - 1,), both float64. Raises LinAlgError if an iteration does not
+    converge.
     """
 
     def __init__(self, diagonal: Reals, above: Reals, *, ascending: bool = False) -> None:
@@ -46,14 +47,14 @@ class Bidiagonal:
         self.values: Reals = values[self._order] * scale
 
     def vectors(self, out: Tensor, spare: Tensor, first: int, *, left: bool) -> None:
-        """Columns `first` to `first + w` of U, or of V: out, real, (n, w), on the CPU; `spare` is
-        another such tensor to work in."""
+        """Store columns `first` to `first + w - 1` of U, or of V, in out: real, (n, w), on the CPU.
+        `spare` is workspace of the same shape and type."""
         if out.numel():
             self._tree.vectors(out, spare, self._order[first : first + out.shape[1]], left=left)
 
 
 class _Leaf:
-    """A matrix that is small."""
+    """The SVD of a small matrix, computed directly."""
 
     def __init__(self, d: Reals, e: Reals) -> None:
         self._u, self.values, self._vt = np.linalg.svd(np.diag(d) + np.diag(e, 1))
@@ -64,10 +65,11 @@ class _Leaf:
 
 @dataclass
 class _Merge:
-    """Two subproblems and the row between them, put together: B = diag(U₁, 1, U₂)·M·diag(V₁, V₂)ᵀ.
+    """A merge of two subproblems and the row between them: B = diag(U₁, 1, U₂)·M·diag(V₁, V₂)ᵀ.
 
     start: the first row; left, right: rows of the subproblems; extra: 1 if the problem has one more
-    column than rows. The first k rows of M have roots of the secular equation, others are deflated.
+    column than rows. The first k rows of M correspond to roots of the secular equation, the others
+    are deflated.
     """
 
     start: int
@@ -75,7 +77,7 @@ class _Merge:
     right: int
     extra: int
     k: int
-    permutation: NDArray[np.intp]  # where rows of M lie in B, but for the first
+    permutation: NDArray[np.intp]  # the rows of B for the rows of M, except the first
     rotations: list[tuple[int, int, float, float]]  # pairs of rows, sine and cosine
     null: tuple[float, float]  # cosine and sine of the rotation with the extra column
     z: Reals
@@ -87,14 +89,14 @@ class _Merge:
 
     @cached_property
     def _lengths(self) -> Reals:
-        """The lengths of the left vectors as `_left` makes them."""
+        """The norms of the left vectors that `_left` returns."""
         total = np.zeros(self.k)
         for rows in _panels(self.k):
             total += np.square(self._left(rows, np.arange(self.k))).sum(0)
         return np.sqrt(total)
 
     def factors(self, rows: slice, columns: NDArray[np.intp], *, left: bool) -> Reals:
-        """These rows and columns of M's left or right singular vectors."""
+        """Return these rows and columns of M's left or right singular vectors."""
         if not left:
             return self._ratios(rows, columns) / self.norms[columns]
         return self._left(rows, columns) / self._lengths[columns]
@@ -106,8 +108,11 @@ class _Merge:
         return found
 
     def _ratios(self, rows: slice, columns: NDArray[np.intp]) -> Reals:
-        """zₐ / (poleₐ² - root_b²), with the differences as the secular equation's solver has them:
-        root_b lies `below` pole_b's distance above it, and `above` below the next pole."""
+        """Return zₐ / (poleₐ² - root_b²) for each row a and column b.
+
+        The differences come from the distances that the solver of the secular equation returns:
+        root_b - pole_b is below_b, and root_b - pole_{b+1} is above_b.
+        """
         poles = self.poles[rows, None]
         nearer = np.arange(rows.start, rows.stop)[:, None] <= columns
         gap = poles - np.where(nearer, self.poles[columns], self._next[columns])
@@ -119,7 +124,7 @@ class _Merge:
 
     @cached_property
     def _next(self) -> Reals:
-        """The pole after each."""
+        """The next pole after each pole, 0 after the last."""
         return np.append(self.poles[1:], 0.0)
 
 
@@ -128,7 +133,7 @@ def _panels(count: int) -> list[slice]:
 
 
 class _Compact:
-    """What `lasda` makes of a bidiagonal matrix; its arrays as Fortran stores them, by columns."""
+    """The result of `lasda` for a bidiagonal matrix; Fortran stores its arrays by columns."""
 
     def __init__(self, d: Reals, e: Reals) -> None:
         n = len(d)
@@ -153,7 +158,7 @@ class _Compact:
             raise LinAlgError(f"lasda did not converge (info {info})")
 
     def merge(self, level: int, place: int, start: int, size: int) -> _Merge:
-        """The merge of these rows, the `place`-th of its level, the root being level 0."""
+        """Return the merge of these rows, the `place`-th of its level; the root is level 0."""
         j = 2 ** (level + 1) - 2 - place
         k, given = int(self.k[j]), int(self.given[j])
         rows, inner = slice(start, start + size), slice(start, start + k)
@@ -178,13 +183,14 @@ class _Compact:
 
 
 def _apart_from_zero(d: Reals) -> Reals:
-    """A copy with zeros replaced by what is nothing beside the largest element, 1."""
+    """Return a copy in which numbers smaller than the machine epsilon are replaced by it, with
+    their sign; the largest element of the matrix is 1."""
     tiny = np.finfo(np.float64).eps
     return np.where(np.abs(d) < tiny, np.copysign(tiny, d), d)
 
 
 class _Tree:
-    """All merges, from the root to those of leaves, and the leaves' vectors."""
+    """All merges, from the root to the leaves, and the leaves' vectors."""
 
     def __init__(self, d: Reals, e: Reals) -> None:
         compact = _Compact(d, e)
@@ -202,7 +208,7 @@ class _Tree:
         self._leaves = nodes
 
     def vectors(self, out: Tensor, spare: Tensor, own: NDArray[np.intp], *, left: bool) -> None:
-        """The columns `own` of U or V, from the root down."""
+        """Store the columns `own` of U or V in out, computed from the root down."""
         (root,) = self._levels[0]
         _unit_columns(root, spare, own, left)
         _undo(root, spare, out, left)
@@ -215,7 +221,7 @@ class _Tree:
         for place, (start, size) in enumerate(self._leaves):
             extra = 0 if left or place == len(self._leaves) - 1 else 1
             rows = slice(start, start + size + extra)
-            # a matrix of Fortran's: u has its columns as rows, vt has V's
+            # Fortran's memory order: the rows of `u` are the columns of U, those of `vt` of V
             small = self._u[:size, rows].T if left else self._vt[: size + extra, rows]
             part, free = out[rows], spare[rows]
             torch.mm(torch.from_numpy(np.ascontiguousarray(small)).to(out.dtype), part, out=free)
@@ -223,7 +229,7 @@ class _Tree:
 
 
 def _unit_columns(merge: _Merge, out: Tensor, own: NDArray[np.intp], left: bool) -> None:
-    """out = the columns `own` of a merge's vectors."""
+    """Store the columns `own` of a merge's vectors in out."""
     out.zero_()
     k = merge.k
     inside = own < k
@@ -238,7 +244,7 @@ def _unit_columns(merge: _Merge, out: Tensor, own: NDArray[np.intp], left: bool)
 
 
 def _combine(merge: _Merge, out: Tensor, x: Tensor, left: bool) -> None:
-    """out = a merge's vectors times x; what is deflated stays."""
+    """Compute out = a merge's vectors times x; deflated rows are copied."""
     k = merge.k
     out[k:] = x[k:]
     if k == 1:
@@ -255,7 +261,8 @@ def _single(merge: _Merge, left: bool) -> float:
 
 
 def _undo(merge: _Merge, x: Tensor, out: Tensor, left: bool) -> None:
-    """out = x with the rotation of the null space, the permutation and the rotations undone."""
+    """Undo the rotation of the null space, the permutation and the rotations of x; store the result
+    in out."""
     if merge.extra and not left:
         cosine, sine = merge.null
         one, other = x[0].clone(), x[-1]

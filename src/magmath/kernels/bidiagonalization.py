@@ -1,14 +1,15 @@
 """Reduction of one matrix, divided over workers by columns, to bidiagonal or tridiagonal form.
 
-Householder's reflections, in panels: within a panel the matrix stays as it was, and what the
-panel's reflections change about it is kept as a product of two thin matrices, which is applied to
-the rest at the panel's end (LAPACK's `labrd` and `latrd`). A step has two sums over the workers for
-a bidiagonal and one for a tridiagonal form, of one or two columns each. Every worker knows the
-current reflection whole; of all else it has its own columns.
+Householder reflections are applied in panels: within a panel the matrix is unchanged, and the
+changes by the panel's reflections are stored as a product of two thin matrices, which is applied to
+the trailing matrix at the end of the panel (LAPACK's `labrd` and `latrd`). Each step sums over the
+workers twice for bidiagonal and once for tridiagonal form, one or two columns each time. Every
+worker has the whole current reflection, and otherwise only its own columns.
 
 The workers' columns are the rows of `x`, (own columns, rows of the matrix), so that a column is
-contiguous. The reflections replace what they have made zero. Sources: Golub and Van Loan (2013),
-sections 5.4.8 and 8.3.1; Dongarra, Sorensen and Hammarling (1989) for the panels.
+contiguous. The reflections are stored in place of the elements that they set to zero. Sources:
+Golub and Van Loan (2013), sections 5.4.8 and 8.3.1; Dongarra, Sorensen and Hammarling (1989) for
+the panels.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Columns:
     """This worker's columns of a matrix.
 
     x        (own columns, rows), overwritten
-    mine     which columns these are, ascending, int64
+    mine     the numbers of these columns in the matrix, ascending, int64
     count    the number of columns of the whole matrix
     comm     connects the workers
     scratch  memory for panels
@@ -51,29 +52,30 @@ class Columns:
         self._after = np.searchsorted(numbers, np.arange(self.count), "right").tolist()
 
     def after(self, column: int) -> int:
-        """The first own column after a column."""
+        """Return the index of the first own column after a column."""
         after: int = self._after[column]
         return after
 
     def place(self, column: int) -> int | None:
-        """Where a column is among the own ones."""
+        """Return the index of a column among the own ones; None if it is not an own one."""
         return self._places.get(column)
 
     def zeros(self, *shape: int) -> Tensor:
-        """A small tensor of the matrix's type and device."""
+        """Return a small tensor of zeros with the matrix's type and device."""
         return torch.zeros(shape, dtype=self.x.dtype, device=self.x.device)
 
     def panel(self, *shape: int) -> Tensor:
-        """A large tensor of zeros, from the scratch."""
+        """Return a large tensor of zeros in the scratch memory."""
         return self.scratch.take(self.x.dtype, *shape).zero_()
 
     def total(self, tensor: Tensor, op: str = "sum") -> None:
-        """Replace a contiguous tensor by its sum over the workers, the same bits on each."""
+        """Replace a contiguous tensor by its allreduce, with the same bits on every worker."""
         self.comm.allreduce(torch.view_as_real(tensor) if tensor.is_complex() else tensor, op)
 
 
 def reflection(a: Tensor) -> tuple[Tensor, complex, float]:
-    """v with v[0] = 1, τ and β, real, with (I - τ·v·vᴴ)ᴴ·a = β·e₁; overwrites a with v."""
+    """Return v with v[0] = 1, τ, and real β such that (I - τ·v·vᴴ)ᴴ·a = β·e₁. Overwrites a with
+    v."""
     alpha = complex(a[0])
     rest = float(torch.linalg.vector_norm(a[1:])) if len(a) > 1 else 0.0
     if rest == 0 and alpha.imag == 0:
@@ -89,7 +91,10 @@ def reflection(a: Tensor) -> tuple[Tensor, complex, float]:
 
 @dataclass
 class _Panel:
-    """What becomes of x: x - conj(own)·whole, of (own columns, 2·PANEL) and (2·PANEL, rows)."""
+    """The pending update of x, which becomes x - conj(own)·whole.
+
+    `own` is (own columns, 2·REDUCTION_PANEL), `whole` is (2·REDUCTION_PANEL, rows).
+    """
 
     whole: Tensor
     own: Tensor
@@ -102,17 +107,17 @@ class _Panel:
         )
 
     def times(self, x: Tensor, first: int, row: int, used: int, v: Tensor) -> Tensor:
-        """conj(x[first:, row:])·v, as it would be: what own columns have of v."""
+        """Return conj(x[first:, row:])·v for the updated x: the products of own columns with v."""
         v = v.conj().resolve_conj()
         made = (x[first:, row:] @ v).conj()
         return made - self.own[first:, :used] @ (self.whole[:used, row:] @ v).conj()
 
     def column(self, x: Tensor, place: int, row: int, used: int) -> Tensor:
-        """x[place, row:] as it would be."""
+        """Return the updated x[place, row:]."""
         return x[place, row:] - self.own[place, :used].conj() @ self.whole[:used, row:]
 
     def apply(self, x: Tensor, first: int, row: int, used: int) -> None:
-        """Make x[first:, row:] what it would be."""
+        """Update x[first:, row:], then clear the pending update."""
         x[first:, row:].addmm_(self.own[first:, :used].conj(), self.whole[:used, row:], alpha=-1)
         self.whole.zero_()
         self.own.zero_()
@@ -121,10 +126,11 @@ class _Panel:
 def bidiagonalise(
     columns: Columns,
 ) -> tuple[list[float], list[float], list[complex], list[complex]]:
-    """C = H₀H₁…·B·(G₀G₁…)ᴴ of a matrix with no fewer rows than columns.
+    """Reduce a matrix with at least as many rows as columns to C = H₀H₁…·B·(G₀G₁…)ᴴ. Collective.
 
-    The diagonal of B and what is above it, real, and the τ of the reflections H and G. Their
-    vectors are left in x: H's in its column from the diagonal on, G's in its row after it.
+    Returns the diagonal and the superdiagonal of B, both real, and the τ of the reflections H and
+    G. Their vectors are stored in x: those of H in columns from the diagonal on, those of G in rows
+    after it.
     """
     x, n = columns.x, columns.count
     rows = x.shape[1]
@@ -168,10 +174,10 @@ def bidiagonalise(
 
 
 def tridiagonalise(columns: Columns) -> tuple[list[float], list[float], list[complex]]:
-    """A = H₀H₁…·T·(H₀H₁…)ᴴ of a Hermitian matrix.
+    """Reduce a Hermitian matrix to A = H₀H₁…·T·(H₀H₁…)ᴴ. Collective.
 
-    The diagonal of T and what is below it, real, and the τ of the reflections, whose vectors are
-    left in x, each in its column below the diagonal.
+    Returns the diagonal and the subdiagonal of T, both real, and the τ of the reflections. Their
+    vectors are stored in x, each in its column below the diagonal.
     """
     x, n = columns.x, columns.count
     diagonal, below, taus = [], [], []
@@ -205,7 +211,7 @@ def tridiagonalise(columns: Columns) -> tuple[list[float], list[float], list[com
 
 
 def _fetched(columns: Columns, column: int) -> Tensor:
-    """A column, on all workers."""
+    """Return a column, on all workers. Collective."""
     found = columns.zeros(columns.x.shape[1] if columns.count else 0)
     if (place := columns.place(column)) is not None:
         found.copy_(columns.x[place])
@@ -214,13 +220,13 @@ def _fetched(columns: Columns, column: int) -> Tensor:
 
 
 def complete(columns: Columns) -> None:
-    """Rows of a Hermitian matrix, of which only what is left of the diagonal counts, become the
-    same columns, whole."""
+    """Replace rows of a Hermitian matrix, of which only the elements up to the diagonal are valid,
+    by the complete columns with the same numbers. Collective."""
     x, mine = columns.x, columns.mine
     if x.is_complex():
         torch.conj_physical_(x)
         held = torch.arange(len(mine), device=x.device)
-        torch.view_as_real(x)[held, mine, 1] = 0  # as LAPACK takes the diagonal
+        torch.view_as_real(x)[held, mine, 1] = 0  # a real diagonal, as in LAPACK
     for start, stop in _blocks(columns.count):
         with columns.scratch.returning():
             rows = columns.panel(stop - start, stop)
@@ -235,12 +241,13 @@ def complete(columns: Columns) -> None:
 
 
 def _blocks(count: int) -> list[tuple[int, int]]:
-    """Starts and ends, from the last to the first."""
+    """Return the starts and stops of blocks of reflectors, the last block first."""
     return list(pairwise([*range(0, count, REFLECTOR_BLOCK), count]))[::-1]
 
 
 def reflect_by_columns(columns: Columns, taus: list[complex], below: int, out: Tensor) -> None:
-    """out = H₀H₁…·out, with the vectors that lie in the columns, `below` the diagonal."""
+    """Compute out = H₀H₁…·out in place, with the vectors in the columns of x, which start `below`
+    rows below the diagonal. Collective."""
     rows = columns.x.shape[1]
     for start, stop in _blocks(len(taus)):
         with columns.scratch.returning():
@@ -253,7 +260,8 @@ def reflect_by_columns(columns: Columns, taus: list[complex], below: int, out: T
 
 
 def reflect_by_rows(columns: Columns, taus: list[complex], out: Tensor) -> None:
-    """out = G₀G₁…·out, with the vectors that lie in the rows, right of the diagonal."""
+    """Compute out = G₀G₁…·out in place, with the vectors in the rows of the matrix, right of the
+    diagonal. Collective."""
     for start, stop in _blocks(len(taus)):
         with columns.scratch.returning():
             vectors = columns.panel(stop - start, columns.count - start - 1)
@@ -265,7 +273,8 @@ def reflect_by_rows(columns: Columns, taus: list[complex], out: Tensor) -> None:
 
 
 def _reflect(scratch: Scratch, vectors: Tensor, taus: list[complex], out: Tensor) -> None:
-    """out = (I - V·T·Vᴴ)·out, the reflections' product; V's columns are the rows of `vectors`.
+    """Compute out = (I - V·T·Vᴴ)·out in place, the product of reflections; the columns of V are the
+    rows of `vectors`.
 
     T⁻¹ is the upper triangle of VᴴV with 1/τ on its diagonal (Puglisi, 1992).
     """

@@ -1,8 +1,8 @@
-"""BLAS by pointer, for compiled code: SciPy's own library, called without Python in between.
+"""BLAS by pointer, for compiled code: the routines of SciPy's library, called without Python.
 
-`gemm` takes row-major matrices by their addresses. Generated native code calls it; for the replayed
-path, `run` makes a whole product with its epilogue one call with one argument. Nothing is shared
-between calls: any thread may call.
+`gemm` takes row-major matrices by their addresses. Generated native code calls it; for replayed
+programs, `run` computes a product with its epilogue in one call with one argument. Calls share no
+state, so any thread may call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magmath.codegen.aot_cache import AotModule
 
 _LETTERS: Final = {"float32": "s", "float64": "d"}
 _ROUTINES: Final = {"gemm": 13, "gemv": 11}
-"""The routines, and how many arguments they take: all by reference."""
+"""The routines and their numbers of arguments, which are all passed by reference."""
 
 RECORD = np.dtype(
     {
@@ -28,9 +28,9 @@ RECORD = np.dtype(
         "formats": ["i8"] * 18 + ["f8"] * 2,
     }
 )  # fmt: skip
-"""What `run` reads: a product as `gemm` takes it, with addresses for a, b and c; how many such
-products there are and how many bytes apart; a row to add (its address or 0, and how many elements
-apart its elements are); whether negative results become 0; alpha and beta."""
+"""The argument of `run`: the arguments of `gemm`, with addresses for a, b and c; the number of such
+products and the bytes between them; a row to add (its address or 0, and the elements between its
+elements); whether negative results become 0; alpha and beta."""
 
 RUN: Final = '''
 def run(record: int64) -> int64:
@@ -46,7 +46,7 @@ def run(record: int64) -> int64:
         multiply(w, alpha, a, b, beta, c)
     return 0
 '''
-"""In the compiler's language, behind a function `multiply` that does one of the products."""
+"""Source code for the compiler. It follows a function `multiply`, which computes one product."""
 
 _FORTRAN: Final = """
 def fortran_gemm(
@@ -94,8 +94,8 @@ def fortran_gemv(
     )
 """
 
-# Fortran sees the transposes: Cᵀ = op(B)ᵀ · op(A)ᵀ. Matrix times vector has its own routine, up to
-# 4 times faster; it leaves C alone where there is nothing to add.
+# Fortran reads row-major matrices as their transposes: Cᵀ = op(B)ᵀ · op(A)ᵀ. A product of matrix
+# and vector uses gemv, up to 4 times faster, except for k = 0, for which gemv leaves C unchanged.
 _GEMM: Final = '''
 def gemm(
     transpose_a: int64, transpose_b: int64, m: int64, n: int64, k: int64, alpha: {T}, a: int64,
@@ -152,7 +152,7 @@ def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
 
 @cache
 def code(number: str) -> AotModule:
-    """`gemm` and `run` for float32 or float64."""
+    """Return the compiled functions `gemm` and `run` for float32 or float64."""
     source = (_FORTRAN + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
     letter = _LETTERS[number]
     outside = {
@@ -166,7 +166,7 @@ def code(number: str) -> AotModule:
 
 
 def _register(letter: str) -> None:
-    """Give LLVM the addresses of the Fortran routines."""
+    """Register the addresses of the Fortran routines with LLVM."""
     import llvmlite.binding as llvm
 
     from magmath.kernels.fortran import address_of
@@ -176,6 +176,6 @@ def _register(letter: str) -> None:
 
 
 def runner(number: str) -> Callable[[int], int]:
-    """`run`: does the products of the RECORD at an address."""
+    """Return `run`, which computes the products of the RECORD at an address."""
     run: Callable[[int], int] = code(number).function("run")
     return run

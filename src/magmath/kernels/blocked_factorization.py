@@ -1,10 +1,10 @@
-"""Factorisations of one matrix that all workers hold together, its rows dealt to them in panels.
+"""Factorisations of one matrix that is distributed over the workers by block-cyclic rows.
 
-Whoever holds a panel factorises it, by LAPACK, and puts it into a ring that all read; everybody
-brings his own rows up to date with products. The next panel is made as soon as its own rows are up
-to date, before the others: so it is there when it is wanted. No worker sees more of the matrix than
-its own rows and the panels in the ring. Data that cannot be factorised are seen by all workers in
-the same panel, and all raise LinAlgError.
+The owner of a panel factorises it with LAPACK and broadcasts it through ring buffers; every worker
+updates its own rows with matrix products. The owner of the next panel updates and factorises its
+rows first (lookahead), so that the panel is available when the other workers need it. A worker
+stores only its own rows and the panels in the ring. All workers detect data that cannot be
+factorised in the same panel, and all raise LinAlgError.
 
 Source: Dongarra, van de Geijn and Walker (1994), "Scalability issues affecting the design of a
 dense linear algebra library", with rows in place of columns, since tensors are stored by rows.
@@ -30,16 +30,18 @@ if TYPE_CHECKING:
     from magmath.comm.panel_broadcast import PanelBroadcast
 
 measured = partial(tuner_for, deterministic=False)
-"""The tuner: no element is computed by two workers here, so each may choose for itself."""
+"""Returns the measuring tuner. Here no element is computed by two workers, so workers may choose
+different kernels."""
 
 
 def cholesky(
     shares: BlockCyclicRows, ring: PanelBroadcast, scratch: Tensor, out: Tensor, a: Tensor
 ) -> None:
-    """The rows of L with a = L·Lᴴ that this worker holds, of the lower triangle of a; (n, n).
+    """Compute this worker's rows of out = L with a = L·Lᴴ from the lower triangle of a, (n, n).
+    Collective.
 
-    A panel is brought up to date with all panels before it at once (the left-looking variant), so
-    that every element of L is written once. A panel in the ring is as wide as L is there.
+    A panel is updated with all previous panels at once (the left-looking variant), so that every
+    element of L is written once. A panel in the ring has the width of the triangle at its last row.
     """
     for panel in shares.mine():
         rows, (_, stop) = shares.local_rows(panel), shares.bounds(panel)
@@ -73,10 +75,11 @@ def cholesky(
 def lu(
     shares: BlockCyclicRows, ring: PanelBroadcast, scratch: Tensor, out: Tensor, a: Tensor
 ) -> None:
-    """The rows that this worker holds of what `magmath.kernels.lapack.lu` makes of a, (m, n): the
-    order of the columns, which goes with the first panel, over [L\\U].
+    """Compute this worker's rows of the result of `magmath.kernels.lapack.lu` for a, (m, n): the
+    order of the columns, which rank 0 stores, above [L\\U]. Collective.
 
-    A panel has pivots, and of its rows what is right of the panels before it.
+    A panel in the ring contains its pivots, and its rows from the first column right of the
+    previous panels.
     """
     order, factors = (out[0], out[1:]) if shares.rank == 0 else (None, out)
     n, least = out.shape[1], min(shares.extent, out.shape[1])
@@ -91,7 +94,7 @@ def lu(
         return round_to_cache_lines(4 * shares.rows) + _nbytes(out, *shape(panel))
 
     def parts(made: Tensor, panel: int) -> tuple[Tensor, Tensor]:
-        """The pivots of a panel, as they count from its first column, and its rows."""
+        """Return the pivots of a panel, relative to its first column, and its rows."""
         rows, width = shape(panel)
         found = made[: 4 * min(rows, width)].view(torch.int32)
         return found, view(made[round_to_cache_lines(4 * shares.rows) :], out, rows, width)
@@ -132,10 +135,11 @@ def for_each_panel(
     make: Callable[[int], None],
     use: Callable[[int, Tensor, int, slice], None],
 ) -> None:
-    """Go through the first `steps` panels: `make` one where it lies, into the ring, and `use` it
-    everywhere on one's own rows after it, those of the next panel first.
+    """Process the first `steps` panels: the owner calls `make`, which writes the panel into the
+    ring, and every worker calls `use` for its own rows after the panel.
 
-    use: (number of the panel, what is in the ring, its status, some of one's own rows).
+    The owner of the next panel calls `use` for that panel's rows first, and then `make`. Arguments
+    of `use`: the number of the panel, its memory in the ring, its status, a slice of own rows.
     """
     ring.start()
     if steps and shares.is_own(0):
@@ -153,7 +157,7 @@ def for_each_panel(
 
 
 def view(memory: Tensor, like: Tensor, *shape: int) -> Tensor:
-    """The beginning of some bytes as a tensor of another's type."""
+    """Return the first bytes of `memory` as a tensor of the given shape and the type of `like`."""
     return memory[: _nbytes(like, *shape)].view(like.dtype).view(shape)
 
 
@@ -165,13 +169,13 @@ def _nbytes(like: Tensor, *shape: int) -> int:
 
 
 def subtract(target: Tensor, a: Tensor, b: Tensor) -> None:
-    """target -= a·b."""
+    """Compute target -= a·b."""
     add_product(measured(), target, a, b, -1)
 
 
 def _cholesky(block: Tensor) -> int:
-    """Replace a matrix by its Cholesky factor; what is wrong with it: the order of a minor that is
-    not positive, `NOT_A_NUMBER`, or 0."""
+    """Overwrite a matrix with its Cholesky factor; return the order of a minor that is not
+    positive, `NOT_A_NUMBER`, or 0."""
     if fortran.takes(block):
         info = int(CHOLESKY(measured(), block))
         block.tril_()
@@ -184,7 +188,8 @@ def _cholesky(block: Tensor) -> int:
 
 
 def _lu(rows: Tensor) -> Tensor:
-    """Replace rows, (w, n), by [L\\U] with the columns exchanged; the pivots, counted from 1."""
+    """Overwrite rows, (w, n), with [L\\U], columns exchanged; return the pivots, counted from
+    1."""
     pivots: Tensor
     if fortran.takes(rows):
         pivots, _ = LU(measured(), rows)
@@ -195,7 +200,7 @@ def _lu(rows: Tensor) -> Tensor:
 
 
 def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
-    """Exchange columns i and pivots[i] - 1, for i from start to stop, one after the other."""
+    """Exchange columns i and pivots[i] - 1, for each i from start to stop - 1 in sequence."""
     m, n = rows.shape
     if not m or start == stop:
         return
@@ -209,7 +214,7 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
 
 
 def _divide(rows: Tensor, lower: Tensor) -> None:
-    """rows = rows·lower⁻ᴴ."""
+    """Compute rows = rows·lower⁻ᴴ in place."""
     if fortran.takes(rows):
         DIVIDE(measured(), rows, lower, letters="LUCN")
     else:
@@ -217,7 +222,8 @@ def _divide(rows: Tensor, lower: Tensor) -> None:
 
 
 def _divide_unit(rows: Tensor, upper: Tensor) -> None:
-    """rows = rows·upper⁻¹, for the first columns of `upper`, with ones on its diagonal."""
+    """Compute rows = rows·upper⁻¹ in place, with the leading square block of `upper`, whose
+    diagonal counts as ones."""
     square = upper[:, : len(upper)]
     if fortran.takes(rows):
         DIVIDE(measured(), rows, square, letters="LLNU")

@@ -1,8 +1,8 @@
-"""Products whose bits depend on values and shapes alone, for deterministic mode.
+"""Matrix products whose bits depend only on values and shapes, for deterministic mode.
 
-A BLAS takes another path, and adds in another order, where an operand is aligned differently or its
-rows lie farther apart. So operands that do not lie contiguous and aligned are copied to where they
-do, and the result is copied back.
+A BLAS selects its code path, and so the order of summation, by the alignment and the row strides of
+the operands. So operands that are not contiguous and aligned are copied into memory that is, and
+the result is copied back.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from magmath.kernels.dispatch.tuner import Call
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import sequence
 
-ALIGNMENT = 64  # of torch's own allocations, at least
+ALIGNMENT = 64  # bytes; torch aligns its allocations at least to this
 
 
 def bind_deterministic(
     out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 0.0, **rest: Any
 ) -> Call:
-    """`bind_gemm` on settled operands."""
+    """Return a call like `bind_gemm`, on contiguous and aligned operands or copies."""
     own_out, own_a, own_b = _settled(out), _settled(a), _settled(b)
     calls: list[Call] = [
         partial(own.copy_, x) for own, x in ((own_a, a), (own_b, b)) if own is not x
@@ -36,9 +36,10 @@ def bind_deterministic(
 
 
 def _settled(x: torch.Tensor) -> torch.Tensor:
-    """x itself if it, or its transpose, is contiguous and aligned, else such memory for it.
+    """Return x if it, or its transpose, is contiguous and aligned; otherwise new memory of its
+    shape that is.
 
-    Also where a dimension has extent 1 the strides are those of a tensor of this shape alone.
+    The strides of dimensions of extent 1 must also equal those of a new tensor of this shape.
     """
     if not x.is_contiguous() and x.mT.is_contiguous():
         turned = x.mT

@@ -1,10 +1,9 @@
-"""Sorting by all workers together: each sorts its part, and merges its share of all parts.
+"""Distributed sorting: each worker sorts its part, then merges its share of all parts.
 
-Where the result is cut between workers, the number of keys from each part that come before is
-found exactly: the key there by a search, over all that keys can be, with everybody's counts; of
-keys that equal it those of the first workers come first, so that equal numbers keep their order
-(Varman et al. 1991). So every worker ends with its share whatever the numbers, and an element moves
-once.
+For each boundary between workers in the result, the algorithm determines exactly how many keys of
+each part precede it. A search over all possible keys, with the summed counts of all workers, finds
+the key at the boundary; equal keys of lower ranks come first, so the sort is stable (Varman et al.
+1991). So every worker gets exactly its share for any data, and an element moves once.
 """
 
 from __future__ import annotations
@@ -34,28 +33,28 @@ if TYPE_CHECKING:
 
 Counts = NDArray[np.int64]
 
-PROBES = 16  # keys that are tried at a time: a round settles four bits
+PROBES = 16  # keys that are tested at a time: a round determines four bits
 
 
 class Run(NamedTuple):
-    """Keys in order, and where each came from, if the keys do not tell."""
+    """Sorted keys, and the original position of each unless the keys contain it."""
 
     keys: Keys
     places: NDArray[np.uint64] | None
 
     def part(self, start: int, stop: int) -> Run:
-        """Some of it."""
+        """Return the elements from `start` to `stop` as a run."""
         places = self.places
         return Run(self.keys[start:stop], None if places is None else places[start:stop])
 
     def arrays(self) -> list[Keys]:
-        """What is sent of it."""
+        """Return the arrays to be sent: keys, and positions if there are any."""
         return [self.keys] if self.places is None else [self.keys, self.places]
 
 
 def boundaries(comm: Communicator, keys: Keys, cuts: Sequence[int]) -> Counts:
-    """For each worker's sorted keys (rows), where the parts of the sorted whole begin and end in
-    them that `cuts` makes."""
+    """Return for each worker (row) the indices in its sorted keys at which the parts of the sorted
+    array, divided at `cuts`, begin and end. Collective."""
     wanted = np.array(cuts[1:-1], np.int64)
     low = np.zeros(len(wanted), np.uint64)
     high = np.full(len(wanted), np.iinfo(keys.dtype).max, np.uint64)
@@ -64,7 +63,7 @@ def boundaries(comm: Communicator, keys: Keys, cuts: Sequence[int]) -> Counts:
         offsets = np.minimum(step * np.arange(PROBES, dtype=np.uint64)[:, None], high - low)
         probes = np.concatenate([low + offsets, high[None]])
         upto = _total(comm, np.searchsorted(keys, probes[:-1].astype(keys.dtype), "right"))
-        behind = (upto < wanted).sum(0)  # of the probes, which ascend
+        behind = (upto < wanted).sum(0)  # number of probes (ascending) below the boundary
         columns = np.arange(len(wanted))
         high = probes[behind, columns]
         low = np.where(behind > 0, probes[behind - 1, columns] + np.uint64(1), low)
@@ -83,7 +82,7 @@ def _total(comm: Communicator, counts: Any) -> Counts:
 
 
 def _everyone(comm: Communicator, counts: Any) -> Counts:
-    """Everybody's counts, worker by worker, each kind apart."""
+    """Return the counts of all workers, (kinds, workers, …) for counts of shape (kinds, …)."""
     own = torch.from_numpy(counts.astype(np.int64))
     out = torch.empty((comm.size, *own.shape), dtype=torch.int64)
     comm.allgather(out, own)
@@ -98,9 +97,13 @@ def merge_runs(
     out: Run,
     spare: Run,
 ) -> None:
-    """Fill `out` with this worker's part of all runs in order. `own` is this worker's run, `peers`
-    are everyone's where their memory can be read; `spare` is as large as `out`."""
-    bounds = boundaries(comm, own.keys, cuts)  # after which all runs are in order
+    """Fill `out` with this worker's part of the merged runs. Collective.
+
+    own    this worker's run
+    peers  the runs of all workers; None without shared memory
+    spare  a run of the size of `out`
+    """
+    bounds = boundaries(comm, own.keys, cuts)  # also waits until all runs are sorted
     levels = (comm.size - 1).bit_length()
     buffers = (out, spare) if levels % 2 else (spare, out)
     ends = bounds[:, comm.rank : comm.rank + 2].tolist()
@@ -113,7 +116,8 @@ def merge_runs(
 
 
 def _received(comm: Communicator, own: Run, bounds: Counts, into: Run) -> list[Run]:
-    """The parts of everybody's runs that belong to this worker, one behind the other."""
+    """Receive the parts of all workers' runs that belong to this worker, consecutively in
+    `into`."""
     rank, sends, receives, runs, start = comm.rank, [], [], [], 0
     for peer in range(comm.size):
         first, last = bounds[peer, rank : rank + 2].tolist()
@@ -131,7 +135,7 @@ def _signed(array: Keys) -> torch.Tensor:
 
 
 def _merged_pairs(runs: Sequence[Run], into: Run) -> list[Run]:
-    """Neighbours merged, in their order."""
+    """Merge consecutive pairs of runs, in order."""
     done, start = [], 0
     for i in range(0, len(runs), 2):
         pair = runs[i : i + 2]
@@ -210,7 +214,7 @@ def _code(key: str) -> Compiled:
 
 
 def _merge(a: Run, b: Run, out: Run) -> None:
-    """Two runs in order into one; of equal keys those of the first come first."""
+    """Merge two sorted runs into one, stably."""
     assert all(array.flags.c_contiguous for run in (a, b, out) for array in run.arrays())
     code = _code(out.keys.dtype.name)
     (x, y, z), sizes = (run.keys.ctypes.data for run in (a, b, out)), (len(a.keys), len(b.keys))
@@ -225,10 +229,10 @@ def _merge(a: Run, b: Run, out: Run) -> None:
 
 
 class Parts:
-    """The workspaces of all workers, as arrays of so many keys; those of peers where they are seen.
+    """The workspaces of the workers, as arrays of keys.
 
-    `cuts` are those of the array that is sorted, `memory[r]` is the workspace of worker r, None
-    where it cannot be seen.
+    cuts    the boundaries of the workers' parts in the sorted array
+    memory  the workspace of each worker; None for those that this worker cannot read
     """
 
     def __init__(
@@ -238,7 +242,7 @@ class Parts:
         self._sizes = [stop - start for start, stop in pairwise(cuts)]
 
     def array(self, number: int, rank: int | None = None) -> Keys:
-        """The `number`th array of a worker, by default of this one."""
+        """Return the `number`-th array of a worker, by default of this one."""
         rank = self._rank if rank is None else rank
         memory, size = self._memory[rank], self._sizes[rank] * self._key.itemsize
         assert memory is not None
@@ -247,7 +251,8 @@ class Parts:
         return array
 
     def runs(self, keys: int, places: int | None) -> list[Run] | None:
-        """Everybody's runs, in these arrays; None where they are not seen."""
+        """Return the runs of all workers in the arrays with these numbers; None if this worker
+        cannot read them all."""
         if any(memory is None for memory in self._memory):
             return None
         return [
@@ -260,7 +265,8 @@ def sort(
     comm: Communicator, memory: Sequence[torch.Tensor | None], cuts: Sequence[int],
     x: torch.Tensor, out: torch.Tensor, *, descending: bool,
 ) -> None:  # fmt: skip
-    """Fill this worker's part of a 1-D result, cut so, with everybody's numbers in order."""
+    """Fill this worker's part of a 1-D result, divided at `cuts`, with the sorted numbers of all
+    workers. Collective."""
     code = KeyCode(x.dtype, descending)
     parts = Parts(memory, comm.rank, cuts, code.key)
     keys, spare, target = parts.array(0), parts.array(1), bits_of(out)
@@ -276,7 +282,8 @@ def argsort(
     comm: Communicator, memory: Sequence[torch.Tensor | None], cuts: Sequence[int],
     x: torch.Tensor, out: torch.Tensor, *, descending: bool,
 ) -> None:  # fmt: skip
-    """Fill this worker's part of a 1-D int64 result, cut so, with the positions that sort x."""
+    """Fill this worker's part of a 1-D int64 result, divided at `cuts`, with the positions that
+    sort x stably. Collective."""
     code = KeyCode(x.dtype, descending, zeros_differ=False)
     parts = Parts(memory, comm.rank, cuts, np.uint64)
     first, target = cuts[comm.rank], bits_of(out)

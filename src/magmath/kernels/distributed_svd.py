@@ -1,10 +1,11 @@
-"""Singular values and vectors, or eigenvalues and -vectors, of one matrix that workers share.
+"""Singular values and vectors, or eigenvalues and eigenvectors, of one matrix that is distributed
+over workers.
 
-Three steps: reduction to a condensed form (`condensed`), in which all workers take part; the
-condensed problem by divide and conquer (`bidiagonal`), of which each worker makes the vectors that
-it shall have; and these carried back by the reflections. No worker ever has more than its share of
-the matrix, a copy of it, its share of the results, and panels. The method is backward stable, like
-LAPACK's.
+There are three steps: the collective reduction to a condensed form
+(`kernels/bidiagonalization.py`); the solution of the condensed problem by divide and conquer
+(`kernels/bidiagonal_svd.py`), of which each worker computes its own vectors; and the
+back-transformation of these by the reflections. A worker stores only its share of the matrix, a
+copy of it, its share of the results, and panels. The method is backward stable, like LAPACK's.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from magmath.kernels.bidiagonalization import (
 
 
 def singular(columns: Columns, first: int, left: Tensor | None, right: Tensor | None) -> Reals:
-    """The singular values of a matrix C = U·diag(s)·Vᴴ with no fewer rows than columns, descending.
+    """Return the singular values of a matrix C = U·diag(s)·Vᴴ, descending, and store vectors.
+    Collective.
 
-    left: (rows, w), becomes U's columns from `first` on, which may go beyond those of C: a basis of
-    what is orthogonal to them. right: (columns, w), becomes V's, 0 beyond. Overwrites the columns.
-    Raises LinAlgError on all workers alike if the matrix has NaN or infinity.
+    C has at least as many rows as columns; its columns are overwritten. left: (rows, w), receives
+    the columns of U from `first` on; columns beyond those of C are a basis of the orthogonal
+    complement. right: (columns, w), receives the columns of V from `first` on, with 0 beyond the
+    last one. Raises LinAlgError on all workers if the matrix contains NaN or infinity.
     """
     scale = _scaled("svd", columns)
     with columns.scratch.returning():
@@ -53,13 +56,13 @@ def singular(columns: Columns, first: int, left: Tensor | None, right: Tensor | 
 
 
 def eigen(columns: Columns, first: int, out: Tensor | None) -> Reals:
-    """The eigenvalues of a Hermitian matrix, ascending. `out`, (n, w), becomes the eigenvectors
-    from `first` on.
+    """Return the eigenvalues of a Hermitian matrix, ascending; `out`, (n, w), receives the
+    eigenvectors from `first` on. Collective.
 
-    Of the columns, the conjugate of what is above the diagonal counts, where the lower triangle's
-    rows have it; they are overwritten. Raises LinAlgError like `singular`. The tridiagonal matrix T
-    is shifted to be well-conditioned, T + c = BᵀB with B bidiagonal: the right singular vectors of
-    B are the eigenvectors.
+    `columns.x` contains rows of the matrix, of which only the elements up to the diagonal are
+    valid; it is overwritten. Raises LinAlgError like `singular`. The tridiagonal matrix T is
+    shifted so that it is well-conditioned, T + c = BᵀB with B bidiagonal: the right singular
+    vectors of B are the eigenvectors of T.
     """
     complete(columns)
     scale = _scaled("eigh", columns)
@@ -76,7 +79,7 @@ def eigen(columns: Columns, first: int, out: Tensor | None) -> Reals:
 
 def _scaled(name: str, columns: Columns) -> float:
     """Divide the columns by a power of two near their largest element, so that squares neither
-    overflow nor vanish; the power."""
+    overflow nor underflow; return the power."""
     x = columns.x
     parts = torch.view_as_real(x) if x.is_complex() else x
     largest = torch.zeros(1, dtype=parts.dtype, device=x.device)
@@ -93,7 +96,7 @@ def _scaled(name: str, columns: Columns) -> float:
 
 
 def _radius(diagonal: Reals, below: Reals) -> float:
-    """A bound of the eigenvalues of a tridiagonal matrix (Gershgorin)."""
+    """Return a bound of the absolute eigenvalues of a tridiagonal matrix (Gershgorin)."""
     sums = np.abs(diagonal)
     sums[1:] += np.abs(below)
     sums[:-1] += np.abs(below)
@@ -101,7 +104,8 @@ def _radius(diagonal: Reals, below: Reals) -> float:
 
 
 def _cholesky(diagonal: Reals, below: Reals) -> tuple[Reals, Reals]:
-    """The upper bidiagonal B with BᵀB tridiagonal and positive definite."""
+    """Return the diagonal and superdiagonal of the bidiagonal B such that BᵀB is the given
+    tridiagonal positive definite matrix."""
     found, above = diagonal.copy(), below.copy()
     for i in range(len(found)):
         if i:
@@ -113,7 +117,8 @@ def _cholesky(diagonal: Reals, below: Reals) -> tuple[Reals, Reals]:
 
 
 def _vectors(columns: Columns, small: Bidiagonal, out: Tensor, first: int, *, left: bool) -> None:
-    """out, (n, w) = the vectors of the condensed problem from `first` on, and 0 after the last."""
+    """Fill out, (n, w), with the vectors of the condensed problem from `first` on, and with 0 after
+    the last."""
     n = columns.count
     within = max(min(n - first, out.shape[1]), 0)
     out[:, within:] = 0

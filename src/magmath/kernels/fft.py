@@ -1,5 +1,5 @@
-"""Discrete Fourier transforms of the tensors that one worker holds: MKL's routines where they can
-be called directly (`kernels/mkl_fft.py`), else `torch.fft`.
+"""Discrete Fourier transforms of the tensors of one worker: by MKL's routines where they can be
+called directly (`kernels/mkl_fft.py`), otherwise by `torch.fft`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ Call = Callable[[], object]
 
 
 def transform(out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, norm: str) -> Call:
-    """A ready call for out = the transform of complex x over some axes; out may be x itself."""
+    """Return a ready call that stores the transform of complex x over `axes` in out, which may be
+    x itself."""
     scale = _scale(norm, inverse, math.prod([x.shape[d] for d in axes]))
     before: list[Call] = []
     source = x
-    if not same(out, x) and all(out.stride(d) > 1 for d in axes):  # what is strided: in place
+    if not same(out, x) and all(out.stride(d) > 1 for d in axes):  # strided: copy, then in place
         before, source = [partial(out.copy_, x)], out
     if calls := routine(out, source, axes, inverse=inverse, scale=scale):
         return partial(_each, [*before, *calls])
@@ -32,8 +33,8 @@ def transform(out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, nor
 
 
 def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> Call:
-    """A ready call for the first n // 2 + 1 coefficients of the transform of real x along an axis;
-    those of the inverse transform are their conjugates."""
+    """Return a ready call that stores the first n // 2 + 1 coefficients of the transform of real x
+    along an axis. Those of the inverse transform are their conjugates."""
     scale = _scale(norm, inverse, x.shape[axis])
     if calls := routine(out, x, (axis,), inverse=False, scale=scale):
         return partial(_each, [*calls, out.imag.neg_] if inverse else calls)
@@ -42,7 +43,8 @@ def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm:
 
 
 def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> Call:
-    """A ready call for the real array along an axis with these first coefficients."""
+    """Return a ready call that stores the real array whose first coefficients along an axis are
+    x."""
     n = out.shape[axis]
     if inverse and (calls := routine(out, x, (axis,), inverse=True, scale=_scale(norm, True, n))):
         return partial(_each, calls)
@@ -51,7 +53,7 @@ def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm:
 
 
 def _scale(norm: str, inverse: bool, size: int) -> float:
-    """The factor that belongs to this direction."""
+    """Return the factor of a normalisation for this direction."""
     if norm == "ortho":
         return 1 / math.sqrt(size)
     return 1 / size if inverse == (norm == "backward") else 1.0

@@ -1,8 +1,8 @@
-"""BLAS and LAPACK by pointer: their routines on tensors, called from Python.
+"""BLAS and LAPACK routines on tensors, called by pointer from Python.
 
-Two libraries have them: the OpenBLAS that SciPy brings, and what torch was built with, most often
-Intel's MKL. A routine is called alike in both. Fortran stores a matrix by columns, so it sees the
-transpose of a tensor's rows.
+Two libraries provide them: the OpenBLAS in SciPy, and the library that torch was built with,
+usually Intel's MKL. Both have the same interface. Fortran stores matrices by columns, so a routine
+reads a row-major tensor as its transpose.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LETTERS = {
     torch.complex128: "z",
 }
 _OF_COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
-"""Routines that have another name for complex numbers."""
+"""Routines that have a different name for complex numbers."""
 
 
 def takes(tensor: Tensor) -> bool:
-    """True for tensors that these routines can compute on: in the host's memory."""
+    """True for tensors in host memory, which these routines accept."""
     return tensor.device.type == "cpu"
 
 
@@ -42,7 +42,8 @@ def has(library: str, dtype: torch.dtype, *routines: str) -> bool:
 
 
 def call(routine: str, like: Tensor, *arguments: Argument, library: str = SCIPY) -> int:
-    """Call LAPACK's `routine` for the type of `like`; its `info`, which is the last argument."""
+    """Call LAPACK's `routine` for the type of `like`; append its last argument `info` and return
+    the value."""
     info = torch.zeros((), dtype=torch.int32)
     invoke(routine, like, *arguments, info, library=library)
     return int(info)
@@ -51,8 +52,8 @@ def call(routine: str, like: Tensor, *arguments: Argument, library: str = SCIPY)
 def call_with_work(
     routine: str, like: Tensor, *arguments: Argument, after: tuple[Argument, ...] = (), library: str
 ) -> int:
-    """Call LAPACK's `routine` with as much workspace as it asks for, which stands, with its size,
-    before the arguments `after`; its `info`."""
+    """Call LAPACK's `routine` with the workspace size that it requests; return its `info`. The
+    workspace and its size precede the arguments `after`."""
     asked = like.new_empty(1)
     call(routine, like, *arguments, asked, -1, *after, library=library)
     work = like.new_empty(max(1, int(asked.real.item())))
@@ -60,7 +61,7 @@ def call_with_work(
 
 
 def invoke(routine: str, like: Tensor, *arguments: Argument, library: str = SCIPY) -> None:
-    """Call a routine of BLAS or LAPACK; Fortran takes every argument by reference."""
+    """Call a routine of BLAS or LAPACK. All arguments are passed by reference, as in Fortran."""
     _routine(_name(routine, like.dtype), library)(*map(_reference, arguments))
 
 
@@ -79,12 +80,12 @@ def _reference(argument: Argument) -> Any:
 
 @cache
 def _routine(name: str, library: str) -> Any:
-    """A Fortran routine; other Python threads go on while it runs."""
+    """Return a Fortran routine that releases the GIL while it runs."""
     return ctypes.CFUNCTYPE(None)(address_of(name, library))
 
 
 def address_of(name: str, library: str = SCIPY) -> int:
-    """Where a Fortran routine is."""
+    """Return the address of a Fortran routine. Raises ImportError if the library has none."""
     address = LIBRARIES[library](name)
     if not address:
         raise ImportError(f"the LAPACK of {library} has no {name}")
@@ -93,7 +94,7 @@ def address_of(name: str, library: str = SCIPY) -> int:
 
 @cache
 def _in_scipy(name: str) -> int:
-    """Where SciPy's BLAS or LAPACK has a routine; 0 where it has none."""
+    """Return the address of a routine in SciPy's BLAS or LAPACK; 0 if it has none."""
     from scipy.linalg import cython_blas, cython_lapack
 
     from magmath.kernels.threads import limit_loaded
@@ -116,8 +117,8 @@ def _in_scipy(name: str) -> int:
 
 @cache
 def _in_torch(name: str) -> int:
-    """Where torch's library has a routine: it exports those that it uses itself. 0 where it has
-    none, or where its library is not MKL, whose integers are known to have 32 bits there."""
+    """Return the address of a routine in torch's library, which exports the routines that it uses.
+    0 if it has none, or if the library is not MKL, whose integers are known to have 32 bits."""
     library = mkl()
     if library is None:
         return 0
@@ -129,7 +130,7 @@ def _in_torch(name: str) -> int:
 
 @cache
 def mkl() -> ctypes.CDLL | None:
-    """The library in which torch brings MKL; None where it brings none."""
+    """Return the library of torch that contains MKL; None if there is no MKL."""
     path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
     try:
         library = ctypes.CDLL(path)
@@ -139,6 +140,6 @@ def mkl() -> ctypes.CDLL | None:
 
 
 LIBRARIES: Final[Mapping[str, Callable[[str], int]]] = {SCIPY: _in_scipy, TORCH: _in_torch}
-"""The libraries: where each has a routine, 0 where it has none."""
+"""For each library, the function that returns the address of a routine, or 0."""
 CANDIDATES: Final = {name: name for name in LIBRARIES}
-"""Bind nothing: `kernels/lapack_candidates.py` binds a library by its name."""
+"""Names only: `kernels/lapack_candidates.py` binds a library by its name."""

@@ -1,8 +1,8 @@
-"""The local matrix product of the replayed path: chosen once by the tuner, then called.
+"""The local matrix product of replayed programs.
 
-`bind_gemm` looks at the operands' form, has the tuner measure the candidates of that form where it
-does not know them yet, and returns a call without arguments or checks. Binding costs a few
-milliseconds the first time a form is seen on a machine, and tens of microseconds from then on.
+`bind_gemm` determines the form of the operands, asks the tuner for the fastest candidate for that
+form, and returns a call without arguments or checks. Binding takes a few milliseconds for a form
+that is new on a machine, because the tuner measures it, and tens of microseconds otherwise.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def bind_gemm(
     activation: str = "none",
     tuner: Tuner,
 ) -> Call:
-    """A ready call for out = activation(alpha · a·b + beta · out + bias).
+    """Return a ready call for out = activation(alpha · a·b + beta · out + bias).
 
     a is (…, m, k), b (…, k, n), out (…, m, n) with the batch dimensions of a and b broadcast, bias
-    a row (n,); all of one type (but half a and b may give a float32 result) on one device, in any
-    strides (transposed views are how a transposed product is asked for). out must not overlap a or
-    b. `alpha` may be a function that is asked before every call; `activation` is "none" or "relu".
-    With beta = 0 what out held is not read.
+    a row (n,); all have one type (but half a and b may have a float32 result), are on one device
+    and have any strides (a transposed view requests a transposed product). out must not overlap a
+    or b. `alpha` may be a function that is evaluated before every call; `activation` is "none" or
+    "relu". With beta = 0 the previous content of out is not read.
 
     float16 and bfloat16 accumulate in float32; integers are exact modulo 2 to their width; bool is
-    the product over "or" and "and". The call reads and writes the tensors' memory as it is then;
-    one such call is not for several threads at once.
+    the product over "or" and "and". The call reads and writes the tensors' memory at the time of
+    the call; it must not run on several threads concurrently.
 
     Raises ShapeError or DTypeError for operands that do not fit, ValueError for an unknown
     activation.
@@ -56,7 +56,7 @@ def bind_gemm(
 
 
 def _bind(product: GemmProblem, tuner: Tuner) -> Call:
-    """The tuner's choice for a product of two or three dimensions."""
+    """Bind the tuner's choice for a product of two or three dimensions."""
     if product.out.is_cuda and product.a.dtype in (torch.float16, torch.bfloat16):
         _accumulate_in_float32()
     inner = partial(_bind, tuner=tuner)
@@ -77,11 +77,11 @@ def _bind(product: GemmProblem, tuner: Tuner) -> Call:
 
 
 def _nothing() -> None:
-    """The product without elements."""
+    """The call for a product without elements."""
 
 
 @cache
 def _accumulate_in_float32() -> None:
-    """Forbid cuBLAS to add partial sums of half types in half precision."""
+    """Disable cuBLAS's reduction of partial sums in half precision."""
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False

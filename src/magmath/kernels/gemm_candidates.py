@@ -1,7 +1,7 @@
 """The candidates for a matrix product on one device.
 
-`kernels/dispatch/registry.py` says for which devices and types each is, and in which order they are
-preferred; `kernels/gemm.py` chooses among them.
+`kernels/dispatch/registry.py` lists the devices and types of each candidate, in order of
+preference; `kernels/gemm.py` chooses among them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from magmath.kernels.gemm_problem import GemmProblem, Number, leading
 _BLAS_MOST = 2**31 - 1
 LIMB_BITS = 16
 EXACT_SUMMANDS = 2 ** (53 - 2 * LIMB_BITS)
-"""How many products of two limbs a float64 adds up exactly."""
+"""The number of products of two limbs that a float64 sums exactly."""
 
 
 def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate]:
-    """The candidates that take a product, the default first; never none."""
+    """Return the candidates that accept a product, the default first, at least one.
+
+    Candidates that need more than `workspace_limit` bytes are omitted; if all do, the default
+    remains.
+    """
     offered = candidates("gemm", product.out.device.type, product.a.dtype)
     able: list[Candidate] = [candidate for candidate in offered if candidate.takes(product)]
     small = [candidate for candidate in able if candidate.workspace(product) <= workspace_limit]
@@ -32,7 +36,7 @@ def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate
 
 
 def sequence(*calls: Call) -> Call:
-    """One call that makes all these calls."""
+    """Return one call that executes these calls in order."""
     if len(calls) == 1:
         return calls[0]
     if len(calls) == 2:
@@ -60,7 +64,7 @@ def _is_whole(dtype: torch.dtype) -> bool:
 
 
 def _epilogue(product: GemmProblem, bias: bool = True) -> list[Call]:
-    """What is left to do when out = alpha · a·b + beta · out."""
+    """Return the calls that add the bias and apply the ReLU to out."""
     out, calls = product.out, list[Call]()
     if bias and product.bias is not None:
         calls.append(partial(out.add_, product.bias))
@@ -89,7 +93,7 @@ def _bind_torch(product: GemmProblem, inner: object) -> Call:
 
 
 def _torch_scaled(product: GemmProblem) -> Call:
-    """out = alpha · a·b + beta · out in place."""
+    """Return a call for out = alpha · a·b + beta · out, in place."""
     out, a, b, alpha = product.out, product.a, product.b, product.alpha
     add = out.addmm_ if out.ndim == 2 else out.baddbmm_
     number = _whole if _is_whole(out.dtype) else _unchanged
@@ -109,7 +113,7 @@ def _unchanged(value: Number) -> Number:
     return value
 
 
-# torch's product with bias and ReLU in one kernel (cuBLASLt) or at least in one call
+# torch's product with bias and ReLU in one call, and in one kernel with cuBLASLt
 
 
 def _fused_takes(product: GemmProblem) -> bool:
@@ -125,7 +129,7 @@ def _bind_fused(product: GemmProblem, inner: object) -> Call:
     )  # fmt: skip
 
 
-# NumPy: its OpenBLAS, or whatever NumPy was built with --------------------------------------------
+# NumPy: its OpenBLAS, or the BLAS that NumPy was built with ---------------------------------------
 
 
 def _numpy_takes(product: GemmProblem) -> bool:
@@ -138,14 +142,14 @@ def _numpy_takes(product: GemmProblem) -> bool:
 def _bind_numpy(product: GemmProblem, inner: object) -> Call:
     out, a, b = (x.numpy() for x in (product.out, product.a, product.b))
 
-    @np.errstate(all="ignore")  # infinities and NaN are results like any other
+    @np.errstate(all="ignore")  # infinities and NaN are valid results
     def call() -> None:
         np.matmul(a, b, out=out)
 
     return sequence(call, *_epilogue(product))
 
 
-# SciPy's OpenBLAS by pointer, with the epilogue compiled ------------------------------------------
+# SciPy's OpenBLAS by pointer, with a compiled epilogue --------------------------------------------
 
 
 def _blas_takes(product: GemmProblem) -> bool:
@@ -163,7 +167,7 @@ def _bind_blas(product: GemmProblem, inner: object) -> Call:
 
 
 def _recorded(product: GemmProblem, run: Callable[[int], object]) -> Call:
-    """A call of a compiled routine that reads the product from a record."""
+    """Return a call of a compiled routine that reads the product from a record."""
     from magmath.kernels.blas import RECORD
 
     record = np.zeros(1, RECORD)
@@ -178,7 +182,7 @@ def _recorded(product: GemmProblem, run: Callable[[int], object]) -> Call:
             alphas[0] = alpha()
             run(address)
 
-    call.__dict__["memory"] = record, product  # addresses keep nothing alive
+    call.__dict__["memory"] = record, product  # the addresses hold no reference
     return call
 
 
@@ -207,7 +211,7 @@ def _form(x: torch.Tensor) -> tuple[bool, int]:
     return form
 
 
-# our own tiles, on one thread ---------------------------------------------------------------------
+# magmath's own microkernel, on one thread ---------------------------------------------------------
 
 
 def _tiled_takes(product: GemmProblem) -> bool:
@@ -231,7 +235,7 @@ def _bind_tiled(product: GemmProblem, inner: object) -> Call:
     return _recorded(product, packed_gemm.runner(_number(product)))
 
 
-# in float32, for types that the processor is slow with: what is stored half is computed wider
+# in float32, for half types and bool, with which the processor is slow
 
 
 def _widened_takes(product: GemmProblem) -> bool:
@@ -251,7 +255,7 @@ def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], Call]) ->
         pairs.append((wide.bias, product.bias))
     calls: list[Call] = [partial(to.copy_, source) for to, source in pairs if to is not source]
     calls.append(inner(wide))
-    if product.dtype == torch.bool:  # a sum of ones and zeros: no rounding makes it 0
+    if product.dtype == torch.bool:  # rounding never makes a positive sum of ones 0
         calls.append(partial(torch.ne, wide.out, 0, out=product.out))
     elif wide.out is not product.out:
         calls.append(partial(product.out.copy_, wide.out))
@@ -259,7 +263,7 @@ def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], Call]) ->
 
 
 def _float32_like(x: torch.Tensor) -> torch.Tensor:
-    """x if it is float32, else memory for it."""
+    """Return x if it is float32, otherwise an empty float32 tensor of its shape."""
     return x if x.dtype == torch.float32 else torch.empty_like(x, dtype=torch.float32)
 
 
@@ -267,7 +271,7 @@ def _widened_workspace(product: GemmProblem) -> int:
     return 4 * (product.out.numel() + product.a.numel() + product.b.numel())
 
 
-# integers exactly, by float64 products of their 16-bit limbs --------------------------------------
+# exact integer products, from float64 products of 16-bit limbs ------------------------------------
 
 
 def _limbs_take(product: GemmProblem) -> bool:
@@ -279,8 +283,11 @@ def _limb_count(product: GemmProblem) -> int:
 
 
 def _bind_limbs(product: GemmProblem, inner: Callable[[GemmProblem], Call]) -> Call:
-    """a = Σ aᵢ·2¹⁶ⁱ and b alike: every aᵢ·bⱼ is exact in float64 over at most 2²¹ summands, and
-    limbs beyond the type's width vanish modulo 2 to that width, as sums of integers do."""
+    """Bind the sum of aᵢ·bⱼ·2¹⁶⁽ⁱ⁺ʲ⁾, where a = Σ aᵢ·2¹⁶ⁱ and b = Σ bⱼ·2¹⁶ʲ.
+
+    Every aᵢ·bⱼ is exact in float64 over at most 2²¹ summands. Products beyond the type's width are
+    omitted, because integers are exact modulo 2 to that width.
+    """
     count, out = _limb_count(product), product.out
     a_limbs, b_limbs = _limbs_like(product.a, count), _limbs_like(product.b, count)
     part = torch.empty_like(out, dtype=torch.float64)
@@ -307,7 +314,7 @@ def _limbs_like(x: torch.Tensor, count: int) -> list[torch.Tensor]:
 
 
 def _split(x: torch.Tensor, limbs: list[torch.Tensor], scratch: torch.Tensor) -> None:
-    """The limbs of x from the lowest up; the highest one carries the sign."""
+    """Store the limbs of x, the lowest first; the highest one contains the sign."""
     for i, limb in enumerate(limbs):
         torch.bitwise_right_shift(x, LIMB_BITS * i, out=scratch)
         if i < len(limbs) - 1:

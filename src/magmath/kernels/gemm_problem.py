@@ -1,8 +1,8 @@
-"""A matrix product as the candidates see it: two or three dimensions, types that kernels know.
+"""The matrix product that candidates receive: two or three dimensions, types that kernels support.
 
-`reduced` brings what users and programs ask for (any number of batch dimensions, broadcasting,
-unsigned integers) to that form without copying an element; `stand_in` makes operands of the same
-form to be measured on, and `key` names the form in the tuner's table.
+`reduced` converts a general product (any number of batch dimensions, broadcasting, unsigned
+integers) to that form without copying elements; `stand_in` creates operands of the same form for
+measurements, and `key` returns the form as the tuner's key.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from magmath.errors import DTypeError, ShapeError
 Number = float | complex
 Shape = tuple[int, ...]
 TUNED_EXTENT = 2048
-"""Longer dimensions are measured as if they had this length: the rate does not change any more."""
+"""Maximum length of a dimension in a measurement: the rate is constant beyond it."""
 TINY = 32**3
-"""Products of fewer multiplications are measured with their dimensions rounded up to powers of two,
-since what counts there is the cost of a call."""
+"""Products of at most this many multiplications are measured with dimensions rounded up to powers
+of two, because the cost of the call dominates."""
 
 _SIGNED = {
     torch.uint16: torch.int16,
@@ -32,10 +32,10 @@ _SIGNED = {
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """out = relu(alpha · a·b + beta · out + bias), relu and bias being optional.
+    """The product out = relu(alpha · a·b + beta · out + bias); relu and bias are optional.
 
     a is (…, m, k), b (…, k, n), out (…, m, n), bias a row (n,). All have one type, or a and b are
-    half and the others float32. `alpha` may be a function that is asked before every call.
+    half and the others float32. `alpha` may be a function that is evaluated before every call.
     """
 
     out: torch.Tensor
@@ -53,7 +53,7 @@ class GemmProblem:
 
     @property
     def is_plain(self) -> bool:
-        """True for out = a·b + bias, with nothing else to scale or add."""
+        """True if alpha is 1 and beta is 0."""
         return not callable(self.alpha) and self.alpha == 1 and self.beta == 0
 
     @property
@@ -63,20 +63,20 @@ class GemmProblem:
 
     @property
     def widens(self) -> bool:
-        """True where half types are multiplied into a float32 result."""
+        """True for a product of half types with a float32 result."""
         return self.a.dtype != self.out.dtype
 
     def sample_alpha(self) -> Number:
-        """Alpha, or another number where it is known only when the product is called."""
+        """Return alpha, or 2 if alpha is known only when the product is called."""
         return 2.0 if callable(self.alpha) else self.alpha
 
     def current_alpha(self) -> Number:
-        """alpha's value now."""
+        """Return the current value of alpha."""
         return self.alpha() if callable(self.alpha) else self.alpha
 
 
 def check(product: GemmProblem) -> None:
-    """ShapeError or DTypeError unless the operands fit together."""
+    """Raise ShapeError or DTypeError unless the operands fit."""
     out, a, b, bias = product.out, product.a, product.b, product.bias
     if not _fit(out.shape, a.shape, b.shape) or not (bias is None or bias.shape == out.shape[-1:]):
         row = f" + {tuple(bias.shape)}" if bias is not None else ""
@@ -105,7 +105,7 @@ def _fit(out: Shape, a: Shape, b: Shape) -> bool:
 
 
 def _check_whole(product: GemmProblem) -> None:
-    """DTypeError where a factor would leave the integers, or the two truth values."""
+    """Raise DTypeError if alpha or beta is not valid for integers or bool."""
     factors = [product.beta] if callable(product.alpha) else [product.alpha, product.beta]
     if product.dtype == torch.bool:
         if callable(product.alpha) or product.alpha != 1 or product.beta not in (0, 1):
@@ -118,7 +118,7 @@ def _check_whole(product: GemmProblem) -> None:
 
 
 def reduced(product: GemmProblem) -> list[GemmProblem]:
-    """The same product as one, or several, of two or three dimensions; views throughout."""
+    """Return the same product as one or several of two or three dimensions, on views."""
     product = _signed(product)
     a, b, out = product.a, product.b, product.out
     if out.ndim > 2 and b.shape[:-2].numel() == 1:
@@ -132,14 +132,15 @@ def reduced(product: GemmProblem) -> list[GemmProblem]:
         return [wide]
     try:
         flat = [x.view(-1, *x.shape[-2:]) for x in (out, a, b)]
-    except RuntimeError:  # the batch dimensions do not lie evenly in memory
+    except RuntimeError:  # the batch dimensions cannot be merged into one stride
         parts = [replace(wide, out=out[i], a=a[i], b=b[i]) for i in range(batch[0])]
         return [small for part in parts for small in reduced(part)]
     return [replace(product, out=flat[0], a=flat[1], b=flat[2])]
 
 
 def _signed(product: GemmProblem) -> GemmProblem:
-    """Unsigned operands seen as signed ones: the same bits come out, and nothing is below 0."""
+    """Return the product on signed views of unsigned operands, without a ReLU where no element can
+    be negative. The bits of the result are the same."""
     signed = _SIGNED.get(product.dtype)
     if signed is None:
         return replace(product, relu=product.relu and product.dtype not in _NEVER_NEGATIVE)
@@ -152,7 +153,8 @@ _NEVER_NEGATIVE = (torch.bool, torch.uint8)
 
 
 def _flat_rows(product: GemmProblem) -> GemmProblem | None:
-    """All rows of a batch against one matrix: a single product, if the rows lie evenly."""
+    """Return the product of a batch with one matrix as a single product of all rows; None if the
+    rows cannot be merged into one stride."""
     out, a, b = product.out, product.a, product.b
     try:
         return replace(
@@ -166,8 +168,9 @@ def _flat_rows(product: GemmProblem) -> GemmProblem | None:
 
 
 def leading(x: torch.Tensor) -> tuple[bool, int] | None:
-    """How BLAS sees a matrix: as the transpose of what lies in memory row by row, and how many
-    elements apart the rows are; None where neither rows nor columns are contiguous."""
+    """Return the memory order of a matrix for BLAS: whether it is the transpose of a row-major
+    matrix, and the row stride of that matrix in elements. None if neither rows nor columns are
+    contiguous."""
     rows, columns = x.shape[-2:]
     down, across = x.stride()[-2:]
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
@@ -178,7 +181,7 @@ def leading(x: torch.Tensor) -> tuple[bool, int] | None:
 
 
 def key(product: GemmProblem) -> str:
-    """The form of a product: sizes, type, memory orders, device, and what is added."""
+    """Return the form of a product: sizes, type, memory orders, device, scaling and epilogue."""
     m, n, k = _measured_extents(product)
     batch = f"{_measured_batch(product)}x" if product.out.ndim == 3 else ""
     orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
@@ -194,7 +197,7 @@ def key(product: GemmProblem) -> str:
 
 
 def stand_in(product: GemmProblem) -> GemmProblem:
-    """A product of the same form on operands of its own, no longer than what is measured."""
+    """Return a product of the same form on new operands, with the extents of the measurement."""
     m, n, k = _measured_extents(product)
     return replace(
         product,
@@ -219,8 +222,8 @@ _ORDERS = {False: "n", True: "t", None: "s"}
 
 
 def _order(x: torch.Tensor) -> bool | None:
-    """False for rows one after another, True for columns, None for neither; vectors have no such
-    order: False if contiguous, else None."""
+    """Return False for row-major, True for column-major and None for other strides. For vectors,
+    return False if contiguous, otherwise None."""
     rows, columns = x.shape[-2:]
     if 1 in (rows, columns):
         step = x.stride(-1) if rows == 1 else x.stride(-2)
@@ -244,7 +247,7 @@ def _measured_batch(product: GemmProblem) -> int:
 
 
 def _like(x: torch.Tensor, rows: int, columns: int, batch: int) -> torch.Tensor:
-    """A matrix, or a batch, that lies in memory as `x` does."""
+    """Return a matrix, or a batch, with the memory order of `x`."""
     shared = x.ndim == 3 and x.stride(0) == 0
     count = 1 if shared else batch
     match _order(x):
@@ -259,6 +262,6 @@ def _like(x: torch.Tensor, rows: int, columns: int, batch: int) -> torch.Tensor:
 
 
 def _values(x: torch.Tensor, count: int) -> torch.Tensor:
-    """Small numbers of the type and on the device of `x`; no random state is touched."""
+    """Return `count` small numbers of the type and on the device of `x`, without random state."""
     pattern = torch.arange(7 * 512, device=x.device).remainder_(7).sub_(3).to(x.dtype)
     return pattern.repeat(count // len(pattern) + 1)[:count]

@@ -1,11 +1,11 @@
-"""QR of one matrix that all workers hold together, its columns dealt to them in panels.
+"""QR of one matrix that is distributed over the workers by block-cyclic columns.
 
-Whoever holds a panel factorises it into reflections, I - V·T·Vᴴ, which all apply to their columns
-after it; the panel that comes next is made as soon as its columns are up to date. Q is then made of
-the same reflections from the last panel to the first, in place of V: a panel of Q is the identity
-until its own reflections come. Sources: Schreiber and Van Loan (1989), "A storage-efficient WY
-representation for products of Householder transformations"; Elmroth and Gustavson (2000) for the
-panels (LAPACK's geqrt).
+The owner of a panel factorises it into reflections, I - V·T·Vᴴ, which all workers apply to their
+columns after it; the owner of the next panel updates and factorises its columns first. The same
+reflections, from the last panel to the first, then form Q in the memory of V: a panel of Q is the
+identity before its own reflections are applied. Sources: Schreiber and Van Loan (1989), "A
+storage-efficient WY representation for products of Householder transformations"; Elmroth and
+Gustavson (2000) for the panels (LAPACK's geqrt).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class _Panel:
     """The reflections of a panel of columns, in a ring.
 
-    rows     (w, m): of a panel of w columns and m rows, V transposed, for as many reflections as
-             there can be; what else the first matrix takes is not used
+    rows     (w, m), for a panel of w columns and m rows: V transposed in the first k = min(w, m)
+             rows; the others are unused
     factor   T, (k, k), upper triangular
-    signs    (k,): what R's diagonal is to be divided by to be positive
+    signs    (k,): the numbers that R's diagonal is divided by to become non-negative
     """
 
     rows: Tensor
@@ -41,7 +41,7 @@ class _Panel:
 
     @staticmethod
     def nbytes(w: int, m: int, itemsize: int) -> int:
-        """The bytes of a panel."""
+        """Return the bytes of a panel."""
         k = min(w, m)
         return (
             round_to_cache_lines(w * m * itemsize)
@@ -51,7 +51,7 @@ class _Panel:
 
     @staticmethod
     def within(memory: Tensor, like: Tensor, w: int, m: int) -> _Panel:
-        """A panel in some bytes, of another tensor's type."""
+        """Return a panel in the given memory, with the type of `like`."""
         k = min(w, m)
         first = round_to_cache_lines(w * m * like.itemsize)
         second = first + round_to_cache_lines(k * k * like.itemsize)
@@ -63,11 +63,11 @@ class _Panel:
 
     @property
     def v(self) -> Tensor:
-        """V transposed: a reflection each row."""
+        """V transposed: one reflection per row."""
         return self.rows[: len(self.signs)]
 
     def apply(self, columns: Tensor, scratch: Tensor, *, adjoint: bool) -> None:
-        """columns = (I - V·T·Vᴴ)·columns, or by its adjoint."""
+        """Compute columns = (I - V·T·Vᴴ)·columns in place, or with the adjoint of the matrix."""
         k, n = len(self.signs), columns.shape[1]
         if not n or not k:
             return
@@ -79,11 +79,12 @@ class _Panel:
 
 
 class Reflections:
-    """One QR, on one worker, of a, (m, n): `out` has its columns of Q, (m, j), over R, (j, n), the
-    whole of (m + j, max(j, n)), and `shares` deals these columns. R's diagonal is not negative.
+    """One worker's part of the QR of a, (m, n), with a non-negative diagonal of R.
 
-    The columns of a lie where those of Q shall be. Where a panel is done, V is below the diagonal
-    and T above it.
+    The whole result is Q, (m, j), above R, (j, n), in (m + j, max(j, n)); `out` is this worker's
+    columns of it, and `shares` assigns these columns to workers. The columns of a are copied to the
+    memory of Q. After the factorisation of a panel, this memory contains V below the diagonal and T
+    above it.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Reflections:
         self.signs = out.new_ones(self.least)
 
     def run(self) -> None:
-        """Factorise, then make Q."""
+        """Factorise, then form Q."""
         self.r.zero_()
         self.q[:, : self.a.shape[1]] = self.a
         for_each_panel(self.shares, self.ring, self.steps, self._nbytes, self._make, self._use)
@@ -115,7 +116,7 @@ class Reflections:
             self._form(number)
 
     def _shape(self, panel: int) -> tuple[int, int]:
-        """The columns of a panel of a, and the rows that are left for it."""
+        """Return the number of columns of a panel of a, and of the rows from its diagonal on."""
         start, stop = self.shares.bounds(panel)
         return min(stop, self.n) - start, self.m - start
 
@@ -127,12 +128,12 @@ class Reflections:
         return _Panel.within(memory, self.q, *self._shape(panel))
 
     def _place(self, panel: int) -> Tensor:
-        """The columns of a panel of this worker, below the panels before it."""
+        """Return the columns of a panel of this worker, from the row of its diagonal on."""
         start, _ = self.shares.bounds(panel)
         first = self.shares.local_rows(panel).start
         return self.q[start:, first : first + self._shape(panel)[0]]
 
-    # forwards: a becomes R and the reflections
+    # forward sweep: a becomes R and the reflections
 
     def _make(self, panel: int) -> None:
         (start, _), place = self.shares.bounds(panel), self._place(panel)
@@ -162,7 +163,7 @@ class Reflections:
         made.apply(changed, self.scratch, adjoint=True)
         self.r[start : start + k, columns] = changed[:k] * made.signs.conj()[:, None]
 
-    # backwards: the reflections become Q
+    # backward sweep: the reflections become Q
 
     def _form(self, number: int) -> None:
         panel = 2 * self.steps - 1 - number
@@ -178,7 +179,7 @@ class Reflections:
         self.ring.release(number)
 
     def _offer(self, number: int) -> None:
-        """Put the reflections that come next into the ring once more, if they are here."""
+        """Publish the next reflections again if this worker stores them."""
         panel = 2 * self.steps - 1 - number
         if panel < 0 or not self.shares.is_own(panel):
             return
@@ -192,7 +193,8 @@ class Reflections:
         self.ring.publish(number, self._nbytes(panel))
 
     def _begin(self, panel: int) -> None:
-        """The identity in a panel of Q, with the signs of R's diagonal; zero beyond Q."""
+        """Set a panel of Q to the identity with the signs of R's diagonal, and to zero beyond
+        Q."""
         rows, (start, stop) = self.shares.local_rows(panel), self.shares.bounds(panel)
         self.q[:, rows] = 0
         stop = min(stop, len(self.r))
@@ -208,7 +210,7 @@ class Reflections:
 
 
 def _factorise(rows: Tensor, factor: Tensor) -> None:
-    """Replace a panel, whose columns are `rows`, (w, m), by R and V, and make T."""
+    """Overwrite a panel, whose columns are `rows`, (w, m), with R and V; store T in `factor`."""
     (w, m), k = rows.shape, len(factor)
     if fortran.takes(rows):
         work, turned = rows.new_empty(k * w), rows.new_empty(k, k)

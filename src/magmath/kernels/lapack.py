@@ -1,11 +1,12 @@
-"""Factorisations of the matrices that one worker holds: LAPACK, from the faster of two libraries.
+"""Factorisations of the matrices of one worker, by LAPACK from the faster of two libraries.
 
-torch does stacks of small matrices, and devices. For large matrices on the CPU the routines of
-SciPy's and torch's libraries are called by pointer, each by the library that is faster at it, as
-the tuner has measured (`routines`). Fortran stores a matrix by columns, so it sees the transpose of
-ours: but for QR every routine here is one that takes this as it is.
+torch computes stacks of small matrices, and all matrices on other devices. Large matrices on the
+CPU use the routines of SciPy's or torch's library, called by pointer; the tuner selects the faster
+library for each routine (`kernels/lapack_candidates.py`). Fortran stores matrices by columns, so a
+routine reads the transpose of a row-major matrix. All routines here except QR are used such that
+this needs no transposed copy.
 
-A factorisation's results are packed into one array, side by side or one over the other, since an
+The results of a factorisation are packed into one array, horizontally or vertically, since an
 operation has one result. Data that cannot be factorised raise LinAlgError.
 """
 
@@ -37,11 +38,12 @@ from magmath.kernels.lapack_candidates import (
 from magmath.kernels.tall_skinny_qr import tall_qr
 
 DIRECT = 96
-"""Matrices with smaller extents than this go to torch, whose loop over a stack costs less."""
+"""Minimum extent for calls by pointer: smaller matrices use torch, whose loop over a stack is
+cheaper."""
 
 
 def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """out = L with a = L·Lᴴ, reading the lower triangle of a; both (…, n, n)."""
+    """Compute out = L with a = L·Lᴴ from the lower triangle of a; both are (…, n, n)."""
     if _is_direct(a):
         put(out, a)
         for matrix in _each(out):
@@ -56,7 +58,7 @@ def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def lu(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """a[:, order] = L·U, by columns with partial pivoting: out is `order` over [L\\U].
+    """Factorise a[:, order] = L·U, with partial pivoting of columns: out is `order` above [L\\U].
 
     a: (…, m, n); out: (…, m + 1, n). L is lower triangular, (m, k); U is upper triangular with a
     diagonal of ones, (k, n). A singular matrix gives a zero on the diagonal of L.
@@ -78,7 +80,8 @@ def lu(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def lu_solve(out: Tensor, factors: Tensor, b: Tensor, *, transpose: bool, tuner: Tuner) -> None:
-    """out = a⁻¹·b, or a⁻ᵀ·b, from what `lu` made of a; (…, n + 1, n) and (…, n, k).
+    """Compute out = a⁻¹·b, or a⁻ᵀ·b, from `factors`, the result of `lu`: (…, n + 1, n); b and out
+    are (…, n, k).
 
     Raises LinAlgError for a singular matrix.
     """
@@ -95,7 +98,7 @@ def lu_solve(out: Tensor, factors: Tensor, b: Tensor, *, transpose: bool, tuner:
 
 
 def inv(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """out = a⁻¹; LinAlgError for a singular matrix."""
+    """Compute out = a⁻¹. Raises LinAlgError for a singular matrix."""
     if not _is_direct(a):
         inverse, info = torch.linalg.inv_ex(a)
         _check_pivots("inv", bool(info.any()))
@@ -107,7 +110,7 @@ def inv(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def parity(out: Tensor, order: Tensor) -> None:
-    """1 for even and -1 for odd permutations (…, n): (…)."""
+    """Store 1 for even and -1 for odd permutations; order is (…, n), out is (…)."""
     from magmath.kernels.permutations import parities
 
     flat = order.reshape(out.numel(), order.shape[-1]).cpu().long().numpy()
@@ -124,9 +127,9 @@ def solve_triangular(
     unit: bool,
     tuner: Tuner,
 ) -> None:
-    """out = op(a)⁻¹·b, reading one triangle of a; (…, n, n) and (…, n, k).
+    """Compute out = op(a)⁻¹·b from one triangle of a, (…, n, n); b and out are (…, n, k).
 
-    Raises LinAlgError where the diagonal of a has a zero.
+    Raises LinAlgError if the diagonal of a contains a zero and `unit` is False.
     """
     if not unit:
         check_diagonal("solve_triangular", a)
@@ -137,7 +140,8 @@ def solve_triangular(
 
 
 class Triangle(NamedTuple):
-    """Systems op(a)·x = b that read one triangle of a: `unit` takes its diagonal for ones."""
+    """The form of a system op(a)·x = b with one triangle of a; `unit`: the diagonal counts as
+    ones."""
 
     lower: bool
     transpose: bool
@@ -145,25 +149,25 @@ class Triangle(NamedTuple):
 
     @property
     def letters(self) -> str:
-        """What trsm is told: in the transposed system the solution stands on the left."""
+        """The character arguments of trsm for the transposed system, xᵀ·op(a)ᵀ = bᵀ."""
         return "R" + "LU"[self.lower] + "NT"[self.transpose] + "NU"[self.unit]
 
     def by_torch(self, a: Tensor, b: Tensor) -> Tensor:
-        """x."""
+        """Return x, computed by torch."""
         matrix, upper = (a.mT, self.lower) if self.transpose else (a, not self.lower)
         solve: Callable[..., Tensor] = torch.linalg.solve_triangular
         return solve(matrix, b, upper=upper, unitriangular=self.unit)
 
 
 def lu_systems(transpose: bool) -> tuple[Triangle, Triangle]:
-    """The systems that L·U·x = b stands for, or its transpose, in their order."""
+    """Return the triangular systems of L·U·x = b, or of its transpose, in the order of solution."""
     lower = Triangle(lower=True, transpose=transpose, unit=False)
     upper = Triangle(lower=False, transpose=transpose, unit=True)
     return (upper, lower) if transpose else (lower, upper)
 
 
 def _solved(system: Triangle, a: Tensor, b: Tensor, tuner: Tuner) -> Tensor:
-    """op(a)⁻¹·b; b itself with the solution in it where both lie densely in this host's memory."""
+    """Return op(a)⁻¹·b; the solution overwrites b if both are dense, large and on the CPU."""
     dense = a.stride()[-2:] == (a.shape[-1], 1) and b.is_contiguous()
     if not (_is_direct(a) and dense and b.numel()):
         return system.by_torch(a, b)
@@ -173,9 +177,9 @@ def _solved(system: Triangle, a: Tensor, b: Tensor, tuner: Tuner) -> Tensor:
 
 
 def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """a = Q·R with a diagonal of R that is not negative: out is Q (…, m, j) over R (…, j, n).
+    """Factorise a = Q·R with a non-negative diagonal of R: out is Q (…, m, j) above R (…, j, n).
 
-    out is (…, m + j, max(j, n)), its unused elements are zero: j is min(m, n), or m for all of Q.
+    out is (…, m + j, max(j, n)); its unused elements are zero. j is min(m, n), or m for all of Q.
     """
     m, n = a.shape[-2:]
     j = out.shape[-2] - m
@@ -199,7 +203,7 @@ def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
-    """q·r = a for one matrix."""
+    """Factorise a = q·r for one matrix, with LAPACK."""
     (m, n), k = a.shape, min(a.shape)
     columns = a.new_empty(max(q.shape[1], n), m)
     high = REFLECTIONS(tuner, a, columns)
@@ -212,7 +216,7 @@ def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
 
 
 def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """a = V·diag(λ)·Vᴴ, λ ascending: out is the row λ over V, reading a's lower triangle.
+    """Factorise a = V·diag(λ)·Vᴴ, λ ascending, from a's lower triangle: out is the row λ above V.
 
     a: (…, n, n); out: (…, n + 1, n).
     """
@@ -231,7 +235,7 @@ def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def eigvalsh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """The eigenvalues of Hermitian matrices (…, n, n), ascending: (…, n)."""
+    """Compute the eigenvalues of Hermitian matrices (…, n, n), ascending: out is (…, n)."""
     _check_lower("eigvalsh", a)
     if not _is_direct(a):
         with _converging("eigvalsh"):
@@ -242,9 +246,10 @@ def eigvalsh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def svd(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """a = U·diag(s)·Vᴴ, s descending: out is U (…, m, j), the row s, and (Vᴴ)ᵀ (…, n, i).
+    """Factorise a = U·diag(s)·Vᴴ, s descending: out is U (…, m, j) above the row s above (Vᴴ)ᵀ
+    (…, n, i).
 
-    out is (…, m + 1 + n, max(i, j)), its unused elements are zero: i and j are min(m, n), or n and
+    out is (…, m + 1 + n, max(i, j)); its unused elements are zero. i and j are min(m, n), or n and
     m for all of V and U.
     """
     _check_numbers("svd", a)
@@ -270,7 +275,7 @@ def svd(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def svdvals(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """The singular values of matrices (…, m, n), descending: (…, min(m, n))."""
+    """Compute the singular values of matrices (…, m, n), descending: out is (…, min(m, n))."""
     _check_numbers("svdvals", a)
     if not _is_direct(a):
         with _converging("svdvals"):
@@ -281,7 +286,8 @@ def svdvals(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def eig(out: Tensor, a: Tensor) -> None:
-    """a·V = V·diag(λ), both complex, columns of V of length 1: out is the row λ over V."""
+    """Compute a·V = V·diag(λ), both complex, with columns of V of norm 1: out is the row λ above
+    V."""
     with _converging("eig"):
         values, vectors = torch.linalg.eig(a)
     out[..., 0, :] = values
@@ -289,7 +295,7 @@ def eig(out: Tensor, a: Tensor) -> None:
 
 
 def eigvals(out: Tensor, a: Tensor) -> None:
-    """The eigenvalues, complex, of any square matrices (…, n, n): (…, n)."""
+    """Compute the complex eigenvalues of general square matrices (…, n, n): out is (…, n)."""
     with _converging("eigvals"):
         out.copy_(torch.linalg.eigvals(a))
 
@@ -298,24 +304,25 @@ def eigvals(out: Tensor, a: Tensor) -> None:
 
 
 def _is_direct(a: Tensor) -> bool:
-    """True for matrices that go to a LAPACK by pointer."""
+    """True for matrices that are factorised by LAPACK routines called by pointer."""
     return a.device.type == "cpu" and min(a.shape[-2:]) >= DIRECT and a.numel() > 0
 
 
 def _copied(source: Tensor) -> Tensor:
-    """A dense copy, made by this thread alone."""
+    """Return a dense copy, made by this thread only (see `put`)."""
     return torch.from_numpy(np.array(source.numpy(), order="C"))
 
 
 def _each(stack: Tensor) -> Tensor:
-    """The matrices of a stack, one after the other; views of contiguous memory."""
+    """Return a stack with its batch dimensions flattened, as a view of contiguous memory."""
     return stack.reshape(-1, *stack.shape[-2:])
 
 
 def _eigen(matrix: Tensor, job: str, tuner: Tuner) -> Tensor:
-    """The eigenvalues of a Hermitian matrix (n, n); conjugate eigenvectors as the rows of `matrix`.
+    """Return the eigenvalues of a Hermitian matrix (n, n); its conjugate eigenvectors become the
+    rows of `matrix`.
 
-    job: "V", or "N" for eigenvalues alone, which leaves nothing of use in `matrix`.
+    job: "V", or "N" for eigenvalues only, for which the final content of `matrix` is undefined.
     """
     values: Tensor
     values, info = EIGEN(tuner, matrix, job=job)
@@ -324,16 +331,16 @@ def _eigen(matrix: Tensor, job: str, tuner: Tuner) -> Tensor:
 
 
 def _singular(matrix: Tensor, job: str, tuner: Tuner) -> tuple[Tensor, Tensor, Tensor]:
-    """The singular values of a matrix (m, n), U (m, …) and (Vᴴ)ᵀ (n, …).
+    """Return the singular values of a matrix (m, n), U (m, …) and (Vᴴ)ᵀ (n, …).
 
-    job: "S" for the first min(m, n) vectors, "A" for all, "N" for values alone.
+    job: "S" for the first min(m, n) vectors, "A" for all, "N" for values only.
     """
     s, u, v, info = SINGULAR(tuner, _copied(matrix), job=job)
     _check_converged("svd", info)
     return s, u, v
 
 
-# What data can do wrong ---------------------------------------------------------------------------
+# errors for invalid data --------------------------------------------------------------------------
 
 
 def _check_definite(info: int) -> None:
@@ -344,7 +351,7 @@ def _check_definite(info: int) -> None:
 
 
 def not_definite(order: int) -> LinAlgError:
-    """The error of a matrix with a leading minor that is not positive."""
+    """Return the error for a matrix whose leading minor of this order is not positive."""
     return LinAlgError(
         f"cholesky: the matrix is not positive definite: its leading minor of order {order} "
         f"is not positive"
@@ -357,7 +364,7 @@ def _check_pivots(name: str, singular: bool) -> None:
 
 
 def check_diagonal(name: str, triangles: Tensor) -> None:
-    """LinAlgError if a diagonal has a zero."""
+    """Raise LinAlgError if a diagonal contains a zero."""
     _check_pivots(name, bool((triangles.diagonal(dim1=-2, dim2=-1) == 0).any()))
 
 
@@ -367,31 +374,32 @@ def _check_converged(routine: str, info: int) -> None:
 
 
 def _check_numbers(name: str, values: Tensor) -> None:
-    """LinAlgError for NaN and infinity: some routines take no notice of them, some never end."""
+    """Raise LinAlgError for NaN and infinity, which some routines ignore and with which others do
+    not terminate."""
     if not _are_numbers(values):
         raise not_a_number(name)
 
 
 def _check_lower(name: str, a: Tensor) -> None:
-    """The same for the lower triangles of matrices."""
+    """Raise LinAlgError for NaN and infinity in the lower triangles of matrices."""
     if not _are_numbers(a):
         _check_numbers(name, a.tril())
 
 
 def _are_numbers(values: Tensor) -> bool:
-    on_cpu = values.device.type == "cpu"  # where this thread looks alone, as in `put`
+    on_cpu = values.device.type == "cpu"  # checked by this thread only, as in `put`
     finite = np.isfinite(values.numpy()) if on_cpu else torch.isfinite(values)
     return bool(finite.all())
 
 
 def not_a_number(name: str) -> LinAlgError:
-    """The error of a matrix that is not all numbers."""
+    """Return the error for a matrix with NaN or infinity."""
     return LinAlgError(f"{name}: the matrix has NaN or inf")
 
 
 @contextmanager
 def _converging(name: str) -> Iterator[None]:
-    """torch's error as ours."""
+    """Convert torch's error to magmath's."""
     try:
         yield
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]

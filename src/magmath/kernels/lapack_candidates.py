@@ -1,9 +1,8 @@
-"""What a factorisation is made of, each computed by the library that is fastest at it here.
+"""The LAPACK and BLAS routines of factorisations, each computed by the fastest library.
 
-The routines of LAPACK and BLAS that large matrices need, on rows of tensors in the host's memory.
-Which library serves one is measured, once for a machine, a type and a class of sizes, by the tuner,
-which gets the libraries as its candidates. All of them take the same memory and say the same about
-bad data.
+The routines operate on row-major tensors in host memory. The tuner measures the libraries as
+candidates, once per machine, type and class of sizes. All libraries need the same memory and report
+the same errors for invalid data.
 """
 
 from __future__ import annotations
@@ -24,28 +23,29 @@ from magmath.kernels.dispatch.tuner import Call, Tuner, wake_thread_pool
 from magmath.kernels.fortran import call, call_with_work, invoke
 
 NOT_A_NUMBER = -1
-"""What `CHOLESKY` says of a matrix with NaN or infinity."""
+"""The result of `CHOLESKY` for a matrix with NaN or infinity."""
 LEAST_FLOPS = 2e5
-"""Less is not worth measuring: it takes as long as the call."""
+"""Minimum size of a measured routine: smaller ones take as long as the call itself."""
 MOST_FLOPS = 3e9
-"""What takes more is measured on smaller matrices: libraries keep their order."""
+"""Maximum size of a measurement: larger problems are measured on smaller matrices, for which the
+ranking of the libraries is the same."""
 BUDGET_SECONDS = 0.5
-"""For measuring, which is done once for a class of sizes; some routines take a tenth of that."""
+"""The measuring time per class of sizes; some routines take a tenth of it."""
 
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
 Forms = tuple[tuple[Shape, bool], ...]
-"""Shapes of matrices, and whether they lie transposed."""
+"""Shapes of matrices, and whether they are stored transposed."""
 
 
 @final
 @dataclass(frozen=True)
 class Routine:
-    """Something that several libraries can compute.
+    """A routine that several libraries can compute.
 
     compute  (*operands, library=…, **options); the operands are tensors, which it may overwrite
     needs    the Fortran routines that a library must have
-    flops    of operands of these shapes
+    flops    the number of operations for operands of the given shapes
     """
 
     name: str
@@ -54,7 +54,7 @@ class Routine:
     flops: Callable[[Shapes], float]
 
     def __call__(self, tuner: Tuner, *operands: Tensor, **options: Any) -> Any:
-        """Compute by the library of the tuner's choice."""
+        """Compute with the library that the tuner chooses."""
         forms = tuple([(tuple(x.shape), _is_turned(x)) for x in operands])
         library = _chosen(
             self, tuner, forms, operands[0].dtype, tuple(options.items()), torch.get_num_threads()
@@ -62,20 +62,23 @@ class Routine:
         return self.compute(*operands, library=library, **options)
 
     def libraries(self, dtype: torch.dtype) -> list[str]:
-        """Those that can compute it, in order of preference."""
+        """Return the libraries that can compute it, in order of preference."""
         registered = candidates(self.name, "cpu", dtype)
         return [name for name in registered if fortran.has(name, dtype, *self.needs)]
 
     def measured(self, forms: Forms) -> Forms:
-        """The class of the operands' sizes: extents rounded up to somewhat less than a power of
-        two, which is unkind to caches, and halved until they do not take too long."""
+        """Return the class of the operands' sizes.
+
+        Extents are rounded up to slightly less than a power of two, since powers of two cause cache
+        conflicts, and halved until the routine needs at most `MOST_FLOPS`.
+        """
         shapes = [tuple([_rounded(n) for n in shape]) for shape, _ in forms]
         while self.flops(shapes) > MOST_FLOPS:
             shapes = [tuple([max(1, n // 2) for n in shape]) for shape in shapes]
         return tuple([(shape, turned) for shape, (_, turned) in zip(shapes, forms, strict=True)])
 
     def trial(self, forms: Forms, dtype: torch.dtype, **options: Any) -> Call:
-        """A call on matrices of these forms."""
+        """Return a call on new matrices of these forms, for measurements."""
         given = [_stand_in(shape, turned, dtype) for shape, turned in forms]
         used, around = [x.clone() for x in given], wake_thread_pool()
 
@@ -97,9 +100,9 @@ def _chosen(
     options: tuple[tuple[str, Any], ...],
     threads: int,
 ) -> str:
-    """The library that computes a routine on operands of these forms, with so many threads.
+    """Return the library that computes a routine on operands of these forms with `threads` threads.
 
-    Kept, since a factorisation in panels asks for every panel.
+    Memoised, since a blocked factorisation calls it for every panel.
     """
     able, forms = routine.libraries(dtype), routine.measured(forms)
     shapes = [shape for shape, _ in forms]
@@ -122,13 +125,14 @@ def _rounded(extent: int) -> int:
 
 
 def _is_turned(x: Tensor) -> bool:
-    """True for a matrix that lies transposed."""
+    """True for a matrix that is stored transposed."""
     down, along = x.stride()
     return along > 1 and down == 1
 
 
 def _stand_in(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
-    """Random numbers below a strong diagonal: definite, where that counts, and not singular."""
+    """Return a random matrix with a dominant diagonal: not singular, and positive definite if it is
+    read as Hermitian."""
     m, n = shape[::-1] if turned else shape
     made = torch.randn(m, n, dtype=dtype, generator=torch.Generator().manual_seed(0))
     made.diagonal().add_(2 * max(m, n))
@@ -136,12 +140,15 @@ def _stand_in(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
 
 
 def put(target: Tensor, source: Tensor) -> None:
-    """Copy by this thread alone: torch's threads would spin on for a while, and BLAS's own wait for
-    their processors, which doubles the time of a Cholesky factorisation of 1000 columns."""
+    """Copy `source` to `target` by this thread only.
+
+    Torch's threads would spin for a while after a copy, and those of BLAS wait for their
+    processors, which doubles the time of a Cholesky factorisation of 1000 columns.
+    """
     target.numpy()[...] = source.numpy()
 
 
-# on rows of tensors ---------------------------------------------------------------------------
+# on row-major tensors -----------------------------------------------------------------------------
 
 
 def _cholesky(matrix: Tensor, *, library: str) -> int:
@@ -235,44 +242,51 @@ def _add_product(target: Tensor, a: Tensor, b: Tensor, *, sign: int, library: st
 
 
 def _form(x: Tensor) -> tuple[bytes, int]:
-    """Whether a matrix lies transposed, and how far apart its rows, or columns, are."""
+    """Return gemm's character argument for a matrix, b"T" if it is stored transposed, otherwise
+    b"N", and the stride of its columns or rows."""
     if x.stride(1) == 1:
         return b"N", max(x.stride(0), x.shape[1])
     return b"T", max(x.stride(1), x.shape[0])
 
 
 def _cube(times: float) -> Callable[[Shapes], float]:
-    """So many times the shorter extent of the first operand squared times the longer one."""
+    """Return the function of shapes `times` · k² · l, where k is the shorter and l the longer
+    extent of the first operand."""
     return lambda shapes: times * min(shapes[0]) * math.prod(shapes[0])
 
 
 CHOLESKY = Routine("cholesky", _cholesky, ("potrf",), _cube(1 / 3))
-"""(n, n) becomes its factor, in the lower triangle; the order of a minor that is not positive,
-`NOT_A_NUMBER`, or 0."""
+"""Overwrites the lower triangle of a matrix (n, n) with its Cholesky factor. Returns the order of a
+minor that is not positive, `NOT_A_NUMBER`, or 0."""
 LU = Routine("lu", _lu, ("getrf",), _cube(2 / 3))
-"""(m, n) becomes [L\\U] with columns exchanged; the pivots, from 1, and which is 0, or 0."""
+"""Overwrites a matrix (m, n) with [L\\U], columns exchanged. Returns the pivots, counted from 1,
+and the number of the first zero on the diagonal, or 0."""
 INVERSE = Routine("inverse", _inverse, ("getrf", "getrs"), _cube(2))
-"""(n, n) becomes its inverse; which pivot is 0, or 0."""
+"""Overwrites a matrix (n, n) with its inverse. Returns the number of the first zero on the diagonal
+of the factor, or 0."""
 DIVIDE = Routine("divide", _divide, ("trsm",), lambda shapes: math.prod(shapes[0]) * shapes[1][0])
-"""(m, n), and a triangle of a square matrix: becomes the solution, `letters` being trsm's, for the
-transposes of both."""
+"""Overwrites rows (m, n) with the solution of a triangular system, given a square matrix; `letters`
+are the character arguments of trsm, for the transposes of both."""
 REFLECTIONS = Routine("reflections", _reflections, ("geqrf", "orgqr"), _cube(8 / 3))
-"""(m, n), and memory for columns, (max(j, n), m), whose first j become Q's; R, (min(m, n), n)."""
+"""QR of a matrix (m, n): stores j columns of Q in the first rows of the second operand,
+(max(j, n), m), and returns R, (min(m, n), n), before its diagonal is made positive."""
 EIGEN = Routine("eigen", _eigen, ("syevd",), _cube(9))
-"""Hermitian (n, n), of which the lower triangle counts, becomes its conjugate eigenvectors, by
-rows, for job "V", and nothing of use for "N"; the eigenvalues, and what is wrong, or 0."""
+"""Overwrites a Hermitian matrix (n, n), read from its lower triangle, with its conjugate
+eigenvectors as rows for job "V", and with undefined values for "N". Returns the eigenvalues, and
+LAPACK's error code or 0."""
 SINGULAR = Routine("singular", _singular, ("gesdd",), _cube(22))
-"""(m, n), overwritten: the singular values, U (m, …) and (Vᴴ)ᵀ (n, …), and what is wrong, or 0; for
-job "S" the first min(m, n) vectors, for "A" all, for "N" nothing but values. No NaN or infinity,
-with which some libraries never end."""
+"""Overwrites a matrix (m, n). Returns the singular values, U (m, …) and (Vᴴ)ᵀ (n, …), and LAPACK's
+error code or 0: for job "S" the first min(m, n) vectors, for "A" all, for "N" only values. The
+matrix must not contain NaN or infinity, with which some libraries do not terminate."""
 ADD_PRODUCT = Routine(
     "product", _add_product, ("gemm",), lambda shapes: 2 * math.prod(shapes[0]) * shapes[1][1]
 )
-"""(m, n), to which the product of (m, k) and (k, n), real, is added, or subtracted for sign=-1."""
+"""Adds the product of real matrices (m, k) and (k, n) to a matrix (m, n), or subtracts it for
+sign=-1."""
 
 
 def add_product(tuner: Tuner, target: Tensor, a: Tensor, b: Tensor, sign: int) -> None:
-    """target += sign·a·b, of any matrices."""
+    """Compute target += sign·a·b, for matrices of any type and device."""
     if not (target.numel() and a.shape[1]):
         return
     if fortran.takes(target) and not target.is_complex():

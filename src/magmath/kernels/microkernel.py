@@ -1,9 +1,9 @@
-"""The innermost loops of a matrix product: a tile of C in registers, and a transposed block.
+"""The microkernel of a matrix product: a block of C in registers, and a transposed block.
 
 The scheme is that of GotoBLAS and BLIS (Goto and van de Geijn, ACM TOMS 34(3), 2008; Van Zee and
 van de Geijn, ACM TOMS 41(3), 2015): a few rows and a few vectors of columns of C stay in registers
-from the first summand to the last. Every size of tile is a function of its own, so that none of
-them spills. The loops around are in `kernels/packed_gemm.py`.
+from the first summand to the last. Each size of register block ("tile" in this file) is a separate
+function, so that no function spills registers. The outer loops are in `kernels/packed_gemm.py`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from llvmlite import ir
 
 from magmath.codegen.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
 
-VECTORS = 3  # the widest tile
-ROWS = 8 if REGISTERS == 32 else 4  # of the tallest: its sums, a row of B and an element of A fit
-_UNROLL = 4  # summands between two looks at the counter
-_AHEAD = 8  # rows of B that are on their way to the nearest cache
+VECTORS = 3  # maximum width of a tile
+ROWS = 8 if REGISTERS == 32 else 4  # maximum height: its sums, a row of B and an element of A fit
+_UNROLL = 4  # summands per iteration
+_AHEAD = 8  # rows of B between the prefetched row and the current one
 
 
 class _Tile(Vectors):
-    """The code of one size of tile."""
+    """The code for one size of tile."""
 
     def __init__(self, number: str, rows: int, vectors: int, down: bool) -> None:
         super().__init__(number, f"tile_{rows}_{vectors}_{'down' if down else 'along'}")
@@ -32,7 +32,8 @@ class _Tile(Vectors):
         self, k: Any, alpha: Any, a: Any, lda: Any, b: Any, ldb: Any, beta: Any, c: Any, ldc: Any,
         last: Any, bias: Any, relu: Any,
     ) -> None:  # fmt: skip
-        """C = alpha · A·B + beta · C, then the row `bias` added, then negative results to 0."""
+        """Emit C = alpha · A·B + beta · C, then the epilogue: add the row `bias` unless it is 0,
+        and replace negative results by 0 unless `relu` is 0."""
         at = self.builder
         scale, mask = self.splat(alpha), self.first(last)
         places = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]
@@ -53,7 +54,7 @@ class _Tile(Vectors):
 
         sums = self.when(at.icmp_signed("!=", bias, self.word(0)), sums, moved)
 
-        def cut() -> list[Any]:  # a NaN is not below 0, so it stays
+        def cut() -> list[Any]:  # keeps NaN, which is not below 0
             below = [at.fcmp_ordered("<=", x, self.zero) for x in sums]
             return [at.select(low, self.zero, x) for low, x in zip(below, sums, strict=True)]
 
@@ -65,17 +66,17 @@ class _Tile(Vectors):
                 self.store(sums[i * self.vectors + v], target, masked)
 
     def _row(self, address: Any, mask: Any) -> list[Any]:
-        """A row of the tile's width in memory; the mask is for its last vector."""
+        """Load a row of the tile's width; the mask applies to its last vector."""
         *others, last = [self.plus(address, v * self.width) for v in range(self.vectors)]
         return [*map(self.load, others), self.load(last, mask)]
 
     def _fetch(self, address: Any) -> None:
-        """Begin to bring a row of the tile's width near."""
+        """Prefetch a row of the tile's width."""
         for v in range(self.vectors):
             self.prefetch(self.plus(address, v * self.width))
 
     def _products(self, k: Any, a: Any, lda: Any, b: Any, ldb: Any) -> list[Any]:
-        """The sums over k, row by row."""
+        """Return the sums over k, row by row."""
         at = self.builder
         starts = [a]
         if not self.down:
@@ -91,7 +92,8 @@ class _Tile(Vectors):
         return state[len(starts) + 1 :]
 
     def _add(self, state: list[Any], lda: Any, ldb: Any, ahead: Any, steps: int) -> None:
-        """Add some products to the sums: state is the places in A, the place in B, the sums."""
+        """Add `steps` products to the sums. `state`: the addresses in A, the address in B, the
+        sums."""
         count = 1 if self.down else self.rows
         starts, b, sums = state[:count], state[count], state[count + 1 :]
         for step in range(steps):
@@ -112,7 +114,7 @@ class _Tile(Vectors):
 
 
 class _Copy(Vectors):
-    """The code that copies rows of some vectors."""
+    """The code that copies rows of a number of vectors."""
 
     def __init__(self, number: str, vectors: int) -> None:
         super().__init__(number, f"copy_{vectors}")
@@ -129,7 +131,7 @@ class _Copy(Vectors):
 
 
 class _OneOf(Vectors):
-    """The code that calls one of several others, chosen by number when it runs."""
+    """The code that calls one of several functions, selected by number at run time."""
 
     def __init__(self, number: str, name: str, forms: Mapping[int, Vectors]) -> None:
         super().__init__(number, f"any_{name}")
@@ -174,7 +176,7 @@ class _Transpose(Vectors):
             self.store(row, place, mask)
 
     def _lines(self, start: Any, pitch: Any, rows: Any, columns: Any) -> list[tuple[Any, Any]]:
-        """The place and the mask of each row of a block."""
+        """Return the address and the mask of each row of a block."""
         at, found = self.builder, []
         for i in range(self.width):
             inside = at.icmp_signed("<", self.word(i), rows)
@@ -188,7 +190,7 @@ class _Transpose(Vectors):
 
 
 def _tiles(number: str) -> _OneOf:
-    """All sizes and forms of tiles."""
+    """Return the code for all sizes and forms of tiles."""
     return _OneOf(
         number,
         "tile",
@@ -222,22 +224,23 @@ INSIDE: Final = {
         ),
     }.items()
 }  # fmt: skip
-"""What the loops around call, given addresses, and the distances of rows in elements:
+"""The functions that the outer loops call. Matrices are given by address and by row stride in
+elements.
 
 `tile(form, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)`: a tile of a product, of 1 to
-ROWS rows and 1 to VECTORS vectors, `form` is (down · (ROWS + 1) + rows) · (VECTORS + 1) + vectors.
-A is read as it lies, element (i, k) at i · lda + k, or with `down` = 1 transposed, at k · lda + i.
-Whole vectors of B are read; of the last vector of C and of bias only the first `last` lanes.
-bias = 0 adds nothing, relu = 0 cuts nothing off.
+ROWS rows and 1 to VECTORS vectors; `form` is (down · (ROWS + 1) + rows) · (VECTORS + 1) + vectors.
+Element (i, k) of A is read at i · lda + k, or with `down` = 1 (A transposed) at k · lda + i. Whole
+vectors of B are read; only the first `last` lanes of the last vector of C and of bias are accessed.
+bias = 0 adds no row; relu = 0 applies no ReLU.
 
-`copy_rows(vectors, k, source, lds, target, ldt, last)`: copies k rows of 1 to VECTORS vectors; of
-the last vector `last` lanes, the others become 0.
+`copy_rows(vectors, k, source, lds, target, ldt, last)`: copies k rows of 1 to VECTORS vectors, with
+`last` lanes of the last vector; its other lanes become 0.
 
 `transpose_block(rows, columns, source, lds, beta, target, ldt, lanes)`: target = sourceᵀ + beta ·
-target, for a block of `rows` by `columns` numbers of the source. Neither is larger than a vector is
-wide; nothing outside the block is read, and of each row of the target `lanes` numbers are written,
-those beyond `rows` as if the source were 0 there.
+target, for a block of `rows` by `columns` numbers of the source, each at most the vector width.
+Nothing outside the block is read. `lanes` numbers of each row of the target are written; beyond
+`rows`, the source counts as 0.
 """
 
 CONSTANTS: Final = {"ROWS": ROWS, "VECTORS": VECTORS, "VECTOR_BYTES": VECTOR_BYTES}
-"""What the loops around must know."""
+"""Constants for the outer loops."""

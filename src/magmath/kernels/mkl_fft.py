@@ -1,8 +1,8 @@
-"""Fourier transforms by Intel's MKL, called where torch brings it: on memory in any strides.
+"""Fourier transforms by the MKL that torch contains, on memory with any strides.
 
-`torch.fft` hides its library behind tensors of its own: it computes into new memory, most often
-transposed, and copies the result to where it is wanted. The routines themselves (Intel's "Discrete
-Fourier Transform Interface") read and write in any strides, in place if wanted, and scale.
+`torch.fft` computes into new memory, usually transposed, and copies the result to its destination.
+MKL's own routines (Intel's "Discrete Fourier Transform Interface") read and write any strides,
+optionally in place, and scale the result.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from magmath.kernels.fortran import mkl
 Call = Callable[[], object]
 
 CALL_ELEMENTS = 4096
-"""The least elements of a call, where there are many: those of torch's own copies cost more."""
+"""Minimum number of elements per call if there are several calls: with fewer, the calls cost more
+than torch's copies."""
 _MOST_AXES = 7
 _PRECISION = {torch.float32: "s", torch.float64: "d", torch.complex64: "s", torch.complex128: "d"}
 
-# what a descriptor says, in the numbers of mkl_dfti.h
+# settings of a descriptor and their values, from mkl_dfti.h
 _FORWARD_SCALE, _BACKWARD_SCALE, _COUNT, _STORAGE, _PLACEMENT = 4, 5, 7, 10, 11
 _STRIDES, _DISTANCES = (12, 13), (14, 15)
 _COMPLEX, _REAL = 32, 33
@@ -37,11 +38,11 @@ _IN_PLACE, _OUT_OF_PLACE = 43, 44
 def routine(
     out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, scale: float
 ) -> list[Call]:
-    """Ready calls that transform x over some axes into `out`, which may be x itself.
+    """Return ready calls that transform x over `axes` into `out`, which may be x itself.
 
-    x and out are complex and of one shape, or one is real and the other holds the first n // 2 + 1
-    coefficients along the only axis. Empty where MKL is not there, cannot do it, or would be
-    called for too little at a time.
+    x and out are complex and have one shape, or one is real and the other contains the first
+    n // 2 + 1 coefficients along the only axis. The list is empty if MKL is not available, does not
+    support the transform, or would compute too few elements per call.
     """
     library = _library() if out.device.type == "cpu" else None
     if library is None or not out.numel() or len(axes) > _MOST_AXES or x.is_conj() or x.is_neg():
@@ -71,13 +72,13 @@ def routine(
 
 
 def same(x: Tensor, y: Tensor) -> bool:
-    """True for two tensors of the same elements in memory."""
+    """True if both tensors have the same address, strides and type."""
     return (x.data_ptr(), x.stride(), x.dtype) == (y.data_ptr(), y.stride(), y.dtype)
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """A dimension of a batch: how many, and how far apart in the operand and in the result."""
+    """A dimension of a batch: its length, and its strides in the operand and in the result."""
 
     count: int
     x_step: int
@@ -85,7 +86,7 @@ class _Batch:
 
 
 def _batch(out: Tensor, x: Tensor, axes: Sequence[int]) -> list[_Batch]:
-    """The other dimensions; those that follow one another in memory are taken together."""
+    """Return the dimensions other than `axes`, merged where they are contiguous in memory."""
     found: list[_Batch] = []
     rest = [d for d in range(x.ndim) if d not in axes and x.shape[d] > 1]
     for d in sorted(rest, key=out.stride):
@@ -99,7 +100,7 @@ def _batch(out: Tensor, x: Tensor, axes: Sequence[int]) -> list[_Batch]:
 
 
 def _places(batch: Sequence[_Batch]) -> list[tuple[int, int]]:
-    """Where each part of a batch begins in the operand and in the result, in elements."""
+    """Return the offset of each part of a batch in the operand and in the result, in elements."""
     return [
         (
             sum(i * b.x_step for i, b in zip(index, batch, strict=True)),
@@ -114,7 +115,7 @@ def _longs(values: Sequence[int]) -> ctypes.Array[ctypes.c_long]:
 
 
 class _Descriptor:
-    """A transform that the library has planned; freed with the last call of it."""
+    """A transform planned by the library; it is freed with the last call that refers to it."""
 
     def __init__(
         self, library: ctypes.CDLL, precision: str, domain: int, extents: Sequence[int]
@@ -131,15 +132,16 @@ class _Descriptor:
         weakref.finalize(self, library.DftiFreeDescriptor, handle).atexit = False
 
     def set(self, setting: int, value: object) -> None:
-        """Say something about the transform."""
+        """Set a property of the transform."""
         self._check(self._library.DftiSetValue(self._handle, ctypes.c_int(setting), value))
 
     def commit(self) -> None:
-        """Have the library plan it."""
+        """Plan the transform with the properties that have been set."""
         self._check(self._library.DftiCommitDescriptor(self._handle))
 
     def call(self, inverse: bool, *places: tuple[Tensor, int]) -> Call:
-        """A ready call on tensors, each from an element on: in place, or from one to another."""
+        """Return a ready call on one tensor (in place) or from one to another, each with the offset
+        of its first element."""
         function = (
             self._library.DftiComputeBackward if inverse else self._library.DftiComputeForward
         )
@@ -147,7 +149,7 @@ class _Descriptor:
         return partial(self._run, function, addresses, places)
 
     def _run(self, function: Callable[..., int], addresses: Sequence[object], kept: object) -> None:
-        """Compute; addresses keep no tensor alive, so those are given too."""
+        """Compute. `kept`: the tensors, since the addresses do not keep them alive."""
         self._check(function(self._handle, *addresses))
 
     def _check(self, status: int) -> None:
@@ -158,7 +160,7 @@ class _Descriptor:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """The library in which torch brings MKL; None where there is no DFTI in it."""
+    """Return the library of torch that contains MKL; None if it has no DFTI routines."""
     library = mkl()
     if library is None:
         return None

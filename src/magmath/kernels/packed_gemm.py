@@ -1,10 +1,10 @@
-"""The matrix product of one thread: compiled loops around the tiles of `kernels/microkernel.py`.
+"""The single-threaded matrix product: compiled loops around the microkernel of
+`kernels/microkernel.py`.
 
-A BLAS copies both operands in pieces before it begins, which pays off for large products alone: a
-layer of a few hundred units spends a fifth of its time so. Here A is read as it lies, B is copied
-by the panel, and of a transposed B the smaller operand is turned instead. The bias row and the
-ReLU are applied before a result leaves the registers. Nothing is shared between calls: any thread
-may call.
+A BLAS packs blocks of both operands, which pays off for large products only: a layer of a few
+hundred units spends a fifth of its time on it. Here A is read in place and B is packed panel by
+panel; if B is transposed, the smaller operand is transposed instead. The bias row and the ReLU are
+applied while a result is in registers. Calls share no state, so any thread may call.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from magmath.codegen.aot_cache import AotModule
 from magmath.kernels.blas import RUN
 
 _CONSTANTS: Final = {
-    # The summands, and the bytes of A, that one pass goes over: what it reads again and again then
-    # stays in a second-level cache of 512 KiB.
+    # Summands, and bytes of A, of one pass: the data that it reads repeatedly then stays in a
+    # second-level cache of 512 KiB.
     "DEPTH": 768,
     "BLOCK_BYTES": 384 * 1024,
-    # Row tiles from which on it pays to copy a panel of B together; fewer where its rows lie a
-    # multiple of so many bytes apart, and drive each other from the caches.
+    # Minimum number of row tiles for which packing a panel of B pays off: COPIED_CLOSE if the row
+    # stride of B is a multiple of CLOSE bytes, with which rows evict one another from the caches.
     "COPIED": 24,
     "COPIED_CLOSE": 4,
     "CLOSE": 1024,
@@ -154,7 +154,7 @@ def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
 
 @cache
 def code(number: str) -> AotModule:
-    """`gemm` and `run` for float32 or float64."""
+    """Return the compiled functions `gemm` and `run` for float32 or float64."""
     source = (_PIECES + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
     return AotModule(
         source, ("gemm", "run"), constants=_CONSTANTS, inside="magmath.kernels.microkernel"
@@ -162,6 +162,7 @@ def code(number: str) -> AotModule:
 
 
 def runner(number: str) -> Callable[[int], int]:
-    """`run`: does the products of the `blas.RECORD` at an address; the bias is contiguous."""
+    """Return `run`, which computes the products of the `blas.RECORD` at an address; the bias must
+    be contiguous."""
     run: Callable[[int], int] = code(number).function("run")
     return run

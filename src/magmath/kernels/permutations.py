@@ -1,4 +1,4 @@
-"""Permutations: their parity, by the number of their cycles."""
+"""The parity of permutations, from the lengths of their cycles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def parities(orders: int64[1], rows: int64, n: int64, seen: uint8[1], found: flo
 
 
 def parities(orders: NDArray[np.int64]) -> NDArray[np.float64]:
-    """1 for even and -1 for odd permutations, the rows of `orders`, int64: float64 (rows,)."""
+    """Return 1 for even and -1 for odd permutations, float64 (rows,). `orders`: a permutation per
+    row, int64 (rows, n)."""
     orders = np.ascontiguousarray(orders)
     rows, n = orders.shape
     found, seen = np.empty(rows), np.empty(n + 1, np.uint8)

@@ -1,10 +1,10 @@
-"""Random numbers by global element index: Philox4x32-10, the same on every layout and device.
+"""Random numbers by global element index (Philox4x32-10), equal for every layout and device.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11). The seed is the key; block
-number and stream are the counter; a block is four 32-bit words. An element of 32 bits takes one
-word, one of 64 bits takes two, so each element's value follows from its index in C order alone.
-The processor runs compiled loops, other devices the same arithmetic on int64 tensors. Logarithm
-and cosine are our own, of operations that IEEE 754 rounds exactly, so the bits agree everywhere.
+Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11). The seed is the key;
+block number and stream are the counter; a block is four 32-bit words. A 32-bit element uses one
+word and a 64-bit element two, so the value of an element depends only on its index in C order.
+Compiled loops compute on the CPU, the same arithmetic on int64 tensors on other devices. Logarithm,
+sine and cosine come from `kernels/portable_math.py`, so the bits are equal on every device.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _WEYL_1: Final = 0xBB67AE85
 _ROUNDS: Final = 10
 
 _UNIFORM, _NORMAL, _BITS = 0, 1, 2
-_CHUNK_BLOCKS = 256  # words of a chunk stay in the first-level cache
-_TENSOR_CHUNK = 1 << 22  # elements made at once on other devices: bounds the temporaries
+_CHUNK_BLOCKS = 256  # the words of a chunk fit into the first-level cache
+_TENSOR_CHUNK = 1 << 22  # elements computed at once on other devices: bounds the temporaries
 
 _FLOAT_BITS = {torch.float32: 24, torch.float64: 53, torch.float16: 11, torch.bfloat16: 8}
 _HALF = (torch.float16, torch.bfloat16)
@@ -41,10 +41,10 @@ _HALF = (torch.float16, torch.bfloat16)
 def fill_uniform(
     out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int
 ) -> None:
-    """Fill a tile of an array of the given shape with numbers from [0, 1).
+    """Fill a tile of an array of the given shape with uniform random numbers from [0, 1).
 
-    float32 has 24 random bits, float64 53, float16 11 and bfloat16 8: all that the type can hold
-    evenly. `out` has the tile's shape, any strides, and may be on any device.
+    float32 has 24 random bits, float64 53, float16 11 and bfloat16 8: the most that the type can
+    represent with even spacing. `out` has the tile's shape, any strides, and may be on any device.
     """
     _fill(out, tile, shape, seed, stream, _UNIFORM)
 
@@ -52,17 +52,18 @@ def fill_uniform(
 def fill_normal(
     out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int
 ) -> None:
-    """Fill a tile with standard normal numbers (Box and Muller 1958), half types via float32."""
+    """Fill a tile with standard normal random numbers (Box and Muller 1958). Half types are
+    computed in float32."""
     _fill(out, tile, shape, seed, stream, _NORMAL)
 
 
 def fill_bits(out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int) -> None:
-    """Fill a tile of an int64 array with integers from [0, 2^63)."""
+    """Fill a tile of an int64 array with uniform random integers from [0, 2^63)."""
     _fill(out, tile, shape, seed, stream, _BITS)
 
 
 def permutation(n: int, seed: int, stream: int) -> torch.Tensor:
-    """0 … n-1 in random order, an int64 tensor: the stable order of n random 63-bit keys."""
+    """Return 0 … n-1 in random order, int64: the stable sorting order of n random 63-bit keys."""
     keys = torch.empty(n, dtype=torch.int64)
     begin, end = np.zeros(1, np.int64), np.full(1, n, np.int64)
     _fill_runs(keys, begin, begin, end, seed, stream, _BITS, 63)
@@ -92,7 +93,8 @@ _BLOCK = (
     key_1 = (key_1 + WEYL_1) & LOW
 """
 )
-# The four words of a block, each a uint64 below 2^32, of the uint64s seed, stream and counter.
+# Computes the four words of a block, each a uint64 below 2^32, from the uint64 values seed, stream
+# and counter.
 
 _WORDS = f'''
 def uniform32(seed_bits: int64, stream_bits: int64, index: int64) -> float32:
@@ -177,7 +179,7 @@ _UNIFORM_64 = (
     "float64(int64((words[2 * (skip + i)] | words[2 * (skip + i) + 1] << 32) >> 11)) * scale"
 )
 _WHOLE_63 = "int64((words[2 * (skip + i)] | words[2 * (skip + i) + 1] << 32) >> 1)"
-# What becomes of the words of a chunk's element skip + i.
+# Expressions for element skip + i of a chunk.
 
 _FILL = '''
 def fill_{T}(
@@ -231,11 +233,11 @@ CODE: Final = AotModule(
     },
     arithmetic="rounded",
 )  # fmt: skip
-"""`uniform32` is also called by generated programs."""
+"""Generated programs also call `uniform32`."""
 
 
 def block(seed: int, stream: int, counter: int) -> tuple[int, ...]:
-    """The four words of a block, each below 2^32; all arguments below 2^64."""
+    """Return the four words of a block, each below 2^32. All arguments are below 2^64."""
     words = np.empty(4, np.uint64)
     generate = CODE.function("generate")
     generate(words.ctypes.data, seed, stream, counter, 1)
@@ -243,7 +245,7 @@ def block(seed: int, stream: int, counter: int) -> tuple[int, ...]:
 
 
 def uniform32(seed: int, stream: int, index: int) -> float:
-    """The float32 number in [0, 1) that `fill_uniform` gives this element."""
+    """Return the float32 number in [0, 1) that `fill_uniform` stores in this element."""
     return float(CODE.function("uniform32")(seed, stream, index))
 
 
@@ -290,7 +292,8 @@ def _fill(
 
 
 def _runs(tile: Tile, shape: Sequence[int]) -> tuple[Any, Any, Any]:
-    """A tile's elements in C order, as segments of linear indices that repeat from row to row."""
+    """Return a tile's elements in C order, as offsets of rows, and the starts and stops of segments
+    of linear indices that are the same in every row."""
     inner = 1
     axis = len(shape)
     while axis and tile[axis - 1].size == shape[axis - 1]:  # whole dimensions merge
@@ -313,7 +316,7 @@ def fill_tensor(
     out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int, kind: int,
     bits: int,
 ) -> None:  # fmt: skip
-    """What `_fill_runs` does, in tensor operations, for any device."""
+    """Fill a tile like `_fill_runs`, in tensor operations, on any device."""
     made = (
         out if out.is_contiguous() else torch.empty(out.shape, dtype=out.dtype, device=out.device)
     )
@@ -350,7 +353,7 @@ def _tensor_values(
 
 
 def _joined(low: torch.Tensor, high: torch.Tensor, shift: int) -> torch.Tensor:
-    """(high · 2^32 + low) >> shift, without sign extension: shift is 1 or more."""
+    """Return (high · 2^32 + low) >> shift without sign extension; shift is at least 1."""
     return high << (32 - shift) | low >> shift
 
 
@@ -367,7 +370,7 @@ def _tensor_normal(index: torch.Tensor, seed: int, stream: int, bits: int) -> to
     radius = _tensor_sqrt(-2.0 * _tensor_log(first))
     quarter = (4.0 * second + 0.5).long()
     angle = second - 0.25 * quarter.double()
-    # The second number of a pair is the sine: the cosine, a quarter turn later.
+    # The second number of a pair is the sine: the cosine shifted by a quarter turn.
     quarter = quarter - (index & 1)
     value = torch.where((quarter & 1).bool(), sine_series(angle), cosine_series(angle))
     value = radius * torch.where(((quarter + 1) & 2).bool(), -value, value)
@@ -385,9 +388,10 @@ def _tensor_log(x: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor_sqrt(x: torch.Tensor) -> torch.Tensor:
-    """The correctly rounded root: a library's may be a unit off, so add what y² lacks of x.
+    """Return the correctly rounded square root.
 
-    Dekker's product (1971) gives y² without rounding error.
+    The root y of a library may be off by one unit in the last place, so this function corrects it
+    by (x - y²) / 2y. Dekker's product (1971) gives y² without rounding error.
     """
     y = torch.sqrt(x)
     scaled = y * 134217729.0  # 2^27 + 1: splits y into two halves of its digits
@@ -399,7 +403,8 @@ def _tensor_sqrt(x: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor_block(seed: int, stream: int, counter: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """`block` on an int64 tensor of counters: products wrap, shifts are masked."""
+    """Return the words of `block` for an int64 tensor of counters. Products wrap around; results
+    of shifts are masked."""
     low = 0xFFFFFFFF
     key_0, key_1 = seed & low, seed >> 32 & low
     word_0, word_1 = counter & low, counter >> 32

@@ -1,8 +1,8 @@
-"""Logarithm, sine and cosine of additions, products and quotients alone.
+"""Logarithm, sine and cosine from additions, products and quotients only.
 
-IEEE 754 rounds those exactly, so the results have the same bits on every device; libraries' own
-functions differ in the last place. Each function takes float64 numbers or tensors alike, and is
-accurate to a few units in the last place.
+IEEE 754 requires correct rounding of these operations, so the results have the same bits on every
+device; the functions of libraries differ in the last place. Each function accepts float64 numbers
+and tensors, and is accurate to a few units in the last place.
 """
 
 from __future__ import annotations

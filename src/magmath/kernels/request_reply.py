@@ -1,10 +1,10 @@
-"""Requests and answers between workers: reading and writing what, as data say, others own.
+"""Requests and replies between workers, for data-dependent access to elements of other workers.
 
-A worker has requests, each for one owner. Where workers see each other's memory it answers them
-itself, out of the owner's part. Where they do not, requests go to the owners, and answers come back
-(the inspector and executor of PARTI, Saltz et al. 1990, made anew each time). That goes in rounds
-of few requests each, so that a worker that owns what everybody wants needs no more memory than the
-others. `send` is the first half of this: messages for owners.
+A worker has requests, each for one owner. With shared memory, it answers them itself from the
+memory of the owner. Without, the requests are sent to the owners, which send the answers back (the
+inspector and executor of PARTI, Saltz et al. 1990, repeated for each call). This happens in rounds
+of a bounded number of requests, so that a worker that owns the elements of many requests needs no
+more memory than the others. `send` is the first half: messages to owners.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """The first dimensions of a tensor, whose elements are numbered as one, in C order."""
+    """A tensor as a list of rows: its first `dims` dimensions are flattened, in C order."""
 
     def __init__(self, tensor: Tensor, dims: int) -> None:
         self._shape = tensor.shape[:dims]
         self.count, self.row = prod(self._shape), tensor.shape[dims:]
         self.tensor, self.is_one = tensor, dims == 1
         if dims > 1:
-            with suppress(RuntimeError):  # where they do not lie one after the other
+            with suppress(RuntimeError):  # if they cannot be merged into one stride
                 self.tensor, self.is_one = tensor.view(self.count, *self.row), True
 
     def part(self, some: slice) -> Tensor:
-        """Neighbouring rows."""
+        """Return consecutive rows."""
         if self.is_one:
             return self.tensor[some]
         return self.read(torch.arange(some.start, some.stop, device=self.tensor.device))
 
     def read(self, places: Tensor, out: Tensor | None = None) -> Tensor:
-        """The rows at these places, in `out` if it is given."""
+        """Return the rows with these numbers, in `out` if given."""
         if self.is_one and out is not None:
             return torch.index_select(self.tensor, 0, places, out=out)
         found = self.tensor[self._places(places)]
         return found if out is None else out.copy_(found)
 
     def write(self, places: Tensor, values: Tensor) -> None:
-        """Replace rows."""
+        """Overwrite the rows with these numbers."""
         self.tensor[self._places(places)] = values
 
     def _places(self, places: Tensor) -> tuple[Tensor, ...]:
@@ -58,8 +58,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What the workers talk by: their communicator, memory for what comes, the most requests that
-    any of them has, and how many of its own each sends at a time."""
+    """The parameters of an exchange in rounds: the communicator of the workers, memory for received
+    data, the maximum number of requests of a worker, and the number of requests per worker and
+    round."""
 
     comm: Communicator
     scratch: Tensor
@@ -67,7 +68,8 @@ class Rounds:
     size: int
 
     def parts(self, count: int) -> Iterator[slice]:
-        """The requests of each round, of this worker's `count`; as many rounds for all workers."""
+        """Yield this worker's requests of each round, out of `count`. The number of rounds is equal
+        on all workers."""
         for start in range(0, self.share, self.size):
             yield slice(min(start, count), min(start + self.size, count))
 
@@ -81,10 +83,11 @@ def ask(
     *,
     sees_all: bool,
 ) -> None:
-    """Fill row i of `target` with the answer to this worker's request i, of `count`.
+    """Fill row i of `target` with the answer to this worker's request i, out of `count`.
 
-    `requests` gives some of them and their owners, `answer(rank, requests, out)` answers what is
-    asked of a rank: of any rank where this one `sees_all`, of this one elsewhere.
+    `requests` returns a slice of the requests and their owners. `answer(rank, requests, out)`
+    computes the answers from the memory of a rank: of any rank if `sees_all`, otherwise of this
+    one.
     """
     comm, scratch = rounds.comm, Scratch(rounds.scratch)
     for part in rounds.parts(count):
@@ -113,8 +116,9 @@ def send(
 ) -> None:
     """Send this worker's `count` messages to their owners.
 
-    `messages` gives the owners of some of them, and what they say, in several tensors; `receive`
-    gets these with what comes to this worker, in the order of the ranks.
+    `messages` returns the owners of a slice of the messages, and their content as several tensors.
+    `receive` is called with the same tensors for the messages to this worker, in order of the
+    ranks.
     """
     comm, scratch = rounds.comm, Scratch(rounds.scratch)
     for part in rounds.parts(count):
@@ -125,18 +129,19 @@ def send(
 
 
 def _sorted_out(comm: Communicator, owner: Tensor) -> tuple[Tensor, list[int], list[int]]:
-    """The order by owner, how many each owner gets, and how many come from each rank."""
+    """Return the order by owner, the number of requests to each owner, and from each rank."""
     sent = torch.bincount(owner, minlength=comm.size)
     received = torch.empty_like(sent)
     comm.all_to_all(received, sent)
-    short = owner.to(torch.uint8 if comm.size <= 256 else torch.int16)  # sorted in few passes
+    short = owner.to(torch.uint8 if comm.size <= 256 else torch.int16)  # sorts in few passes
     return torch.argsort(short, stable=True), sent.tolist(), received.tolist()
 
 
 def _swapped(
     comm: Communicator, given: Tensor, sent: list[int], received: list[int], scratch: Scratch
 ) -> Tensor:
-    """What the ranks give this one, of the tensors of each: so many of its rows for every rank."""
+    """Send `sent[r]` consecutive rows of `given` to each rank r; return the received rows, with
+    `received[r]` rows from each rank, in order of the ranks."""
     got = scratch.take(given.dtype, sum(received), *given.shape[1:])
     comm.exchange(
         [(rank, rows) for rank, rows in enumerate(torch.split(given, sent)) if len(rows)],

@@ -1,4 +1,4 @@
-"""Tensors cut from one piece of memory, one after the other, and given back together."""
+"""A stack allocator for temporary tensors in one block of memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from magmath.core.block_cyclic import round_to_cache_lines
 
 
 class Scratch:
-    """Bytes, uint8, from which tensors are taken."""
+    """Allocates tensors in `memory`, a uint8 tensor, in order."""
 
     def __init__(self, memory: Tensor) -> None:
         self._memory = memory
         self._used = 0
 
     def take(self, dtype: torch.dtype, *shape: int) -> Tensor:
-        """A tensor of undefined values; what is taken must fit."""
+        """Return an uninitialised tensor; it must fit into the remaining memory."""
         nbytes = prod(shape) * dtype.itemsize
         start, self._used = self._used, self._used + round_to_cache_lines(nbytes)
         assert self._used <= len(self._memory), "a kernel needs more workspace than it said"
@@ -28,7 +28,7 @@ class Scratch:
 
     @contextmanager
     def returning(self) -> Iterator[None]:
-        """Within, more may be taken, and is given back at the end."""
+        """Free all tensors that are allocated within the context at its end."""
         used = self._used
         try:
             yield

@@ -1,9 +1,8 @@
-"""Sorting in host memory by unsigned keys: NumPy sorts integers whole vectors at a time.
+"""Sorting in host memory by unsigned keys, because NumPy sorts integers with vector instructions.
 
-The bits of a number become an unsigned integer that is ordered as the number is, NaN the largest
-whichever the direction, and -0 before 0 or like it. A position beside the key, in one wide integer,
-makes every key different; so the positions that sort an array stably are found by sorting integers
-too.
+The bits of a number are mapped to an unsigned integer of the same order: NaN is the largest in both
+directions, and -0 precedes 0 or equals it. An integer that contains a key in its upper bits and the
+position in its lower bits is unique, so a stable argsort is a sort of integers too.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 Keys: TypeAlias = "NDArray[Any]"
 
-BLOCK = 1 << 16  # elements that are turned into keys while they are in the cache
-POSITION_BITS = 32  # beside a key of as many bits, or fewer
+BLOCK = 1 << 16  # elements that are encoded at a time, so that they stay in the cache
+POSITION_BITS = 32  # lower bits of an integer that also contains a key of up to 32 bits
 MOST_POSITIONS = 1 << POSITION_BITS
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -30,7 +29,7 @@ _SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def bits_of(x: torch.Tensor) -> Keys:
-    """The bits of a tensor's numbers as unsigned integers, in its own memory."""
+    """Return a view of a tensor's bits as unsigned integers."""
     import torch
 
     signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.itemsize]
@@ -39,7 +38,7 @@ def bits_of(x: torch.Tensor) -> Keys:
 
 
 class KeyCode:
-    """How the numbers of a torch type become keys, and keys numbers again."""
+    """Encodes numbers of a torch type as keys, and decodes keys."""
 
     def __init__(self, dtype: torch.dtype, descending: bool, *, zeros_differ: bool = True) -> None:
         import torch
@@ -59,7 +58,7 @@ class KeyCode:
             self._infinity = bits_of(infinity.reshape(1))[0]
 
     def encode(self, bits: Keys, keys: Keys) -> None:
-        """Fill `keys` with the keys of numbers of these bits; the two may be the same memory."""
+        """Fill `keys` with the keys of the numbers with these bits; both may be the same memory."""
         for part, target in _blocks(bits, keys):
             if self._infinity is None:
                 changed = self.key.type(0) if self._plain else self._sign
@@ -70,14 +69,14 @@ class KeyCode:
             if zero is not None and zero.any():
                 target[zero] = self._sign
             nan = target > (self._infinity | self._sign)
-            nan |= target < ~(self._infinity | self._sign)  # below -inf: their sign bit is set
+            nan |= target < ~(self._infinity | self._sign)  # below -inf: NaN with the sign bit set
             if self._descending:
                 np.invert(target, out=target)
             if nan.any():
                 target[nan] = self._top
 
     def decode(self, keys: Keys, bits: Keys) -> None:
-        """Fill `bits` with those of the numbers that have these keys."""
+        """Fill `bits` with the bits of the numbers that have these keys."""
         for part, target in _blocks(keys, bits):
             if self._infinity is not None:
                 ascending = ~part if self._descending else part
@@ -87,14 +86,15 @@ class KeyCode:
                 np.bitwise_xor(part, ~changed if self._descending else changed, out=target)
 
     def _flips(self, bits: Keys) -> Keys:
-        """What of a number's bits changes in its key: all for a negative one, else the sign."""
+        """Return the bits that differ between numbers and keys: all for a negative number,
+        otherwise the sign bit."""
         negative: Keys = (bits.view(self._signed) >> self._shift).view(self.key)
         negative |= self._sign
         return negative
 
     def packed(self, bits: Keys, first: int, out: NDArray[np.uint64]) -> None:
-        """Fill `out` with the keys of a dimension's numbers, and behind each its position, counted
-        from `first`."""
+        """Fill `out` with the keys of 1-D numbers in the upper bits and their positions, counted
+        from `first`, in the lower bits."""
         for start in range(0, len(bits), BLOCK):
             part = bits[start : start + BLOCK]
             keys = np.empty(len(part), self.key)
@@ -105,12 +105,12 @@ class KeyCode:
 
 
 def sort_keys(keys: Keys, axis: int = -1) -> None:
-    """Sort in place; of equal keys it cannot be told which is which."""
-    keys.sort(axis=axis, kind="stable" if keys.itemsize == 1 else None)  # bytes are counted
+    """Sort in place; equal keys are indistinguishable."""
+    keys.sort(axis=axis, kind="stable" if keys.itemsize == 1 else None)  # counting sort for bytes
 
 
 def sort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> None:
-    """Fill `out` with the numbers of x sorted along an axis."""
+    """Fill `out` with x sorted along an axis."""
     code, target = KeyCode(x.dtype, descending), bits_of(out)
     keys = target if target.flags.c_contiguous else np.empty(target.shape, code.key)
     code.encode(bits_of(x), keys)
@@ -119,8 +119,7 @@ def sort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> 
 
 
 def argsort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> None:
-    """Fill `out`, int64, with the positions along an axis that sort x; equal numbers keep their
-    order."""
+    """Fill `out`, int64, with the positions along an axis that sort x stably."""
     code, target = KeyCode(x.dtype, descending, zeros_differ=False), bits_of(out)
     places = target if target.flags.c_contiguous else np.empty(target.shape, np.uint64)
     if x.ndim == 1 and code.key.itemsize <= 4:
@@ -135,8 +134,8 @@ def argsort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) 
 
 
 def order_keys(keys: Keys, places: NDArray[np.uint64], axis: int = -1) -> None:
-    """Fill `places` with the positions along an axis that sort the keys stably: keys of 64 bits by
-    their lower half first, then, in that order, by the upper one."""
+    """Fill `places` with the positions along an axis that sort the keys stably. Keys of 64 bits are
+    sorted by their lower half first, then stably by their upper half."""
     count = keys.shape[axis]
     numbers = np.arange(count, dtype=np.uint64)
     numbers = numbers.reshape([-1 if d == axis % keys.ndim else 1 for d in range(keys.ndim)])
@@ -158,24 +157,27 @@ def order_keys(keys: Keys, places: NDArray[np.uint64], axis: int = -1) -> None:
 
 
 def sort_bytes(capacity: int, itemsize: int) -> int:
-    """The bytes of workspace with which workers sort together, up to so many elements each: a run,
-    which the others read until the next meeting, and as much to merge in."""
+    """Return the workspace bytes of a worker for a distributed sort of up to `capacity` elements
+    per worker: a run, which the other workers read until the next synchronisation, and a merge
+    buffer of the same size."""
     return 2 * round_to_cache_lines(capacity * itemsize)
 
 
 def argsort_bytes(capacity: int, itemsize: int) -> int:
-    """The same for positions: keys with positions in them, or keys of 64 bits beside positions."""
+    """Return the workspace bytes of a worker for a distributed argsort: the arrays contain keys
+    with their positions, or, for 64-bit numbers, separate keys and positions."""
     return (2 if itemsize <= 4 else 5) * round_to_cache_lines(capacity * 8)
 
 
 def _order_packed(packed: NDArray[np.uint64], axis: int) -> None:
-    """Sort, and leave the positions."""
+    """Sort the integers, then keep only their positions."""
     sort_keys(packed, axis)
     packed &= np.uint64(MOST_POSITIONS - 1)
 
 
 def _blocks(source: Keys, target: Keys) -> Iterator[tuple[Keys, Keys]]:
-    """The same parts of two arrays, small where both lie in one piece."""
+    """Yield corresponding parts of two arrays: blocks of `BLOCK` elements if both are contiguous,
+    otherwise the whole arrays."""
     if not (source.flags.c_contiguous and target.flags.c_contiguous):
         yield source, target
         return

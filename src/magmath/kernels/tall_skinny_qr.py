@@ -1,8 +1,8 @@
-"""QR of tall matrices by Cholesky: two sweeps of products instead of one of reflections.
+"""QR of tall-skinny matrices by Cholesky: two sweeps of products replace one of reflections.
 
-R comes from the Cholesky factor of AᴴA. What is lost by squaring the condition number is regained
-in a second sweep, if the first leaves columns that are nearly orthonormal; how near is known from
-the second product, so the caller learns whether it must take another way. Source: Yamamoto,
+R is the Cholesky factor of AᴴA. A second sweep recovers the accuracy that is lost by squaring the
+condition number, if the first sweep results in nearly orthonormal columns. The second product
+measures the distance, so the caller learns whether it must use another method. Source: Yamamoto,
 Nakatsukasa, Yanagisawa and Fukaya (2015), "Roundoff error analysis of the CholeskyQR2 algorithm".
 """
 
@@ -21,20 +21,21 @@ from magmath.kernels.threads import single_threaded_blas
 if TYPE_CHECKING:
     from magmath.comm import Communicator
 
-_ROWS = 2048  # of a block, which stays in the cache of the thread that works on it
-_GENTLE = 10.0  # condition numbers to this lose less than the products themselves
-_NEAR = 0.5  # of the identity, in the Frobenius norm: then the second sweep is exact
+_ROWS = 2048  # rows of a block, which fits into the cache of one thread
+_GENTLE = 10.0  # condition number, over n, up to which the inverse loses less than the products
+_NEAR = 0.5  # maximum Frobenius distance from the identity for an accurate second sweep
 
 
 def _alone(product: Tensor) -> None:
-    """The sum of a product over the workers, where there is one."""
+    """Sum a product over the workers if there is only one."""
 
 
 def tall_qr(q: Tensor, r: Tensor, a: Tensor, total: Callable[[Tensor], None] = _alone) -> bool:
-    """q·r = a with r upper triangular, its diagonal positive; False if a is too ill-conditioned.
+    """Factorise a = q·r with r upper triangular and a positive diagonal; return False if a is too
+    ill-conditioned.
 
-    a and q are (m, n), r is (n, n). With `total`, which adds up a matrix over workers, they are the
-    rows of one of them, and all get the same r and the same answer.
+    a and q are (m, n), r is (n, n). With `total`, which sums a matrix over the workers, a and q are
+    the rows of one worker, and all workers get the same r and the same return value.
     """
     given, made = torch.split(a, _ROWS), torch.split(q, _ROWS)
 
@@ -61,7 +62,7 @@ def tall_qr(q: Tensor, r: Tensor, a: Tensor, total: Callable[[Tensor], None] = _
     distance = float(torch.linalg.matrix_norm(product - identity))
     if not distance < _NEAR:
         return False
-    if distance <= len(product) * torch.finfo(a.dtype).eps:  # orthonormal to rounding already
+    if distance <= len(product) * torch.finfo(a.dtype).eps:  # orthonormal to rounding error
         r.copy_(first.lower.mH)
         return True
     second = _Factor(torch.linalg.cholesky(product))
@@ -73,11 +74,12 @@ def tall_qr(q: Tensor, r: Tensor, a: Tensor, total: Callable[[Tensor], None] = _
 def distributed_tall_qr(
     comm: Communicator, scratch: Tensor, q: Tensor, r: Tensor, a: Tensor
 ) -> None:
-    """q·r = a for the rows that each worker has of a, (m, n), m at least n; all get the same r.
+    """Factorise a = q·r for the rows of a, (m, n), m at least n, of each worker; all workers get
+    the same r. Collective.
 
-    By Cholesky of the sum of all workers' AᴴA; or, where that is not exact, each reflects its own
-    rows, and all reflect what has become of them: the triangles, one over the other, for which
-    `scratch` has room (TSQR). Source: Demmel, Grigori, Hoemmen and Langou (2012),
+    This uses `tall_qr` with the sum of all workers' AᴴA. If that is not accurate enough, it uses
+    TSQR: each worker computes a QR of its own rows, and all compute a QR of the resulting
+    triangles, which are stacked in `scratch`. Source: Demmel, Grigori, Hoemmen and Langou (2012),
     "Communication-optimal parallel and sequential QR and LU factorizations".
     """
     if tall_qr(q, r, a, comm.allreduce):
@@ -94,9 +96,9 @@ def distributed_tall_qr(
 
 
 class _Factor:
-    """A lower triangular matrix to divide rows by.
+    """Divides rows by a lower triangular matrix.
 
-    By its inverse where it is well-conditioned: that is a product, and three times as fast.
+    If the matrix is well-conditioned, it multiplies by the inverse, which is three times as fast.
     """
 
     def __init__(self, lower: Tensor) -> None:
@@ -107,7 +109,7 @@ class _Factor:
         self.inverse = inverse if float(norms) < _GENTLE * len(lower) else None
 
     def divide(self, rows: Tensor) -> None:
-        """rows = rows·lower⁻ᴴ."""
+        """Compute rows = rows·lower⁻ᴴ in place."""
         matrix = self.lower if self.inverse is None else self.inverse
         if _by_pointer(rows, matrix):
             m, n = rows.shape
@@ -121,9 +123,11 @@ class _Factor:
 
 
 def _sweep(work: Callable[[int, Tensor], None], blocks: int, like: Tensor) -> Tensor:
-    """Work on every block, each thread on its own; the Hermitian sum of what they made.
+    """Call `work` for every block, on several threads; return the Hermitian sum of the products of
+    the threads.
 
-    The threads share nothing: a block is small enough for one of them.
+    The threads share no data: each has its own product, and a block is small enough for one thread.
+    Only the lower triangle of a product is used.
     """
     lanes = min(torch.get_num_threads(), blocks) if like.device.type == "cpu" else 1
     n = like.shape[-1]
@@ -143,20 +147,20 @@ def _sweep(work: Callable[[int, Tensor], None], blocks: int, like: Tensor) -> Te
 
 
 def _by_pointer(*tensors: Tensor) -> bool:
-    """True for what the routines of OpenBLAS take as it lies."""
+    """True for tensors that OpenBLAS's routines can use without a copy."""
     dense = all(t.is_contiguous() for t in tensors)
     return dense and tensors[0].device.type == "cpu" and not tensors[0].is_complex()
 
 
 def _copy(target: Tensor, source: Tensor) -> None:
     if target.device.type == "cpu":
-        target.numpy()[...] = source.numpy()  # by this thread alone
+        target.numpy()[...] = source.numpy()  # by this thread only
     else:
         target.copy_(source)
 
 
 def _add_product(product: Tensor, rows: Tensor) -> None:
-    """Add rowsᴴ·rows to a Hermitian matrix, of which the lower triangle counts."""
+    """Add rowsᴴ·rows to a Hermitian matrix, of which only the lower triangle is valid."""
     if _by_pointer(product, rows):
         m, n = rows.shape
         one = torch.ones(1, dtype=rows.dtype)

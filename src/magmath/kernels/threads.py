@@ -1,10 +1,10 @@
-"""How many threads the local kernels may use, and how long these spin: torch and OpenBLAS alike.
+"""The number of threads that local kernels may use, in torch and OpenBLAS, and their spin times.
 
-NumPy and SciPy each bring an OpenBLAS of their own, and SciPy's loads late. The limit is kept, so
-that `magmath.kernels.blas` can set it for the library that it loads.
+NumPy and SciPy each contain their own OpenBLAS, and SciPy's is loaded late. The limit is stored, so
+that `magmath.kernels.fortran` can set it for the library that it loads.
 
-A process made by `os.fork` (multiprocessing's method "fork") has none of its parent's threads, but
-the libraries of OpenMP and OpenBLAS in it still wait for them. So such a process computes with one
+A process created by `os.fork` (multiprocessing's method "fork") has none of its parent's threads,
+but its OpenMP and OpenBLAS libraries still wait for them. So such a process computes with one
 thread.
 """
 
@@ -25,20 +25,20 @@ from magmath.core import wait_policy
 from magmath.core.resources import processor_count
 
 _REREAD: Final = ("openblas_thread_timeout", "openblas_read_env", "blas_thread_shutdown_")
-"""Functions of OpenBLAS: the setting that it has read, reading it again, ending the threads, which
-begin again with the next product that is divided."""
+"""Functions of OpenBLAS: return the current setting, read it again, and end the threads, which
+start again with the next multithreaded product."""
 
 _limit: int | None = None
 _is_fork = False
 
 
 def most_threads() -> int:
-    """The most threads that kernels of this process may use."""
+    """Return the maximum number of threads that kernels of this process may use."""
     return 1 if _is_fork else processor_count()
 
 
 def set_threads(count: int) -> None:
-    """Let every kernel of this process use at most `count` threads; ValueError below 1."""
+    """Limit every kernel of this process to `count` threads. Raises ValueError below 1."""
     global _limit
     if count < 1:
         raise ValueError(f"set_threads: needs at least 1 thread, was given {count}")
@@ -48,30 +48,30 @@ def set_threads(count: int) -> None:
 
 
 def limit_to_processors() -> None:
-    """Take no more threads than this process has processors: a library counts those of the affinity
-    mask, and knows no quota."""
+    """Limit the threads to the processors of this process. Libraries count the processors of the
+    affinity mask and ignore quotas."""
     count = processor_count()
     if count < torch.get_num_threads():
         set_threads(count)
 
 
 def limit_loaded() -> None:
-    """Set the limit for the libraries that are loaded by now, if there is one."""
+    """Apply the limit, if one is set, to the libraries that are loaded."""
     if _limit is not None:
         threadpool_limits(_limit, "blas")
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Every BLAS uses one thread within: for threads that compute side by side."""
+    """Limit every BLAS to one thread within the context, for threads that compute concurrently."""
     with _controller().limit(limits=1, user_api="blas"):
         yield
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Every kernel uses one thread within: threads that meet after each operation stand still
-    whenever another process has one of their processors."""
+    """Limit every kernel to one thread within the context. Threads that synchronise after each
+    operation stall whenever another process uses one of their processors."""
     before = torch.get_num_threads()
     if before == 1:
         yield
@@ -86,8 +86,8 @@ def single_threaded() -> Iterator[None]:
 
 @contextmanager
 def more_threads(factor: int) -> Iterator[None]:
-    """Within, kernels may use so many times the threads, as far as there are processors: for a
-    worker that computes while others wait."""
+    """Multiply the number of threads by `factor` within the context, up to the number of
+    processors, for a worker that computes while others wait."""
     before = torch.get_num_threads()
     count = max(before, min(before * factor, most_threads()))
     torch.set_num_threads(count)
@@ -99,10 +99,10 @@ def more_threads(factor: int) -> Iterator[None]:
 
 
 def shorten_waits() -> None:
-    """Apply `core/wait_policy.py` to the libraries of this process that were loaded before magmath.
+    """Apply `core/wait_policy.py` to libraries that were loaded before magmath.
 
-    OpenBLAS reads its environment again. GNU OpenMP does not: it spins shortly by itself where it
-    has more threads than there are processors, so one more team of threads, which sleeps, is made.
+    OpenBLAS can read its environment again. GNU OpenMP cannot, but its threads spin only briefly if
+    it has more threads than processors, so this function creates another team, which sleeps.
     """
     loaded = threadpool_info()
     for found in loaded:
@@ -115,9 +115,9 @@ def shorten_waits() -> None:
 
 
 def _reread(library: ctypes.CDLL) -> None:
-    """Have an OpenBLAS read how long its threads spin, if it has read another value."""
+    """Make an OpenBLAS read its spin time again if its current value differs."""
     if not all(hasattr(library, name) for name in _REREAD):
-        return  # an older one, or one that hides its functions
+        return  # an older version, or a build that hides these functions
     current, read, end_threads = (getattr(library, name) for name in _REREAD)
     if current() != int(os.environ[wait_policy.OPENBLAS]):
         read()
@@ -126,8 +126,8 @@ def _reread(library: ctypes.CDLL) -> None:
 
 @cache
 def _park_team(path: str) -> None:
-    """Make a team of OpenMP threads in a thread that sleeps from then on, large enough that all
-    teams together have more threads than there are processors."""
+    """Create a team of OpenMP threads in a thread that then sleeps forever. The team is so large
+    that all teams in total have more threads than there are processors."""
     library = ctypes.CDLL(path)
     available = library.omp_get_num_procs()
     size = available - torch.get_num_threads() + 2

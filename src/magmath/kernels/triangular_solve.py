@@ -1,8 +1,8 @@
-"""Triangular systems whose matrix all workers hold together, its rows dealt to them in panels.
+"""Triangular systems whose matrix is distributed over the workers by block-cyclic rows.
 
-The columns of the right-hand side are divided: every worker solves for its own, with each panel of
-the matrix as it comes through a ring. A system that needs the panels from the last to the first
-gets them in that order; a transposed one uses a panel's rows as columns.
+Every worker solves for its own columns of the right-hand side, with the panels of the matrix that
+are broadcast one after the other. A system that needs the panels from the last to the first
+receives them in that order; a transposed one uses the rows of a panel as columns.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def solve_triangular(
     transpose: bool,
     unit: bool,
 ) -> None:
-    """This worker's columns of op(a)⁻¹·b, of one triangle of a, (n, n), of which it has rows.
+    """Compute this worker's columns of out = op(a)⁻¹·b, from one triangle of a, (n, n), of which it
+    stores rows. Collective.
 
-    Raises LinAlgError, on all workers, where the diagonal of a has a zero.
+    Raises LinAlgError on all workers if the diagonal of a contains a zero and `unit` is False.
     """
     out.copy_(b)
     ring.start()
@@ -54,9 +55,10 @@ def lu_solve(
     *,
     transpose: bool,
 ) -> None:
-    """This worker's columns of a⁻¹·b, or a⁻ᵀ·b, from the rows that it has of what `lu` made of a.
+    """Compute this worker's columns of out = a⁻¹·b, or a⁻ᵀ·b, from its rows of the result of `lu`.
+    Collective.
 
-    Raises LinAlgError, on all workers, for a singular matrix.
+    Raises LinAlgError on all workers for a singular matrix.
     """
     triangles = factors[1:] if shares.rank == 0 else factors
     ring.start()
@@ -88,14 +90,14 @@ def _sweep(
     name: str,
     system: Triangle,
 ) -> None:
-    """x = op(matrix)⁻¹·x; the panels are numbered in the ring from `first` on."""
+    """Compute x = op(matrix)⁻¹·x in place; the panels are numbered in the ring from `first` on."""
     lower, transpose, unit = system
     panels: Sequence[int] = range(shares.count)
     if lower == transpose:  # from the last unknown to the first
         panels = panels[::-1]
 
     def bounds(panel: int) -> tuple[int, int]:
-        """The columns of a panel that are in the triangle."""
+        """Return the first column of a panel in the triangle, and the one after the last."""
         start, stop = shares.bounds(panel)
         return (0, stop) if lower else (start, shares.extent)
 
@@ -133,8 +135,10 @@ def _pass_on(
     check: Callable[[int, Tensor], None],
     use: Callable[[int, Tensor], None],
 ) -> None:
-    """Let everybody check and use each panel of a matrix, in this order. The next one is under way
-    while one is used, but not before all have found it good: nobody would take it from its owner.
+    """Broadcast the panels of a matrix in this order; every worker checks and uses each one.
+
+    The owner of the next panel sends it before it uses the current one, but after the check of the
+    current one: if the check raises an error, no worker would read the next panel.
     """
 
     def shape(panel: int) -> tuple[int, int]:

@@ -1,1 +1,1 @@
-"""Which kernel computes an operation: the table of candidates, and the tuner that measures them."""
+"""Kernel dispatch: the registry of candidates for each operation, and the tuner."""

@@ -2,9 +2,9 @@
 
 `ROWS` is the table. A candidate is an entry of its module's `CANDIDATES`, which the module of the
 operation binds: `kernels/gemm.py` for products, `kernels/lapack_candidates.py` for LAPACK. The
-tuner (`kernels/dispatch/tuner.py`) measures all candidates of an operation that take its operands.
-The first is the default, and the only one in deterministic mode. A kernel for another device is
-a module with a candidate, and a row here.
+tuner (`kernels/dispatch/tuner.py`) measures all candidates of an operation that accept its
+operands. The first candidate is the default, and the only one in deterministic mode. A kernel for
+another device needs a module with a candidate, and a row here.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LAPACK: Final = SINGLE_AND_DOUBLE | COMPLEX
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to compute an operation, given what its module binds (a product, for `gemm`).
+    """One kernel for an operation; its functions receive a problem (for `gemm`, a product).
 
-    `takes` is asked about what the table does not say: forms and strides. `bind` is given the
-    operation, and a function that binds another one of its kind (in the best way); it returns a
-    ready call. `workspace` is the memory that it needs in addition to the operands, in bytes.
+    `takes` checks shapes and strides, which the table does not contain. `bind` receives the problem
+    and a function that binds another problem of the same operation with its fastest candidate; it
+    returns a ready call. `workspace` is the memory needed in addition to the operands, in bytes.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A candidate for an operation, the devices and the types of operands that it is for, and the
-    module whose `CANDIDATES` has it."""
+    """A candidate for an operation, the devices and operand types that it supports, and the module
+    whose `CANDIDATES` contains it."""
 
     operation: str
     candidate: str
@@ -67,7 +67,7 @@ _FORTRAN = "magmath.kernels.fortran"
 
 
 def _libraries(operation: str, dtypes: frozenset[torch.dtype] = LAPACK) -> tuple[Row, ...]:
-    """An operation that two libraries of the host compute, both with LAPACK's interface."""
+    """Return the rows of an operation that two host libraries with LAPACK's interface compute."""
     return tuple(Row(operation, name, CPU, dtypes, _FORTRAN) for name in ("scipy", "torch"))
 
 
@@ -93,8 +93,8 @@ ROWS: tuple[Row, ...] = (
 
 @cache
 def candidates(operation: str, device: str, dtype: torch.dtype) -> tuple[Any, ...]:
-    """The candidates for an operation on a kind of device, on operands of a type; the default one
-    comes first."""
+    """Return the candidates for an operation, a device type and an operand type, the default
+    first."""
     return tuple(
         import_module(row.module).CANDIDATES[row.candidate]
         for row in ROWS

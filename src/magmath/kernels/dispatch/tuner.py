@@ -1,8 +1,8 @@
-"""The tuner: measures the candidates for one operation and remembers the fastest.
+"""The tuner: measures the candidates for one operation and stores the fastest one.
 
-What it has measured is kept in memory and in the cache (`core/disk_cache.py`), an entry of JSON for
-each decision, which any number of processes share. Keys name the processor, the thread count and
-the libraries' versions in addition to the operation.
+Decisions are stored in memory and in the on-disk cache (`core/disk_cache.py`), as one JSON entry
+each, which any number of processes share. Keys contain the processor, the thread count and the
+libraries' versions in addition to the operation.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Call = Callable[[], object]
 
 ROUNDS = 5
 ROUND_SECONDS = 100e-6
-BUDGET_SECONDS = 15e-3  # no further round is begun after it, unless its user has more time
-HOPELESS = 3.0  # times slower than another candidate at first: not measured further
-ADVANTAGE = 0.95  # what a candidate must do against the default one to replace it
-DISTURBED = 1.5  # median over minimum: something else was running
+BUDGET_SECONDS = 15e-3  # default; no round starts after it
+HOPELESS = 3.0  # ratio to the fastest first timing above which a candidate is not measured further
+ADVANTAGE = 0.95  # maximum ratio to the default candidate's time for replacing it
+DISTURBED = 1.5  # ratio of median to minimum from which other processes disturbed the measurement
 WORKSPACE_LIMIT = 256 * 2**20
 DECISIONS: Final = DiskCache("tuner")
 _ON = " | "
@@ -40,9 +40,9 @@ _ON = " | "
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A decision: the seconds of a call of every candidate, the default one first.
+    """A decision: the seconds per call of every candidate, the default one first.
 
-    `key` names the operation with its shapes and types, and what it was measured on.
+    `key` contains the operation with its shapes and types, the machine and the thread count.
     """
 
     key: str
@@ -56,16 +56,16 @@ class Timing:
 
     @property
     def threads(self) -> int | None:
-        """The threads of the worker that measured it; None if that was on another machine."""
+        """The thread count of the measurement; None if it was made on another machine."""
         measured_on, _, threads = self.key.partition(_ON)[2].rpartition(", ")
         return int(threads.split()[0]) if measured_on == machine() else None
 
 
 class Tuner:
-    """Chooses among the candidates for an operation, by measuring once per key.
+    """Chooses among the candidates for an operation, with one measurement per key.
 
-    `kept` is the cache of decisions; None keeps them in memory only. With `enabled=False` nothing
-    is measured and the first candidate is always chosen. Callers leave out candidates that need
+    `kept` is the on-disk cache of decisions; None stores them in memory only. With `enabled=False`
+    nothing is measured and the first candidate is always chosen. Callers omit candidates that need
     more than `workspace_limit` bytes of memory in addition to their operands.
     """
 
@@ -80,7 +80,7 @@ class Tuner:
         self.workspace_limit = workspace_limit
         self._kept = kept if enabled else None
         self._known: dict[str, Timing] = {}
-        self._lock = RLock()  # measuring may bind products that are themselves measured
+        self._lock = RLock()  # a measurement may bind products that are measured too
 
     def choose(
         self,
@@ -89,11 +89,11 @@ class Tuner:
         synchronize: Callable[[], object] | None = None,
         budget: float = BUDGET_SECONDS,
     ) -> str:
-        """The name of the candidate to use for the operation, shapes and types that `key` names.
+        """Return the name of the fastest candidate for the operation, shapes and types in `key`.
 
-        `candidates` are in order of preference, the default first; each gives a ready call on
-        operands that may be overwritten. `synchronize` waits for a device to finish. No further
-        round is begun after `budget` seconds.
+        `candidates` are in order of preference, the default first; each returns a ready call on
+        operands that may be overwritten. `synchronize` waits for a device to finish. No round
+        starts after `budget` seconds.
         """
         default = next(iter(candidates))
         if len(candidates) == 1 or not self.enabled:
@@ -109,7 +109,7 @@ class Tuner:
         return known.chosen
 
     def table(self) -> list[Timing]:
-        """Every decision made or kept, with the timings of all its candidates."""
+        """Return every decision in memory and on disk, with the timings of all its candidates."""
         kept = [] if self._kept is None else map(_decoded, self._kept.contents())
         with self._lock:
             return list(({t.key: t for t in kept if t is not None} | self._known).values())
@@ -121,10 +121,10 @@ class Tuner:
         synchronize: Call,
         budget: float,
     ) -> tuple[Timing, bool]:
-        """The decision, and whether the machine was calm enough to keep it for other processes."""
+        """Return the decision, and whether the timings were stable enough to store it on disk."""
         calls = {name: bind() for name, bind in candidates.items()}
         rounds = _rounds(calls, synchronize, budget)
-        # What else runs on the machine only adds to a timing, so the least one counts.
+        # Other processes only increase a timing, so the minimum counts.
         seconds = {name: min(taken) for name, taken in rounds.items()}
         default = next(iter(seconds))
         best = min(seconds, key=seconds.__getitem__)
@@ -133,14 +133,15 @@ class Tuner:
         return Timing(key, chosen, seconds), calm
 
     def _read(self, key: str) -> Timing | None:
-        """The decision that was kept for a key."""
+        """Return the stored decision for a key, or None."""
         content = None if self._kept is None else self._kept.read(_name(key))
         return None if content is None else _decoded(content)
 
 
 @cache
 def tuner_for(deterministic: bool) -> Tuner:
-    """The process's tuner; in deterministic mode one that always takes the first candidate."""
+    """Return the tuner of this process; in deterministic mode it always chooses the first
+    candidate."""
     if deterministic:
         return Tuner(enabled=False)
     return Tuner(DECISIONS)
@@ -148,21 +149,23 @@ def tuner_for(deterministic: bool) -> Tuner:
 
 @cache
 def wake_thread_pool() -> Call:
-    """An operation of torch on several threads, as programs have them between others.
+    """Return a torch operation on several threads, to be called before each measured call.
 
-    Its threads stay awake for a while, in the way of a library that brings its own: what is
-    fastest alone may be many times slower in a program.
+    Programs run such operations between others. Torch's threads then spin for a while and compete
+    with a library that has its own threads: the kernel that is fastest in isolation may be many
+    times slower in a program.
     """
     numbers = torch.zeros(1 << 17)
     return partial(torch.neg, numbers, out=numbers)
 
 
 def _nothing() -> None:
-    """What is waited for on the CPU."""
+    """Replaces `synchronize` on the CPU."""
 
 
 def _rounds(calls: Mapping[str, Call], synchronize: Call, budget: float) -> dict[str, list[float]]:
-    """Seconds of a call of each, several times, in turns; of the hopeless ones, only twice."""
+    """Return several timings of each call, in seconds, measured in turn; two for calls that are
+    `HOPELESS` times slower than the fastest."""
 
     def seconds(call: Call, times: int) -> float:
         start = time.perf_counter()
@@ -187,7 +190,7 @@ def _rounds(calls: Mapping[str, Call], synchronize: Call, budget: float) -> dict
 
 
 def _name(key: str) -> str:
-    """The name of a decision in the cache."""
+    """Return the name of a decision in the on-disk cache."""
     return sha256(key.encode()).hexdigest()[:32]
 
 
@@ -197,7 +200,7 @@ def _encoded(timing: Timing) -> bytes:
 
 
 def _decoded(content: bytes) -> Timing | None:
-    """The decision in an entry; None if that is not what the entry holds."""
+    """Return the decision in an entry; None if the entry is not valid."""
     try:
         record: Any = json.loads(content)
         key, chosen, seconds = record["key"], record["chosen"], record["seconds"]
@@ -211,7 +214,7 @@ def _decoded(content: bytes) -> Timing | None:
 
 @cache
 def machine() -> str:
-    """The processor, devices and libraries that a decision depends on."""
+    """Return the processor, devices, wait settings and libraries that a decision depends on."""
     waits = [os.environ.get(name, "") for name in (wait_policy.OPENBLAS, *wait_policy.OPENMP)]
     parts = [cpu_name(), os.environ.get("OPENBLAS_CORETYPE", ""), f"waits {'/'.join(waits)}"]
     if torch.cuda.is_available():
