@@ -265,7 +265,7 @@ def test_instructions_without_a_native_form_stay_calls_between_segments(
     bound: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, one such instruction kept the whole program from native code."""
-    monkeypatch.setattr(executable, "Chooser", NativeWherePossible)
+    monkeypatch.setattr(executable, "ExecutorSelector", NativeWherePossible)
     NativeWherePossible.used.clear()
 
     def body(i: Any, x: Any) -> Any:

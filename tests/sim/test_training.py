@@ -721,7 +721,7 @@ def test_native_code_agrees_with_replay(
         replayed, native = network(Adam(1e-2), layers), network(Adam(1e-2), layers)
         expected = replayed.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
         with monkeypatch.context() as patch:
-            patch.setattr(executable, "Chooser", chooser)
+            patch.setattr(executable, "ExecutorSelector", chooser)
             steps = native.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(native, weights(replayed), 2e-3)
@@ -737,7 +737,7 @@ def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         replayed, team = network(Adam(1e-2)), network(Adam(1e-2))
         expected = replayed.fit(X, Y, batch_size=60, epochs=3).steps
-        monkeypatch.setattr(executable, "Chooser", chooser)
+        monkeypatch.setattr(executable, "ExecutorSelector", chooser)
         steps = team.fit(X, Y, batch_size=60, epochs=3).steps
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(team, weights(replayed), 2e-3)

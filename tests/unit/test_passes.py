@@ -102,7 +102,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
 def test_native_steps_compute_what_numpy_does(kind: str, workers: int, data: st.DataObject) -> None:
     """The same, by compiled programs: loops that are joined read what they should."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "Chooser", NativeWherePossible)
+        patch.setattr(executable, "ExecutorSelector", NativeWherePossible)
         patch.setattr(background_build, "BackgroundBuild", Compiled)
         check_steps(engine_of(kind, workers), data)
 

@@ -285,7 +285,7 @@ def test_recomputation_saves_memory(kind: str, workers: int) -> None:
 def test_recomputed_networks_have_a_native_form(
     kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executable, "Chooser", NativeWherePossible)
+    monkeypatch.setattr(executable, "ExecutorSelector", NativeWherePossible)
     monkeypatch.setattr(background_build, "BackgroundBuild", Compiled)
 
     def trained(wrap: Callable[..., Any]) -> Any:
