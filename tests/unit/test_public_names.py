@@ -154,7 +154,7 @@ def test_the_import_is_light() -> None:
 
 IMPORTED_FIRST = """
 import importlib, os, torch  # which takes longest, once for all
-for package in ("nn", "optim", "train", "array.compiled"):
+for package in ("nn", "optim", "train", "transform.compiled"):
     child = os.fork()
     if not child:
         importlib.import_module(f"magmath.{package}")

@@ -21,7 +21,6 @@ from magmath.ops.leaves import input_leaf
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
     from magmath.graph import Shape
-    from magmath.nn.module import Module
 
 
 class AbstractArray:
@@ -55,7 +54,7 @@ def call(module: Callable[..., Any], inputs: Any) -> Any:
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 
 
-def trace_call(module: Module, inputs: Any) -> Any:
+def trace_call(module: Callable[..., Any], inputs: Any) -> Any:
     """Call a module with abstract arrays; the abstract outputs, nested as the outputs are.
 
     Nothing is computed, assigned or drawn but the first values of parameters.

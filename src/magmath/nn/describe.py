@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.array.tree import flatten
 from magmath.array.variable import Variable
 from magmath.nn.abstract import inputs_of, trace_call
-from magmath.nn.inventory import Inventory, joined
-from magmath.nn.module import Module, observing
+from magmath.nn.inventory import joined
+from magmath.nn.observers import observing
 from magmath.nn.variables import Deferred
 
 if TYPE_CHECKING:
@@ -18,25 +18,61 @@ if TYPE_CHECKING:
 _PLAIN = (bool, int, float, complex, str, type(None))
 
 
-def representation(module: Module) -> str:
-    """The class with its settings, and the modules in it, one to a line."""
-    children = list(_children(module))
-    head = f"{type(module).__name__}({', '.join(_settings(module))}"
+class Walked(Protocol):
+    """The parts of a module, as the table needs them."""
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """By path."""
+
+    @property
+    def modules(self) -> Mapping[str, Described]:
+        """By path; the module itself under ""."""
+
+
+class Described(Protocol):
+    """A module, as its text needs it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for these inputs."""
+
+    def parts(self) -> Iterable[tuple[str, Any]]:
+        """The attributes by name."""
+
+    def named_parameters(self) -> Sequence[tuple[str, Variable]]:
+        """The parameters with their paths."""
+
+    def parameters(self) -> Sequence[Variable]:
+        """The parameters."""
+
+    def trainable(self) -> Sequence[Variable]:
+        """Those that are not frozen."""
+
+    def _built(self, operation: str) -> Walked:
+        """The parts. MagmathError in the name of the operation where one has no shape yet."""
+
+
+def representation(module: Described, kind: type[Described]) -> str:
+    """The class with its settings, and the modules in it, one to a line; `kind` is the class of all
+    modules."""
+    children = list(_children(module, kind))
+    head = f"{type(module).__name__}({', '.join(_settings(module, kind))}"
     if not children:
         return head + ")"
     lines = [
-        f"  ({name}): " + representation(child).replace("\n", "\n  ") for name, child in children
+        f"  ({name}): " + representation(child, kind).replace("\n", "\n  ")
+        for name, child in children
     ]
     return "\n".join([head, *lines, ")"])
 
 
-def _children(module: Module) -> list[tuple[str, Module]]:
+def _children(module: Described, kind: type[Described]) -> list[tuple[str, Described]]:
     """The modules in its attributes, also in nested lists, tuples and dictionaries."""
-    found: list[tuple[str, Module]] = []
+    found: list[tuple[str, Described]] = []
     stack = list(reversed(list(module.parts())))
     while stack:
         path, part = stack.pop()
-        if isinstance(part, Module):
+        if isinstance(part, kind):
             found.append((path, part))
         elif isinstance(part, (list, tuple, dict)):
             items = list(part.items() if isinstance(part, dict) else enumerate(part))
@@ -44,13 +80,13 @@ def _children(module: Module) -> list[tuple[str, Module]]:
     return found
 
 
-def _settings(module: Module) -> list[str]:
+def _settings(module: Described, kind: type[Described]) -> list[str]:
     """The attributes that are numbers, texts, or functions, as arguments."""
     found = []
     for name, value in module.parts():
         hidden = name.startswith("_") or name == "training"
         items = value if isinstance(value, tuple) else (value,)
-        if hidden or isinstance(value, (Module, Variable, Deferred)):
+        if hidden or isinstance(value, (kind, Variable, Deferred)):
             continue
         if all(isinstance(item, _PLAIN) for item in items):
             found.append(f"{name}={value!r}")
@@ -59,11 +95,13 @@ def _settings(module: Module) -> list[str]:
     return found
 
 
-def summary(module: Module, shapes: Sequence[Any], dtype: DTypeLike) -> str:
+def summary(
+    module: Described, kind: type[Described], shapes: Sequence[Any], dtype: DTypeLike
+) -> str:
     """One line for each module, with the shape of its output and its own parameters."""
     shown: dict[int, Any] = {}
 
-    def observer(called: Module, outputs: Any) -> None:
+    def observer(called: object, outputs: Any) -> None:
         shown[id(called)] = outputs
 
     inputs = inputs_of("summary", shapes, dtype)
@@ -73,14 +111,18 @@ def summary(module: Module, shapes: Sequence[Any], dtype: DTypeLike) -> str:
     rows = [("layer", "output", "parameters")]
     rows += [("input", str(x.shape), "0") for x in inputs]
     rows += [
-        (_name(path, one), _shapes(shown.get(id(one))), f"{_own_size(inventory, path, one):,}")
+        (
+            _name(path, one, kind),
+            _shapes(shown.get(id(one))),
+            f"{_own_size(inventory, path, one):,}",
+        )
         for path, one in inventory.modules.items()
         if path
     ]
     total = sum(p.size for p in module.parameters())
     frozen = total - sum(p.size for p in module.trainable())
     if len(inventory.modules) == 1:
-        rows.append((_name("", module), _shapes(shown.get(id(module))), f"{total:,}"))
+        rows.append((_name("", module, kind), _shapes(shown.get(id(module))), f"{total:,}"))
     last = f"{total:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
     return "\n".join([*table(rows), last])
 
@@ -91,8 +133,8 @@ def table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows]
 
 
-def _name(path: str, module: Module) -> str:
-    text = representation(module)
+def _name(path: str, module: Described, kind: type[Described]) -> str:
+    text = representation(module, kind)
     short = text if "\n" not in text else f"{type(module).__name__}"
     return f"{path}: {short}" if path else short
 
@@ -104,7 +146,7 @@ def _shapes(outputs: Any) -> str:
     return ", ".join(shapes)
 
 
-def _own_size(inventory: Inventory, path: str, module: Module) -> int:
+def _own_size(inventory: Walked, path: str, module: Described) -> int:
     """The number of elements of the parameters in the attributes of this module itself."""
     parameters = {id(p) for _, p in module.named_parameters()}
     inner = [f"{other}." for other in inventory.modules if other.startswith(f"{path}.")]

@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import magmath as mm
+from magmath.api import elementwise, random, statistics
 from magmath.api.activations import log_softmax as log_softmax
 from magmath.api.activations import relu as relu
 from magmath.api.activations import sigmoid as sigmoid
 from magmath.api.activations import softmax as softmax
+from magmath.api.data_types import astype
+from magmath.api.indexing import take
+from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.random import Distributions
+from magmath.api.searching import where
 from magmath.array.array import Array, as_array, floating
 from magmath.core.dtypes import compute_dtype
+from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
@@ -31,13 +36,13 @@ def identity(x: Array) -> Array:
 
 def tanh(x: Array) -> Array:
     """The hyperbolic tangent."""
-    return mm.tanh(floating("tanh", x))
+    return elementwise.tanh(floating("tanh", x))
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
     """x where x ≥ 0, otherwise negative_slope · x."""
     x = floating("leaky_relu", x)
-    return mm.where(x >= 0, x, negative_slope * x)
+    return where(x >= 0, x, negative_slope * x)
 
 
 def relu6(x: Array) -> Array:
@@ -47,19 +52,19 @@ def relu6(x: Array) -> Array:
 
 def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
     """x, limited to [minimum, maximum]."""
-    return mm.clip(floating("hardtanh", x), minimum, maximum)
+    return elementwise.clip(floating("hardtanh", x), minimum, maximum)
 
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """x where x > 0, otherwise alpha · (exp(x) - 1)."""
     x = floating("elu", x)
-    return mm.where(x > 0, x, alpha * mm.expm1(mm.minimum(x, 0.0)))
+    return where(x > 0, x, alpha * elementwise.expm1(elementwise.minimum(x, 0.0)))
 
 
 def celu(x: Array, alpha: float = 1.0) -> Array:
     """x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
     x = floating("celu", x)
-    return mm.where(x > 0, x, alpha * mm.expm1(mm.minimum(x, 0.0) / alpha))
+    return where(x > 0, x, alpha * elementwise.expm1(elementwise.minimum(x, 0.0) / alpha))
 
 
 def selu(x: Array) -> Array:
@@ -77,7 +82,10 @@ def silu(x: Array) -> Array:
 def softplus(x: Array, beta: float = 1.0) -> Array:
     """log(1 + exp(beta · x)) / beta, which does not overflow."""
     x = floating("softplus", x)
-    return (mm.maximum(beta * x, 0.0) + mm.log1p(mm.exp(-mm.abs(beta * x)))) / beta
+    return (
+        elementwise.maximum(beta * x, 0.0)
+        + elementwise.log1p(elementwise.exp(-elementwise.abs(beta * x)))
+    ) / beta
 
 
 def log_sigmoid(x: Array) -> Array:
@@ -88,7 +96,7 @@ def log_sigmoid(x: Array) -> Array:
 def mish(x: Array) -> Array:
     """x · tanh(softplus(x))."""
     x = floating("mish", x)
-    return x * mm.tanh(softplus(x))
+    return x * elementwise.tanh(softplus(x))
 
 
 def gelu(x: Array) -> Array:
@@ -97,12 +105,12 @@ def gelu(x: Array) -> Array:
     Source: Hendrycks and Gimpel (2016), section 2.
     """
     x = floating("gelu", x)
-    return 0.5 * x * (1.0 + mm.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
+    return 0.5 * x * (1.0 + elementwise.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
 
 
 def hard_sigmoid(x: Array) -> Array:
     """min(max(x / 6 + 1/2, 0), 1)."""
-    return mm.clip(floating("hard_sigmoid", x) / 6.0 + 0.5, 0.0, 1.0)
+    return elementwise.clip(floating("hard_sigmoid", x) / 6.0 + 0.5, 0.0, 1.0)
 
 
 def hard_swish(x: Array) -> Array:
@@ -113,7 +121,7 @@ def hard_swish(x: Array) -> Array:
 def softsign(x: Array) -> Array:
     """x / (1 + |x|)."""
     x = floating("softsign", x)
-    return x / (1.0 + mm.abs(x))
+    return x / (1.0 + elementwise.abs(x))
 
 
 ACTIVATIONS: dict[str, Callable[..., Array]] = {
@@ -160,7 +168,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     Integers are converted to the weight's type.
     """
     if not x.dtype.is_floating:
-        x = mm.astype(x, weight.dtype)
+        x = astype(x, weight.dtype)
     y = x @ weight
     return y if bias is None else y + bias
 
@@ -169,7 +177,7 @@ def flatten(x: Array, start_axis: int = 1) -> Array:
     """The axes from `start_axis` on as one: each sample as one row."""
     x = as_array("flatten", x)
     start = normalize_axes("flatten", start_axis, x.ndim)[0] if x.ndim > 1 else 0
-    return mm.reshape(x, (*x.shape[:start], size_of(x.shape[start:])))
+    return reshape(x, (*x.shape[:start], size_of(x.shape[start:])))
 
 
 def dropout(
@@ -185,9 +193,9 @@ def dropout(
         raise MagmathError(f"dropout: rate must be in [0, 1), was given {rate}")
     if not training or rate == 0:
         return x
-    draw = mm.random.uniform if rng is None else rng.uniform
+    draw = random.uniform if rng is None else rng.uniform
     kept = draw(shape=x.shape, dtype=x.dtype) >= rate
-    return mm.where(kept, x * (1.0 / (1.0 - rate)), 0.0)
+    return where(kept, x * (1.0 / (1.0 - rate)), 0.0)
 
 
 def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
@@ -198,8 +206,8 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
         raise DTypeError(f"one_hot: needs integer labels, was given {labels.dtype}")
     shape = (*labels.shape, classes)
     numbers = Array(apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=labels.ndim))
-    element = mm.get_default_dtype() if dtype is None else dtype
-    return mm.astype(numbers == mm.expand_dims(labels, axis=-1), element)
+    element = get_default_dtype() if dtype is None else dtype
+    return astype(numbers == expand_dims(labels, axis=-1), element)
 
 
 def embedding(indices: Array, weight: Array) -> Array:
@@ -210,8 +218,8 @@ def embedding(indices: Array, weight: Array) -> Array:
             f"embedding: needs integer indices, was given {indices.dtype}; convert them with "
             f"mm.astype(x, mm.int64)"
         )
-    rows = mm.take(weight, mm.reshape(indices, (indices.size,)), axis=0)
-    return mm.reshape(rows, (*indices.shape, *weight.shape[1:]))
+    rows = take(weight, reshape(indices, (indices.size,)), axis=0)
+    return reshape(rows, (*indices.shape, *weight.shape[1:]))
 
 
 def layer_norm(
@@ -232,20 +240,20 @@ def layer_norm(
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(f"layer_norm: normalizes last axes of shape {shape}, was given {x.shape}")
     axes = tuple(range(x.ndim - len(shape), x.ndim))
-    wide = mm.astype(x, compute_dtype(x.dtype), copy=False)
-    centred = wide - mm.mean(wide, axis=axes, keepdims=True)
-    variance = mm.mean(mm.square(centred), axis=axes, keepdims=True)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    centred = wide - statistics.mean(wide, axis=axes, keepdims=True)
+    variance = statistics.mean(elementwise.square(centred), axis=axes, keepdims=True)
     y = _scaled(centred, variance, weight, bias, epsilon)
-    return mm.astype(y, x.dtype, copy=False)
+    return astype(y, x.dtype, copy=False)
 
 
 def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
     """Mean and (biased) variance of each channel over all other axes, in float32 at least."""
-    wide = mm.astype(x, compute_dtype(x.dtype), copy=False)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
     others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
-    mean = mm.mean(wide, axis=others)
+    mean = statistics.mean(wide, axis=others)
     centred = wide - _along(mean, axis, x.ndim)
-    return mean, mm.mean(mm.square(centred), axis=others)
+    return mean, statistics.mean(elementwise.square(centred), axis=others)
 
 
 def batch_norm(
@@ -263,7 +271,7 @@ def batch_norm(
     Source: Ioffe and Szegedy (2015). In training the moments are those of `batch_moments(x)`.
     """
     x = floating("batch_norm", x)
-    wide = mm.astype(x, compute_dtype(x.dtype), copy=False)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
     y = _scaled(
         wide - _along(mean, axis, x.ndim),
         _along(variance, axis, x.ndim),
@@ -271,19 +279,19 @@ def batch_norm(
         None if bias is None else _along(bias, axis, x.ndim),
         epsilon,
     )
-    return mm.astype(y, x.dtype, copy=False)
+    return astype(y, x.dtype, copy=False)
 
 
 def _along(values: Array, axis: int, ndim: int) -> Array:
     """(channels,) as an array that broadcasts along an axis."""
     shape = [1] * ndim
     shape[axis] = values.shape[0]
-    return mm.reshape(values, tuple(shape))
+    return reshape(values, tuple(shape))
 
 
 def _scaled(
     centred: Array, variance: Array, weight: Array | None, bias: Array | None, epsilon: float
 ) -> Array:
-    y = centred / mm.sqrt(variance + epsilon)
+    y = centred / elementwise.sqrt(variance + epsilon)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias

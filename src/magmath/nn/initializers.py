@@ -19,11 +19,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final
 
-import magmath as mm
-from magmath.api.creation import DTypeLike, normal_shape
+from magmath.api import elementwise, linalg, random
+from magmath.api.creation import DTypeLike, eye, full, normal_shape
+from magmath.api.data_types import astype
+from magmath.api.manipulation import reshape
+from magmath.api.products import matrix_transpose
+from magmath.api.searching import where
 from magmath.array.array import Array
 from magmath.array.conversion import LayoutLike
-from magmath.core.dtypes import DType, as_dtype, compute_dtype
+from magmath.core.dtypes import DType, as_dtype, compute_dtype, float32
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, MagmathError, ShapeError
@@ -53,7 +57,7 @@ class Initializer(ABC):
         *,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
-        rng: mm.random.Generator | int | None = None,
+        rng: random.Generator | int | None = None,
     ) -> Array:
         """An array of this shape, of the default floating point type unless `dtype` is given.
 
@@ -61,9 +65,9 @@ class Initializer(ABC):
         sequence.
         """
         element = get_default_dtype() if dtype is None else as_dtype(dtype)
-        source: Any = mm.random if rng is None else rng
+        source: Any = random if rng is None else rng
         if isinstance(rng, int):
-            source = mm.random.Generator(rng)
+            source = random.Generator(rng)
         array = self.values(normal_shape(type(self).__name__, shape), element, source)
         return array if layout is None else array.redistribute(layout)
 
@@ -80,7 +84,7 @@ class Constant(Initializer):
     value: float
 
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
-        return mm.full(shape, self.value, dtype=dtype)
+        return full(shape, self.value, dtype=dtype)
 
 
 @final
@@ -128,8 +132,8 @@ class TruncatedNormal(Initializer):
         quantile = _normal_quantile(
             rng.uniform(least, 1 - least, shape, dtype=compute_dtype(dtype))
         )
-        inside = mm.clip(quantile, -TRUNCATED_AT, TRUNCATED_AT)  # but for rounding it is
-        return mm.astype(inside * self.std + self.mean, dtype, copy=False)
+        inside = elementwise.clip(quantile, -TRUNCATED_AT, TRUNCATED_AT)  # but for rounding it is
+        return astype(inside * self.std + self.mean, dtype, copy=False)
 
 
 @final
@@ -189,10 +193,10 @@ class Orthogonal(Initializer):
             raise ShapeError(f"Orthogonal: needs 2 dimensions or more, was given {shape}")
         rows, columns = shape[0], size_of(shape[1:])
         high, wide = max(rows, columns), min(rows, columns)
-        q, r = mm.linalg.qr(rng.normal(0.0, 1.0, (high, wide), dtype=compute_dtype(dtype)))
-        q = q * mm.where(mm.linalg.diagonal(r) < 0, -self.gain, self.gain)
-        matrix = q if rows >= columns else mm.matrix_transpose(q)
-        return mm.astype(mm.reshape(matrix, shape), dtype, copy=False)
+        q, r = linalg.qr(rng.normal(0.0, 1.0, (high, wide), dtype=compute_dtype(dtype)))
+        q = q * where(linalg.diagonal(r) < 0, -self.gain, self.gain)
+        matrix = q if rows >= columns else matrix_transpose(q)
+        return astype(reshape(matrix, shape), dtype, copy=False)
 
 
 @final
@@ -205,7 +209,7 @@ class Identity(Initializer):
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
         if len(shape) != 2:
             raise ShapeError(f"Identity: needs 2 dimensions, was given {shape}")
-        diagonal = mm.eye(*shape, dtype=dtype)
+        diagonal = eye(*shape, dtype=dtype)
         return diagonal if self.gain == 1 else diagonal * self.gain
 
 
@@ -222,8 +226,8 @@ class Mask(Initializer):
             raise MagmathError(f"Mask: probability must be in [0, 1], was given {self.probability}")
 
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
-        drawn = rng.uniform(0.0, 1.0, shape, dtype=mm.float32)
-        ones = mm.astype(drawn < self.probability, dtype)
+        drawn = rng.uniform(0.0, 1.0, shape, dtype=float32)
+        ones = astype(drawn < self.probability, dtype)
         return ones if self.value == 1 else ones * self.value
 
 
@@ -265,9 +269,9 @@ def _normal_quantile(p: Array) -> Array:
     q = p - 0.5
     r = 0.180625 - q * q
     middle = q * _polynomial(_MIDDLE, r) / _polynomial(_MIDDLE_BELOW, r)
-    t = mm.sqrt(-mm.log(mm.minimum(p, 1.0 - p))) - 1.6
-    outside = mm.sign(q) * _polynomial(_OUTSIDE, t) / _polynomial(_OUTSIDE_BELOW, t)
-    return mm.where(mm.abs(q) <= 0.425, middle, outside)
+    t = elementwise.sqrt(-elementwise.log(elementwise.minimum(p, 1.0 - p))) - 1.6
+    outside = elementwise.sign(q) * _polynomial(_OUTSIDE, t) / _polynomial(_OUTSIDE_BELOW, t)
+    return where(elementwise.abs(q) <= 0.425, middle, outside)
 
 
 zeros = Constant(0.0)

@@ -6,15 +6,12 @@ modules are kept has other items, so a training step does not walk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar, final
 
 from magmath.array.variable import Variable
 from magmath.errors import MagmathError
 from magmath.nn.variables import Deferred
-
-if TYPE_CHECKING:
-    from magmath.nn.module import Module
 
 Part = Any  # a module, variable, Deferred, list, tuple or dictionary
 
@@ -27,18 +24,30 @@ def note_change() -> None:
     _generation += 1
 
 
+class Composite(Protocol):
+    """A module, as a walk sees it."""
+
+    def parts(self) -> Iterable[tuple[str, Any]]:
+        """The attributes by name, among which modules and variables are looked for."""
+
+
+Kind = TypeVar("Kind", bound=Composite)
+
+
 @final
-class Inventory:
+class Inventory(Generic[Kind]):
     """The parts of a module, each under the first path at which it was found.
 
+    kind       the class of all modules
     variables  by path; `modules` likewise, the module itself under ""
     aliases    further paths of variables, and the path under which `variables` has them
     deferred   what has no shape yet
     """
 
-    def __init__(self, root: Module) -> None:
+    def __init__(self, root: Kind, kind: type[Kind]) -> None:
+        self._kind = kind
         self.variables: dict[str, Variable] = {}
-        self.modules: dict[str, Module] = {}
+        self.modules: dict[str, Kind] = {}
         self.aliases: dict[str, str] = {}
         self.deferred: dict[str, Deferred] = {}
         self._paths: dict[int, str] = {}  # of what was found, by identity
@@ -58,9 +67,7 @@ class Inventory:
         )
 
     def _visit(self, part: Part, path: str) -> None:
-        from magmath.nn.module import Module
-
-        if isinstance(part, Module):
+        if isinstance(part, self._kind):
             self._visit_module(part, path)
         elif isinstance(part, (Variable, Deferred)):
             self._visit_variable(part, path)
@@ -71,7 +78,7 @@ class Inventory:
             for key, item in entries:
                 self._visit(item, joined(path, str(key)))
 
-    def _visit_module(self, module: Module, path: str) -> None:
+    def _visit_module(self, module: Kind, path: str) -> None:
         if id(module) in self._paths:
             if id(module) not in self._open:
                 self._repeated.append((path, self._paths[id(module)]))
@@ -107,9 +114,9 @@ class Inventory:
                 raise _twice(alias)
 
 
-def named(inventory: Inventory) -> Iterator[tuple[str, Variable]]:
+def named(variables: Mapping[str, Variable]) -> Iterator[tuple[str, Variable]]:
     """Name each variable by its path, the longest one if several modules contain it."""
-    for path, variable in inventory.variables.items():
+    for path, variable in variables.items():
         own = f".{variable.name}"
         if variable.name in _UNNAMED or f".{path}".endswith(own):
             variable.name = path

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-import magmath as mm
+from magmath.api import elementwise, statistics
+from magmath.api.activations import log_softmax, relu
+from magmath.api.creation import asarray, ones
+from magmath.api.data_types import astype
+from magmath.api.manipulation import reshape
+from magmath.api.searching import where
 from magmath.array.array import Array
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
@@ -48,15 +53,15 @@ def cross_entropy(
         raise MagmathError(
             f"cross_entropy: label_smoothing must be in [0, 1], was given {label_smoothing}"
         )
-    log_probability = mm.log_softmax(outputs, axis=1)
+    log_probability = log_softmax(outputs, axis=1)
     factors = None if weight is None else _class_factors(weight, outputs)
     if targets.ndim == outputs.ndim:
         _check_shapes("cross_entropy", outputs, targets)
-        share = mm.astype(targets, outputs.dtype, copy=False)
+        share = astype(targets, outputs.dtype, copy=False)
         if label_smoothing:
             share = share * (1 - label_smoothing) + label_smoothing / outputs.shape[1]
         weighted = log_probability if factors is None else log_probability * factors
-        return _reduced(mm.negative(mm.sum(share * weighted, axis=1)), reduction)
+        return _reduced(elementwise.negative(statistics.sum(share * weighted, axis=1)), reduction)
     return _of_labels(log_probability, targets, factors, label_smoothing, ignore_index, reduction)
 
 
@@ -72,21 +77,21 @@ def _of_labels(
     classes = log_probability.shape[1]
     mask = class_mask(labels, classes)
     weighted = log_probability if factors is None else log_probability * factors
-    losses = mm.negative(mm.sum(mm.where(mask, weighted, 0.0), axis=1))
+    losses = elementwise.negative(statistics.sum(where(mask, weighted, 0.0), axis=1))
     if smoothing:
-        spread = mm.negative(mm.sum(weighted, axis=1)) * (smoothing / classes)
+        spread = elementwise.negative(statistics.sum(weighted, axis=1)) * (smoothing / classes)
         losses = losses * (1 - smoothing) + spread
     counted = None if ignored is None else labels != ignored
     if counted is not None:
-        losses = mm.where(counted, losses, 0.0)
+        losses = where(counted, losses, 0.0)
     if reduction != "mean" or (factors is None and counted is None):
         return _reduced(losses, reduction)
-    share = mm.ones(labels.shape, dtype=losses.dtype)
+    share = ones(labels.shape, dtype=losses.dtype)
     if factors is not None:
-        share = mm.sum(mm.where(mask, factors, 0.0), axis=1)
+        share = statistics.sum(where(mask, factors, 0.0), axis=1)
     if counted is not None:
-        share = mm.where(counted, share, 0.0)
-    return mm.sum(losses) / mm.sum(share)
+        share = where(counted, share, 0.0)
+    return statistics.sum(losses) / statistics.sum(share)
 
 
 def binary_cross_entropy(
@@ -99,7 +104,7 @@ def binary_cross_entropy(
     """
     targets = _alike("binary_cross_entropy", outputs, targets)
     one = targets * _log(outputs) + (1.0 - targets) * _log(1.0 - outputs)
-    return _reduced(mm.negative(one if weight is None else one * weight), reduction)
+    return _reduced(elementwise.negative(one if weight is None else one * weight), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -117,23 +122,23 @@ def binary_cross_entropy_with_logits(
     """
     targets = _alike("binary_cross_entropy_with_logits", outputs, targets)
     if pos_weight is None:
-        losses = mm.logaddexp(outputs, 0.0) - outputs * targets
+        losses = elementwise.logaddexp(outputs, 0.0) - outputs * targets
     else:
         factor = (pos_weight - 1.0) * targets + 1.0
-        losses = (1.0 - targets) * outputs + factor * mm.logaddexp(-outputs, 0.0)
+        losses = (1.0 - targets) * outputs + factor * elementwise.logaddexp(-outputs, 0.0)
     return _reduced(losses if weight is None else losses * weight, reduction)
 
 
 def mean_squared_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
     """(outputs - targets)² element by element, in the outputs' type."""
     targets = _alike("mean_squared_error", outputs, targets)
-    return _reduced(mm.square(outputs - targets), reduction)
+    return _reduced(elementwise.square(outputs - targets), reduction)
 
 
 def mean_absolute_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
     """|outputs - targets| element by element: the L1 loss. Its slope where they are equal is 0."""
     targets = _alike("mean_absolute_error", outputs, targets)
-    return _reduced(mm.abs(outputs - targets), reduction)
+    return _reduced(elementwise.abs(outputs - targets), reduction)
 
 
 def huber(
@@ -145,8 +150,8 @@ def huber(
     """
     if not delta > 0:
         raise MagmathError(f"huber: delta must be positive, was given {delta}")
-    size = mm.abs(outputs - _alike("huber", outputs, targets))
-    near = mm.minimum(size, delta)
+    size = elementwise.abs(outputs - _alike("huber", outputs, targets))
+    near = elementwise.minimum(size, delta)
     return _reduced(near * (size - 0.5 * near), reduction)
 
 
@@ -168,17 +173,17 @@ def hinge(
     """
     if targets.ndim == outputs.ndim:
         targets = _alike("hinge", outputs, targets)
-        return _reduced(_to_power(mm.relu(margin - targets * outputs), power), reduction)
+        return _reduced(_to_power(relu(margin - targets * outputs), power), reduction)
     if outputs.ndim != 2:
         raise ShapeError(f"hinge: outputs must be (N, classes), was given {outputs.shape}")
     _check_labels("hinge", outputs, targets)
     mask = class_mask(targets, outputs.shape[1])
-    own = mm.sum(mm.where(mask, outputs, 0.0), axis=1, keepdims=True)
-    wrong = mm.where(mask, 0.0, _to_power(mm.relu(margin - own + outputs), power))
-    losses = mm.sum(wrong, axis=1) / outputs.shape[1]
+    own = statistics.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
+    wrong = where(mask, 0.0, _to_power(relu(margin - own + outputs), power))
+    losses = statistics.sum(wrong, axis=1) / outputs.shape[1]
     if weight is not None:
         factors = _class_factors(weight, outputs)
-        losses = losses * mm.sum(mm.where(mask, factors, 0.0), axis=1)
+        losses = losses * statistics.sum(where(mask, factors, 0.0), axis=1)
     return _reduced(losses, reduction)
 
 
@@ -197,13 +202,13 @@ def kl_divergence(
     """
     targets = _alike("kl_divergence", outputs, targets)
     if log_targets:
-        losses = mm.exp(targets) * (targets - outputs)
+        losses = elementwise.exp(targets) * (targets - outputs)
     else:
         positive = targets > 0
-        logarithm = mm.log(mm.where(positive, targets, 1.0))
-        losses = mm.where(positive, targets * logarithm, 0.0) - targets * outputs
+        logarithm = elementwise.log(where(positive, targets, 1.0))
+        losses = where(positive, targets * logarithm, 0.0) - targets * outputs
     if reduction == "batchmean":
-        return mm.sum(losses) / outputs.shape[0]
+        return statistics.sum(losses) / outputs.shape[0]
     return _reduced(losses, reduction)
 
 
@@ -220,9 +225,9 @@ def class_mask(labels: Array, classes: int) -> Array:
 
 def _reduced(losses: Array, reduction: str) -> Array:
     if reduction == "mean":
-        return mm.mean(losses)
+        return statistics.mean(losses)
     if reduction == "sum":
-        return mm.sum(losses)
+        return statistics.sum(losses)
     if reduction == "none":
         return losses
     raise MagmathError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
@@ -232,7 +237,7 @@ def _alike(name: str, outputs: Array, targets: Array) -> Array:
     """The targets in the outputs' type. ShapeError unless both have the same shape: what would be
     broadcast is hardly meant."""
     _check_shapes(name, outputs, targets)
-    return mm.astype(targets, outputs.dtype, copy=False)
+    return astype(targets, outputs.dtype, copy=False)
 
 
 def _check_shapes(name: str, outputs: Array, targets: Array) -> None:
@@ -253,25 +258,27 @@ def _check_labels(name: str, outputs: Array, labels: Array) -> None:
 
 def _class_factors(weight: Any, outputs: Array) -> Array:
     """The factors of classes, to be multiplied with the outputs."""
-    factors = mm.astype(mm.asarray(weight), outputs.dtype, copy=False)
+    factors = astype(asarray(weight), outputs.dtype, copy=False)
     if factors.shape != (outputs.shape[1],):
         raise ShapeError(
             f"loss: weight must have a number for each of the {outputs.shape[1]} classes, was "
             f"given {factors.shape}"
         )
-    return mm.reshape(factors, (1, outputs.shape[1], *[1] * (outputs.ndim - 2)))
+    return reshape(factors, (1, outputs.shape[1], *[1] * (outputs.ndim - 2)))
 
 
 def _log(x: Array) -> Array:
     """The logarithm, at least -100."""
     positive = x > 0
-    return mm.maximum(mm.where(positive, mm.log(mm.where(positive, x, 1.0)), LEAST_LOG), LEAST_LOG)
+    return elementwise.maximum(
+        where(positive, elementwise.log(where(positive, x, 1.0)), LEAST_LOG), LEAST_LOG
+    )
 
 
 def _to_power(x: Array, power: int) -> Array:
     if power not in (1, 2):
         raise MagmathError(f"hinge: power must be 1 or 2, was given {power}")
-    return x if power == 1 else mm.square(x)
+    return x if power == 1 else elementwise.square(x)
 
 
 LOSSES: dict[str, Callable[[Array, Array], Array]] = {

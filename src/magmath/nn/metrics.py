@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, final
 
-import magmath as mm
+from magmath.api import elementwise, statistics
+from magmath.api.creation import full
+from magmath.api.data_types import astype
+from magmath.api.manipulation import reshape
+from magmath.api.products import matrix_transpose
+from magmath.api.searching import where
 from magmath.array.array import Array
+from magmath.core.dtypes import float64, int64
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
 from magmath.nn.losses import class_mask
@@ -126,15 +132,15 @@ def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
     truth = _class_of(targets)
     mask = class_mask(truth, outputs.shape[1])
     columns = _columns(outputs)
-    own = mm.sum(mm.where(mask, outputs, 0.0), axis=1, keepdims=True)
-    later = columns > mm.reshape(truth, (truth.shape[0], 1))
-    ahead = mm.logical_or(outputs > own, mm.logical_and(outputs == own, later))
-    return _total(mm.sum(mm.astype(ahead, mm.int64), axis=1) < k)
+    own = statistics.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
+    later = columns > reshape(truth, (truth.shape[0], 1))
+    ahead = elementwise.logical_or(outputs > own, elementwise.logical_and(outputs == own, later))
+    return _total(statistics.sum(astype(ahead, int64), axis=1) < k)
 
 
 def _total(values: Array) -> Counts:
     """The sum of values, and how many there are."""
-    return mm.sum(mm.astype(values, mm.float64)), mm.full((), values.size, dtype=mm.float64)
+    return statistics.sum(astype(values, float64)), full((), values.size, dtype=float64)
 
 
 def _mean(total: Array, count: Array) -> Array:
@@ -144,32 +150,32 @@ def _mean(total: Array, count: Array) -> Array:
 def _one_hot(outputs: Array, targets: Array, classes: int | None) -> tuple[Array, Array]:
     """(N, classes) numbers, 1 at the true and at the predicted label of each sample."""
     predicted, truth, count = _labels(outputs, targets, classes)
-    there, called = (mm.astype(class_mask(x, count), mm.float64) for x in (truth, predicted))
+    there, called = (astype(class_mask(x, count), float64) for x in (truth, predicted))
     return there, called
 
 
 def _pair_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
     there, called = _one_hot(outputs, targets, classes)
-    return (mm.astype(mm.matrix_transpose(there) @ called, mm.int64),)
+    return (astype(matrix_transpose(there) @ called, int64),)
 
 
 def _class_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
     """How many samples of each class are found, predicted, and there."""
     there, called = _one_hot(outputs, targets, classes)
-    return tuple([mm.sum(x, axis=0) for x in (there * called, called, there)])
+    return tuple([statistics.sum(x, axis=0) for x in (there * called, called, there)])
 
 
 def _class_ratio(name: str, average: Average, found: Array, called: Array, there: Array) -> Array:
     if average == "micro":
-        found, called, there = [mm.sum(x) for x in (found, called, there)]
+        found, called, there = [statistics.sum(x) for x in (found, called, there)]
     top, bottom = {
         "precision": (found, called), "recall": (found, there), "f1": (2.0 * found, called + there)
     }[name]  # fmt: skip
-    ratios = mm.where(bottom > 0, top / mm.where(bottom > 0, bottom, 1.0), 0.0)
+    ratios = where(bottom > 0, top / where(bottom > 0, bottom, 1.0), 0.0)
     if average != "macro":
         return ratios
-    occurs = mm.astype(called + there > 0, mm.float64)
-    return mm.sum(ratios * occurs) / mm.sum(occurs)
+    occurs = astype(called + there > 0, float64)
+    return statistics.sum(ratios * occurs) / statistics.sum(occurs)
 
 
 # numbers --------------------------------------------------------------------------------------
@@ -187,7 +193,7 @@ def mean_squared_error(outputs: Array, targets: Array) -> Array:
 
 def _errors(name: str, of: Callable[[Array], Array], outputs: Array, targets: Array) -> Counts:
     _check_equal_shapes(name, outputs, targets)
-    return _total(of(mm.astype(outputs, mm.float64) - mm.astype(targets, mm.float64)))
+    return _total(of(astype(outputs, float64) - astype(targets, float64)))
 
 
 # parts ----------------------------------------------------------------------------------------
@@ -218,19 +224,19 @@ def _class_of(x: Array) -> Array:
             f"metric: classes are (N,) integers or (N, classes) numbers, was given {x.shape} "
             f"{x.dtype}; convert labels with mm.astype(x, mm.int64)"
         )
-    return mm.astype(x, mm.int64, copy=False)
+    return astype(x, int64, copy=False)
 
 
 def _first_maximum(rows: Array) -> Array:
     """What `argmax` of each row gives, in operations that have a native form; the number of columns
     for rows with nan."""
-    largest = rows == mm.max(rows, axis=1, keepdims=True)
-    return mm.min(mm.where(largest, _columns(rows), rows.shape[1]), axis=1)
+    largest = rows == statistics.max(rows, axis=1, keepdims=True)
+    return statistics.min(where(largest, _columns(rows), rows.shape[1]), axis=1)
 
 
 def _columns(rows: Array) -> Array:
     """The number of its column at each element."""
-    return Array(apply(creation.IOTA, shape=rows.shape, dtype=mm.int64, axis=1))
+    return Array(apply(creation.IOTA, shape=rows.shape, dtype=int64, axis=1))
 
 
 def _check_equal_shapes(name: str, outputs: Array, targets: Array) -> None:
@@ -244,8 +250,8 @@ METRICS: dict[str, Metric] = {
     "precision": class_ratio("precision"),
     "recall": class_ratio("recall"),
     "f1": class_ratio("f1"),
-    "confusion_matrix": Metric(partial(_pair_counts, None), mm.positive),
-    "mean_absolute_error": Metric(partial(_errors, "mean_absolute_error", mm.abs), _mean),
-    "mean_squared_error": Metric(partial(_errors, "mean_squared_error", mm.square), _mean),
+    "confusion_matrix": Metric(partial(_pair_counts, None), elementwise.positive),
+    "mean_absolute_error": Metric(partial(_errors, "mean_absolute_error", elementwise.abs), _mean),
+    "mean_squared_error": Metric(partial(_errors, "mean_squared_error", elementwise.square), _mean),
 }
 """The metrics that training knows by name."""

@@ -21,8 +21,12 @@ from magmath.array.variable import Variable
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError
+from magmath.nn.abstract import inputs_of, trace_call
+from magmath.nn.describe import representation, summary
 from magmath.nn.inventory import Inventory, named, note_change
+from magmath.nn.observers import observers
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
+from magmath.nn.weights import assign_state, load, save
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
@@ -41,18 +45,6 @@ _HIDDEN = ("_inventory", "_mode")
 _forced = 0
 """How many calls of `Module.mode` are open: then the mode does not depend on the module's state."""
 
-_observers: list[Callable[[Module, Any], None]] = []
-
-
-@contextmanager
-def observing(observer: Callable[[Module, Any], None]) -> Iterator[None]:
-    """Call `observer(module, outputs)` after each call of a module."""
-    _observers.append(observer)
-    try:
-        yield
-    finally:
-        _observers.remove(observer)
-
 
 def _observed(call: Call) -> Call:
     """A module's `__call__`, noted by functions that are traced and by observers."""
@@ -65,7 +57,7 @@ def _observed(call: Call) -> Call:
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
         outputs = call(self, *args, **kwargs)
-        for observer in _observers:
+        for observer in observers:
             observer(self, outputs)
         return outputs
 
@@ -88,7 +80,7 @@ class Module:
     """
 
     training = True
-    _inventory: Inventory | None = None
+    _inventory: Inventory[Module] | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -123,9 +115,7 @@ class Module:
         return {name: value for name, value in vars(self).items() if name not in _HIDDEN}
 
     def __repr__(self) -> str:
-        from magmath.nn.describe import representation
-
-        return representation(self)
+        return representation(self, Module)
 
     # parts --------------------------------------------------------------------------------------
 
@@ -141,16 +131,16 @@ class Module:
             if isinstance(part, Deferred):
                 setattr(self, name, part.make(shape, dtype))
 
-    def _walked(self) -> Inventory:
+    def _walked(self) -> Inventory[Module]:
         """The parts, whether or not all have been built."""
         found = self._inventory
         if found is None or not found.is_current:
-            found = Inventory(self)
+            found = Inventory(self, Module)
             object.__setattr__(self, "_inventory", found)
-            list(named(found))
+            list(named(found.variables))
         return found
 
-    def _built(self, operation: str) -> Inventory:
+    def _built(self, operation: str) -> Inventory[Module]:
         """The parts. MagmathError in the name of the operation where one has no shape yet."""
         found = self._walked()
         if found.deferred:
@@ -282,8 +272,6 @@ class Module:
         arguments or nested inputs are given to `nn.trace_call`. dtype: of the inputs, the default
         floating point type if none is given.
         """
-        from magmath.nn.abstract import inputs_of, trace_call
-
         trace_call(self, inputs_of("build", shapes, dtype))
         self._built("build")
         return self
@@ -291,9 +279,7 @@ class Module:
     def summary(self, *shapes: Any, dtype: DTypeLike = None) -> str:
         """A table of the layers with the shapes of their outputs and numbers of parameters, for
         inputs of these shapes (see `build`)."""
-        from magmath.nn.describe import summary
-
-        return summary(self, shapes, dtype)
+        return summary(self, Module, shapes, dtype)
 
     # state --------------------------------------------------------------------------------------
 
@@ -315,14 +301,11 @@ class Module:
         there must be none. Raises WeightsError, which lists all that does not fit, and then changes
         nothing.
         """
-        from magmath.nn.weights import assign_state
-
-        return assign_state(self._built("load_state_dict"), state, strict)
+        found = self._built("load_state_dict")
+        return assign_state(found.variables, found.aliases, state, strict)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `state_dict` to a safetensors file, complete or not at all."""
-        from magmath.nn.weights import save
-
         save(self, path)
 
     def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
@@ -330,8 +313,6 @@ class Module:
 
         Raises WeightsError if the file is damaged or belongs to another module.
         """
-        from magmath.nn.weights import load
-
         load(self, path, strict)
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-import magmath as mm
+from magmath.api import creation
 from magmath.api.creation import DTypeLike, variable
 from magmath.api.random import OWN_STREAMS, Distributions, drawing_from
 from magmath.array.array import Array
 from magmath.array.conversion import LayoutLike
 from magmath.array.number_list import is_number
 from magmath.array.variable import Variable
-from magmath.core.dtypes import as_dtype, int64
+from magmath.core.dtypes import DType, as_dtype, int64
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session, tracing
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
-from magmath.ops import creation
+from magmath.ops.creation import iota
 
 Initial = Callable[..., Any]
 """A function `f(shape, dtype=…)` that returns the first value of a parameter."""
@@ -99,7 +99,7 @@ class RngState(Variable, Distributions):
     def draw(self) -> tuple[Node, Node]:
         """The seed and the number of the next stream, as operands of a random operation."""
         seed, number = self[0].node, self[1].node
-        self.assign(Array(self.node) + Array(creation.iota((2,), 0)))
+        self.assign(Array(self.node) + Array(iota((2,), 0)))
         return seed, number
 
 
@@ -132,7 +132,7 @@ def _first_value(
                 made = variable("", value, dtype=element, layout=layout)
         else:
             if extents is not None and is_number(value):
-                value = mm.full(extents, value, dtype=dtype or get_default_dtype())
+                value = creation.full(extents, value, dtype=dtype or get_default_dtype())
             made = variable("", value, dtype=dtype, layout=layout)
     if extents is not None and made.shape != extents:
         raise ShapeError(f"{kind}: needs a value of shape {extents}, was given {made.shape}")
@@ -163,11 +163,11 @@ def deferred(initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter)
     return Deferred(initial, kind)
 
 
-def zeros(shape: Shape, dtype: mm.DType) -> Array:
+def zeros(shape: Shape, dtype: DType) -> Array:
     """First values 0."""
-    return mm.zeros(shape, dtype=dtype)
+    return creation.zeros(shape, dtype=dtype)
 
 
-def ones(shape: Shape, dtype: mm.DType) -> Array:
+def ones(shape: Shape, dtype: DType) -> Array:
     """First values 1."""
-    return mm.ones(shape, dtype=dtype)
+    return creation.ones(shape, dtype=dtype)

@@ -6,29 +6,51 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.api.creation import asarray
 from magmath.array.array import Array
-from magmath.array.variable import assign
+from magmath.array.variable import Variable, assign
 from magmath.core.atomic_replace import atomic_replace
 from magmath.errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
 
-    from magmath.nn.inventory import Inventory
-    from magmath.nn.module import Module
-
 FORMAT = "magmath-2"
 
 
+class Walked(Protocol):
+    """The parts of a module, as files need them."""
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """By path."""
+
+
+class Stateful(Protocol):
+    """A module, as files see it."""
+
+    def state_dict(self) -> dict[str, Array]:
+        """The values of its variables by path."""
+
+    def aliases(self) -> dict[str, str]:
+        """The further paths of shared variables, each with the path that `state_dict` has."""
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool
+    ) -> tuple[list[str], list[str]]:
+        """Take values by path; the paths that are missing, and those that are not known."""
+
+    def _walked(self) -> Walked:
+        """The parts, whether or not all have been built."""
+
+
 def assign_state(
-    inventory: Inventory, state: Mapping[str, Any], strict: bool
+    own: Mapping[str, Variable], aliases: Mapping[str, str], state: Mapping[str, Any], strict: bool
 ) -> tuple[list[str], list[str]]:
     """Assign values to variables by path; see `Module.load_state_dict`."""
-    own = inventory.variables
-    given = {inventory.aliases.get(path, path): value for path, value in state.items()}
+    given = {aliases.get(path, path): value for path, value in state.items()}
     given |= {path: value for path, value in state.items() if path in own}
     missing = [path for path in own if path not in given]
     unexpected = [path for path in given if path not in own]
@@ -49,19 +71,19 @@ def assign_state(
     return missing, unexpected
 
 
-def save(module: Module, path: str | os.PathLike[str]) -> None:
+def save(module: Stateful, path: str | os.PathLike[str]) -> None:
     """Write a module's state, and which paths share variables."""
     write(path, module.state_dict(), {"aliases": json.dumps(module.aliases())})
 
 
-def load(module: Module, path: str | os.PathLike[str], strict: bool) -> None:
+def load(module: Stateful, path: str | os.PathLike[str], strict: bool) -> None:
     """Read a module's state."""
     state, metadata = read(path)
     load_arrays(module, path, state, metadata, strict)
 
 
 def load_arrays(
-    module: Module,
+    module: Stateful,
     path: str | os.PathLike[str],
     state: dict[str, torch.Tensor],
     metadata: dict[str, str],

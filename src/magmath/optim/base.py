@@ -72,7 +72,7 @@ class Optimizer(ABC):
 
     def _start(self) -> None:
         self._steps = 0
-        self._groups = Groups(self)
+        self._groups: Groups[Optimizer] = Groups(self)
         self.kept = States(self._needs)
         """What is kept of the variables that were updated."""
         self._minimizer = Minimizer(self)

@@ -7,32 +7,46 @@ variables whose names match the group's pattern.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
 
 from magmath.errors import MagmathError
-
-if TYPE_CHECKING:
-    from magmath.optim.base import Optimizer
-    from magmath.optim.rates import LearningRate
+from magmath.optim.rates import LearningRate
 
 OF_ALL = ("clip_value", "clip_norm", "groups")
 """Settings of a whole step, which a group cannot have."""
 
 
+class Grouped(Protocol):
+    """An optimizer, as its groups see it: a dataclass whose fields are its settings."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def learning_rate(self) -> LearningRate:
+        """A number, a schedule, or a function of the step."""
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, Any]]:
+        """Other settings for some variables, by a pattern of their names."""
+
+
+Rule = TypeVar("Rule", bound=Grouped)
+
+
 @final
-class Groups:
+class Groups(Generic[Rule]):
     """The groups of an optimizer; number 0 is the optimizer itself, for all other variables.
 
     `members` are the optimizers, `rate_index` says which of the learning rates each uses.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Rule) -> None:
         self._patterns = list(optimizer.groups)
         self.members = [optimizer]
         self.rate_index = [0]
-        self._own_rates: list[Optimizer] = []
+        self._own_rates: list[Rule] = []
         for pattern, settings in optimizer.groups.items():
             self.members.append(_member(optimizer, pattern, settings))
             if "learning_rate" in settings:
@@ -52,7 +66,7 @@ class Groups:
         return 0
 
 
-def _member(optimizer: Optimizer, pattern: str, settings: Mapping[str, Any]) -> Optimizer:
+def _member(optimizer: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
     known = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
     if unknown := sorted(set(settings) - set(known)):
         raise MagmathError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import WeakSet
 
 from magmath.api.creation import variable
@@ -27,21 +27,36 @@ from magmath.graph import Graph, Node, Operand, Provenance
 from magmath.graph.provenance import VersionOperand
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.optim.function_of_variables import FunctionOfVariables
-from magmath.optim.states import Kept
+from magmath.optim.states import Kept, Slot, States
 
 if TYPE_CHECKING:
-    from magmath.optim.base import Optimizer
     from magmath.runtime.run_handle import RunHandle
 
 KEPT_PROGRAMS = 64
 """Programs that an optimizer keeps, for expressions of so many structures."""
 
 
+class Updating(Protocol):
+    """An optimizer, as its programs see it."""
+
+    @property
+    def kept(self) -> States:
+        """What it keeps of the variables that were updated."""
+
+    def rates(self, step: int) -> list[float]:
+        """The learning rate at a step, and those of groups that have their own."""
+
+    def next_values(
+        self, slots: Sequence[Slot], gradients: Sequence[Node], rates: Sequence[Node]
+    ) -> list[tuple[Node, Node]]:
+        """The nodes of parameters and of what is kept of them, each with that of its next value."""
+
+
 @final
 class Minimizer:
     """The programs by which an optimizer minimizes expressions."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Updating) -> None:
         self._optimizer = optimizer
         self._programs: OrderedDict[Hashable, _Program] = OrderedDict()
         self._minimized: WeakSet[Node] = WeakSet()
@@ -139,7 +154,7 @@ class _Program:
     def __init__(
         self,
         engine: Engine,
-        optimizer: Optimizer,
+        optimizer: Updating,
         function: FunctionOfVariables,
         kept: Sequence[Kept],
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along
 from magmath.optim.schedules import Schedule
-
-if TYPE_CHECKING:
-    from magmath.optim.base import Optimizer
 
 LearningRate = float | Schedule | Callable[[int], float]
 
@@ -45,6 +42,21 @@ def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
     return float(rate(step if epoch is None or per_step else epoch))
 
 
+class Rated(Protocol):
+    """An optimizer, as the rates of an epoch see it."""
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that it has taken."""
+
+    @property
+    def varies_within_epochs(self) -> bool:
+        """True if a learning rate counts steps in `fit` too."""
+
+    def rates(self, step: int, epoch: int | None = None) -> list[float]:
+        """The learning rate at a step, and those of groups that have their own."""
+
+
 @final
 class EpochRates:
     """The learning rates of the steps of an epoch, which runs on the workers as one message.
@@ -53,7 +65,7 @@ class EpochRates:
     per step are rows of a table, which is sent at the start of each epoch.
     """
 
-    def __init__(self, optimizer: Optimizer, dtype: DType, steps: int) -> None:
+    def __init__(self, optimizer: Rated, dtype: DType, steps: int) -> None:
         self._optimizer = optimizer
         self._steps = steps
         rates = optimizer.rates(optimizer.steps, 0)

@@ -4,71 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from magmath.errors import MagmathError
 from magmath.train.history import EpochRecord
-from magmath.train.report import Reporter
+from magmath.train.listeners import Listener
+from magmath.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from magmath.array.array import Array
-    from magmath.train.trainer import Trainer
 
 
-class Callback:
+class Callback(Listener[Trainer]):
     """The base of callbacks; each method does nothing here."""
-
-    def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
-        """`fit` begins: so many epochs of so many steps."""
-
-    def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
-        """An epoch begins; the first one that the trainer ever runs is 0."""
-
-    def on_step_end(self, trainer: Trainer, done: int, loss: float, speed: float) -> None:
-        """So many steps of this epoch are done, the last with this loss, at so many samples a
-        second. Steps run on the workers without the controller, which is told now and then."""
-
-    def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
-        """An epoch has ended, validation included. `trainer.stop()` makes it the last one."""
-
-    def on_train_end(self, trainer: Trainer, finished: bool) -> None:
-        """`fit` ends; `finished` is False where an exception (Ctrl-C too) ends it."""
-
-
-@final
-class Reporting(Callback):
-    """Tells a reporter."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-
-    def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
-        """Training starts."""
-        self._reporter.begin(epochs, steps)
-
-    def on_step_end(self, trainer: Trainer, done: int, loss: float, speed: float) -> None:
-        """Steps are done."""
-        self._reporter.step(done, loss, speed)
-
-    def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
-        """An epoch ended."""
-        self._reporter.epoch(record)
-
-    def on_train_end(self, trainer: Trainer, finished: bool) -> None:
-        """Training ended."""
-        self._reporter.end()
-
-
-@final
-class _OfRecord(Callback):
-    """A plain function of the epoch's record."""
-
-    def __init__(self, function: Callable[[EpochRecord], object]) -> None:
-        self._function = function
-
-    def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
-        """Call the function."""
-        self._function(record)
 
 
 class BestWeights(Callback):
@@ -182,15 +130,3 @@ class LearningRateSchedule(Callback):
     def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
         """Set the rate."""
         trainer.optimizer.learning_rate = float(self.schedule(epoch))
-
-
-def as_callback(given: Any) -> Callback:
-    """The callback; of a function of the epoch's record one that calls it."""
-    if isinstance(given, Callback):
-        return given
-    if isinstance(given, type) or not callable(given):
-        raise MagmathError(
-            f"fit: a callback is an object such as mm.train.EarlyStopping(5), or a function of the "
-            f"epoch's record; was given {given!r}"
-        )
-    return _OfRecord(given)

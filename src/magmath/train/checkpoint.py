@@ -9,28 +9,46 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.array.variable import Variable
+from magmath.engine.rng_state import RngState
 from magmath.errors import WeightsError
+from magmath.nn.module import Module
 from magmath.nn.weights import read, write
+from magmath.optim import Optimizer
 from magmath.train.history import EpochRecord, History
 
 if TYPE_CHECKING:
     import os
-
-    from magmath.train.trainer import Trainer
 
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
 _MODULE, _OPTIMIZER = "module/", "optimizer/"
 
 
+class Resumed(Protocol):
+    """A trainer, as its checkpoint sees it."""
+
+    epochs_done: int
+
+    @property
+    def module(self) -> Module:
+        """What is trained."""
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What updates its parameters."""
+
+    def stream(self) -> RngState:
+        """What layers without a random stream of their own draw from."""
+
+
 @final
 class Checkpoint:
     """The checkpoint of a trainer in a folder, which is made if it is missing."""
 
-    def __init__(self, trainer: Trainer, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, trainer: Resumed, folder: str | os.PathLike[str]) -> None:
         self._trainer = trainer
         self.folder = Path(folder)
         self.path = self.folder / NAME

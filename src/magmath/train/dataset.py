@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from operator import is_
 from typing import Any, final
 
-import magmath as mm
+from magmath.api import elementwise, statistics
 from magmath.api.creation import asarray
 from magmath.array.array import Array
 from magmath.array.lazy_array import evaluate
@@ -139,8 +139,8 @@ def check_classes(operation: str, outputs: Any, data: DataSet) -> None:
 
 
 def _check_probabilities(operation: str, targets: Array) -> None:
-    low, totals = mm.min(targets), mm.sum(targets, axis=1)
-    far = mm.max(mm.abs(totals - 1))
+    low, totals = statistics.min(targets), statistics.sum(targets, axis=1)
+    far = statistics.max(elementwise.abs(totals - 1))
     evaluate(low, far)
     if not (float(low) >= 0 and float(far) <= PROBABILITY_ERROR):
         raise DataError(
@@ -152,7 +152,7 @@ def _check_probabilities(operation: str, targets: Array) -> None:
 
 
 def _check_labels(operation: str, classes: int, labels: Array) -> None:
-    low, high = int(mm.min(labels)), int(mm.max(labels))
+    low, high = int(statistics.min(labels)), int(statistics.max(labels))
     if low < 0 or high >= classes:
         raise DataError(
             f"{operation}: labels must lie in 0 … {classes - 1} (the network has {classes} "

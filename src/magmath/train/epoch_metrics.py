@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, final
 
-import magmath as mm
-from magmath.api.creation import variable
+from magmath.api.creation import variable, zeros
+from magmath.api.data_types import astype
+from magmath.api.searching import where
 from magmath.array.array import Array
 from magmath.array.variable import Variable
 from magmath.core.dtypes import int64
+from magmath.core.promotion import get_default_dtype
 from magmath.engine import tracing
 from magmath.errors import ShapeError
 from magmath.graph import Node
@@ -82,12 +84,12 @@ class _Counted:
         if not self._sums:
             with tracing.suspended():
                 self._sums = [
-                    variable(f"{self._name}.{i}", mm.zeros(x.shape, dtype=x.dtype), dtype=x.dtype)
+                    variable(f"{self._name}.{i}", zeros(x.shape, dtype=x.dtype), dtype=x.dtype)
                     for i, x in enumerate(counts)
                 ]
         is_first = Array(e.call("equal", number, constant(0, int64)))
         for total, count in zip(self._sums, counts, strict=True):
-            total.assign(mm.where(is_first, count, total + count))
+            total.assign(where(is_first, count, total + count))
         figure = self._metric.result(*self._sums)
         self._is_reported = figure.shape == ()
         return _floating(figure) if self._is_reported else None
@@ -98,7 +100,7 @@ class _Counted:
 
 
 def _floating(value: Array) -> Node:
-    return (value if value.dtype.is_floating else mm.astype(value, mm.get_default_dtype())).node
+    return (value if value.dtype.is_floating else astype(value, get_default_dtype())).node
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, final
 
-import magmath as mm
+from magmath.api.manipulation import concat
 from magmath.array.array import Array
 from magmath.array.tree import flatten, unflatten
 from magmath.nn.abstract import call
@@ -39,7 +39,7 @@ class Inference:
             self._part(min(SCORING_ROWS, data.count - first))(data.inputs, first) for first in rows
         ]
         leaves = [flatten(part)[0] for part in parts]
-        joined = [mm.concat(list(column), axis=0) for column in zip(*leaves, strict=True)]
+        joined = [concat(list(column), axis=0) for column in zip(*leaves, strict=True)]
         return unflatten(flatten(parts[0])[1], joined)
 
     def score(self, data: DataSet, metrics: Mapping[str, Metric]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from magmath.nn.module import Module, check_module
 from magmath.nn.variables import Parameter
 from magmath.nn.weights import load_arrays, read, write
 from magmath.optim import Optimizer
-from magmath.train.callbacks import Reporting
 from magmath.train.history import History
+from magmath.train.listeners import Reporting
 from magmath.train.report import Reporter
 from magmath.train.step import TrainingStep
 from magmath.train.trainer import Loss, Metrics, Trainer

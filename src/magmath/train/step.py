@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
-import magmath as mm
 from magmath.api.creation import variable
 from magmath.api.random import drawing_from
 from magmath.array.array import Array
@@ -44,6 +43,7 @@ from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.measures import Metric
 from magmath.train.strategy import Choice, parameter_layout, parts_of
+from magmath.transform.grad import grad
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -184,7 +184,7 @@ class TrainingStep:
         traced = {name: m.trace(outputs, targets, number) for name, m in self.metrics.items()}
         reported = {name: node for name, node in traced.items() if node is not None}
         self.reported = ("loss", *reported)
-        self._update(mm.grad(loss, self.parameters), batch)
+        self._update(grad(loss, self.parameters), batch)
         return (loss.node, *reported.values())
 
     def _update(self, slopes: Sequence[Array], batch: int) -> None:

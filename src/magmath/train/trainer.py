@@ -26,12 +26,12 @@ from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, Optimizer
-from magmath.train.callbacks import Callback, Reporting, as_callback
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.dataset import DataSet, check_classes
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.history import EpochRecord, History
 from magmath.train.inference import Inference
+from magmath.train.listeners import Listener, Reporting, as_listener
 from magmath.train.measures import Metric, chosen_metrics, metric_functions
 from magmath.train.report import console_reporter
 from magmath.train.step import StepSettings, TrainingStep
@@ -211,7 +211,7 @@ class Trainer:
         step = self._step(data, batch_size, shuffle)
         history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
         self.history = history
-        told = [as_callback(c) for c in (*self.callbacks, *callbacks)]
+        told = [as_listener(c) for c in (*self.callbacks, *callbacks)]
         told += [Reporting(console_reporter())] if verbose else []
         run = _Run(self, step, data, held_out, saved, told)
         run.epochs(len(history.records), epochs, history)
@@ -286,7 +286,7 @@ class _Run:
         data: DataSet,
         validation: DataSet | None,
         checkpoint: Checkpoint | None,
-        callbacks: Sequence[Callback],
+        callbacks: Sequence[Listener[Trainer]],
     ) -> None:
         self._trainer, self._step, self._data = trainer, step, data
         self._validation, self._checkpoint = validation, checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final, overload
 
-import magmath as mm
+from magmath.api.manipulation import concat
 from magmath.array.array import Array
 from magmath.errors import ShapeError
 from magmath.nn.functional import flatten
@@ -101,7 +101,7 @@ class Concatenate(Module):
 
     def __call__(self, *inputs: Array) -> Array:
         """Arrays that are alike but for the axis."""
-        return mm.concat(list(inputs), axis=self.axis)
+        return concat(list(inputs), axis=self.axis)
 
 
 @final

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import final
 
-import magmath as mm
+from magmath.api import random
 from magmath.array.array import Array
+from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
 from magmath.graph import Shape
 from magmath.nn.functional import embedding
@@ -31,5 +32,5 @@ class Embedding(Module):
         return embedding(indices, self.weight)
 
 
-def _normal(shape: Shape, dtype: mm.DType) -> Array:
-    return mm.random.normal(shape=shape, dtype=dtype)
+def _normal(shape: Shape, dtype: DType) -> Array:
+    return random.normal(shape=shape, dtype=dtype)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-import magmath as mm
+from magmath.api.activations import stop_gradient
+from magmath.api.data_types import astype
 from magmath.array.array import Array
 from magmath.errors import ShapeError
 from magmath.nn.functional import batch_moments, batch_norm, layer_norm
@@ -104,5 +105,5 @@ class BatchNorm(Module):
         for running, value in (
             (self.running_mean, mean), (self.running_variance, variance * unbiased)
         ):  # fmt: skip
-            new = (1.0 - share) * running + share * mm.stop_gradient(value)
-            running.assign(mm.astype(new, running.dtype, copy=False))
+            new = (1.0 - share) * running + share * stop_gradient(value)
+            running.assign(astype(new, running.dtype, copy=False))
