@@ -88,7 +88,9 @@ SOLVE_TRIANGULAR = Operation(
     lapack=True,
     distributed=DistributedKernel(
         layouts=columns_layouts(0),
-        kernel=collective_kernel("triangular_solve", "solve_triangular", "lower", "transpose", "unit"),
+        kernel=collective_kernel(
+            "triangular_solve", "solve_triangular", "lower", "transpose", "unit"
+        ),
         workspace=lambda node, w: Workspace(panel_bytes(node.inputs[0].shape, node, w)),
         traffic=_triangle_traffic,
     ),
