@@ -171,7 +171,7 @@ class Explanation(Summed):
 
 @dataclass(repr=False)
 class Profile(Summed):
-    """What ran while it was on. `runs`: the explanation of each run, with measured seconds."""
+    """The runs in a `profile` block. `runs`: the explanation of each, with measured seconds."""
 
     runs: list[Explanation] = field(default_factory=list)
 
@@ -191,7 +191,7 @@ class Profile(Summed):
 
 
 def text(heading: str, groups: Sequence[Group]) -> str:
-    """Groups as an aligned table."""
+    """Return groups as an aligned table."""
     rows = [(heading, *_COLUMNS), *[group.cells() for group in groups]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
