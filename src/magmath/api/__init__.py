@@ -1,1 +1,1 @@
-"""The functions of the NumPy-like namespace, a file a family."""
+"""The functions of the NumPy-like namespace, one file per family."""

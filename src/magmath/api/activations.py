@@ -1,4 +1,4 @@
-"""Functions of neural networks, composed of operations that exist; the fuser makes them fast."""
+"""Functions for neural networks, composed of other operations, which the fuse pass merges."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from magmath.ops.leaves import constant
 
 
 def relu(x: Array, /) -> Array:
-    """max(x, 0); its slope at 0 is 0."""
+    """Return max(x, 0); its gradient at 0 is 0."""
     x = as_array("relu", x)
     return Array(apply(e.OPERATIONS["maximum"], x.node, constant(0, x.dtype), line=user_line()))
 
 
 def sigmoid(x: Array, /) -> Array:
-    """1 / (1 + exp(-x)), as (1 + tanh(x/2)) / 2, which does not overflow."""
+    """Return 1 / (1 + exp(-x)), as (1 + tanh(x/2)) / 2, which does not overflow."""
     x = floating("sigmoid", x)
     half = constant(0.5, x.dtype)
     return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
 
 
 def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
-    """log(exp(x) / sum(exp(x))) along `axis`, shifted by the largest element."""
+    """Return log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element."""
     x = floating("log_softmax", x)
     shifted = subtract(x, stop_gradient(max(x, axis=axis, keepdims=True)))
     return subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True)))
 
 
 def softmax(x: Array, /, *, axis: int = -1) -> Array:
-    """exp(x) / sum(exp(x)) along `axis`, shifted by the largest element."""
+    """Return exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element."""
     x = floating("softmax", x)
     powers = exp(subtract(x, stop_gradient(max(x, axis=axis, keepdims=True))))
     return divide(powers, sum(powers, axis=axis, keepdims=True))
 
 
 def stop_gradient(x: Array, /) -> Array:
-    """x, taken as a constant by `grad`."""
+    """Return x as a constant for `grad`."""
     return Array(
         apply(e.OPERATIONS["stop_gradient"], as_array("stop_gradient", x).node, line=user_line())
     )

@@ -1,4 +1,4 @@
-"""Creation functions of the array API, with a `layout` besides."""
+"""Creation functions of the array API, with an additional `layout` parameter."""
 
 from __future__ import annotations
 
@@ -50,16 +50,17 @@ def asarray(
     copy: bool | None = None,
     device: object = None,
 ) -> Array:
-    """An array from nested sequences, Python numbers, NumPy arrays, torch tensors or an Array.
+    """Return an array from nested sequences, Python numbers, NumPy arrays, torch tensors or an
+    Array.
 
     layout: a Layout or a rule such as `Layout.split(0)`; by default small arrays are replicated
     and larger ones split along their first dimension. Python integers become int64, floats and
-    complex numbers the default types (`set_default_dtype`), also in lists; all else keeps its type,
-    NumPy's scalars in a list too. An Array that is as asked for is returned
-    itself, unless `copy` is True; anything else is copied to the workers. A copy of a variable is
-    its value, a constant for `grad` and `minimize`. Raises DTypeError for
-    element types that magmath lacks, LayoutError for a layout that does not fit, ValueError where
-    `copy` is False and a copy is needed, DeviceError for another device than the pool's.
+    complex numbers the default types (`set_default_dtype`), also in lists; other elements keep
+    their types, NumPy scalars in a list too. An Array that already has the requested properties is
+    returned itself unless `copy` is True; other values are copied to the workers. A copy of a
+    variable is its value, a constant for `grad` and `minimize`. Raises DTypeError for element types
+    that magmath lacks, LayoutError for a layout that does not fit, ValueError if `copy` is False
+    and a copy is needed, DeviceError for a device other than the pool's.
     """
     check_device("asarray", device)
     if isinstance(obj, Array):
@@ -93,11 +94,11 @@ def variable(
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Variable:
-    """A variable with this first value: what optimizers change, and `grad` differentiates by.
+    """Return a variable with this initial value, which optimizers can update.
 
     The value may be an initializer (`mm.nn.initializers`), a function that is called with `shape`,
-    `dtype=` and `layout=`. The variable is stored in `layout`, or without one in that of the value
-    (see `asarray`).
+    `dtype=` and `layout=`. The variable is stored in `layout`, by default in that of the value (see
+    `asarray`).
     """
     if callable(value) != (shape is not None):
         raise TypeError(
@@ -112,18 +113,18 @@ def variable(
 
 
 def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:
-    """An array that is no variable; the graph's word for `asarray`, with numbers as floats."""
+    """Return an array that is not a variable; like `asarray`, with real numbers as floats."""
     element = get_default_dtype() if dtype is None and _is_real(value) else dtype
     return asarray(value, dtype=element, layout=layout)
 
 
 def _is_real(value: Any) -> bool:
-    """True for Python's real numbers."""
+    """True for Python numbers that are not complex."""
     return is_number(value) and not isinstance(value, complex)
 
 
 def _floating(dtype: DTypeLike) -> DType:
-    """The type that is asked for, the default floating point type if none is."""
+    """Return `dtype`, or the default floating point type for None."""
     return get_default_dtype() if dtype is None else as_dtype(dtype)
 
 
@@ -136,8 +137,11 @@ def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array
 
 
 def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
-    """A shape as a tuple of Python integers; ShapeError for negative ones, TypeError for what is no
-    shape, both in the name of the operation that was given it."""
+    """Return a shape as a tuple of Python integers.
+
+    Raises ShapeError for negative extents, TypeError for other objects; the messages name the
+    operation.
+    """
     try:
         extents = (index(shape),) if hasattr(shape, "__index__") else tuple(map(index, shape))
     except TypeError:
@@ -160,7 +164,7 @@ def full(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array filled with one number, or with the value of a 0-d array."""
+    """Return an array filled with a number or with the value of a 0-d array."""
     if isinstance(fill_value, Array):
         if fill_value.shape != ():
             raise ShapeError(
@@ -184,7 +188,7 @@ def zeros(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array of zeros, of the default floating point type unless `dtype` is given."""
+    """Return an array of zeros, of the default floating point type unless `dtype` is given."""
     shape = normal_shape("zeros", shape)
     return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
 
@@ -196,7 +200,7 @@ def ones(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array of ones, of the default floating point type unless `dtype` is given."""
+    """Return an array of ones, of the default floating point type unless `dtype` is given."""
     shape = normal_shape("ones", shape)
     return full(shape, 1, dtype=_floating(dtype), layout=layout, device=device)
 
@@ -208,7 +212,7 @@ def empty(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array whose values do not matter (zeros)."""
+    """Return an array with unspecified values (zeros)."""
     shape = normal_shape("empty", shape)
     return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
 
@@ -222,14 +226,14 @@ def full_like(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array of x's shape and type, filled with one number."""
+    """Return an array of x's shape and type, filled with a number or a 0-d array."""
     return _like("full_like", x, fill_value, dtype, layout, device)
 
 
 def _like(
     name: str, x: Any, fill_value: Number | Array, dtype: Any, layout: LayoutLike, device: object
 ) -> Array:
-    """An array of x's shape; of NumPy's arrays the values are not needed."""
+    """Return a filled array of x's shape; NumPy arrays are not copied to the workers."""
     like: Any = x if isinstance(x, (np.ndarray, np.generic)) else as_array(name, x)
     element = like.dtype if dtype is None else dtype
     return full(like.shape, fill_value, dtype=element, layout=layout, device=device)
@@ -238,21 +242,21 @@ def _like(
 def zeros_like(
     x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
 ) -> Array:
-    """Zeros of x's shape and type."""
+    """Return zeros of x's shape and type."""
     return _like("zeros_like", x, 0, dtype, layout, device)
 
 
 def ones_like(
     x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
 ) -> Array:
-    """Ones of x's shape and type."""
+    """Return ones of x's shape and type."""
     return _like("ones_like", x, 1, dtype, layout, device)
 
 
 def empty_like(
     x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
 ) -> Array:
-    """An array of x's shape and type whose values do not matter (zeros)."""
+    """Return an array of x's shape and type with unspecified values (zeros)."""
     return _like("empty_like", x, 0, dtype, layout, device)
 
 
@@ -266,10 +270,10 @@ def arange(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """start, start + step, … up to but not including stop (or 0 … start).
+    """Return start, start + step, … up to but not including stop (or 0 … start).
 
-    Integers give int64, where a float is among them the default floating point type; NumPy's
-    scalars and 0-d arrays have a type of their own.
+    The type is int64 for Python integers, the default floating point type if one of the numbers is
+    a float; NumPy scalars and 0-d arrays keep their own type.
     """
     _check_told("arange", "start + step * mm.arange(n)", start, stop, step)
     given = (0, start, step) if stop is None else (start, stop, step)
@@ -296,18 +300,18 @@ def arange(
 
 
 def _number_kind(value: Any) -> DType | type:
-    """What counts of a number for the type of a result: the class of a Python number, the type of a
-    NumPy scalar or a 0-d array."""
+    """Return a number's input to type promotion: its class for a Python number, otherwise its
+    element type."""
     return type(value) if is_number(value) else as_dtype(value.dtype)
 
 
 def _python_number(value: Any) -> Any:
-    """A number as Python has it."""
+    """Return a number as a Python number."""
     return value if is_number(value) else value.item()
 
 
 def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
-    """TracingError for a number that a compiled function will only be given when it runs."""
+    """Raise TracingError for numbers that are arguments of a traced function."""
     if any(isinstance(number, TracedScalar) for number in numbers):
         raise TracingError(
             f"{operation}: needs numbers that are known while the function is traced, was given an "
@@ -326,10 +330,10 @@ def linspace(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """`num` evenly spaced numbers from start to stop, the last exact (or left out).
+    """Return `num` evenly spaced numbers from start to stop, which is exact or left out.
 
     Complex numbers are on the line between start and stop. The type is the default floating point
-    type or its complex counterpart; NumPy's scalars have a type of their own.
+    type or its complex counterpart; NumPy scalars keep their own type.
     """
     _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
     shape = normal_shape("linspace", num)
@@ -359,33 +363,33 @@ def eye(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Ones on the k-th diagonal, zeros elsewhere."""
+    """Return a matrix with ones on the k-th diagonal and zeros elsewhere."""
     shape = normal_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
     on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
     return _made(e.astype(on_diagonal, _floating(dtype)), layout, device)
 
 
 def _diagonal_number(shape: Shape) -> Node:
-    """Which diagonal each element of a matrix lies on: 0 is the main one, those above it count up.
+    """Return the diagonal number of each matrix element: 0 for the main one, positive above it.
 
-    `shape` may have further dimensions in front.
+    `shape` may have leading dimensions, which are ignored.
     """
     rows, columns = creation.iota(shape[-2:], 0), creation.iota(shape[-2:], 1)
     return e.subtract(columns, rows)
 
 
 def _diagonal(k: int, shape: Shape) -> Node:
-    """The number of a diagonal; those beyond a corner are all alike, however far they lie."""
+    """Return the number of a diagonal as a parameter, limited to those next to the corners."""
     return parameter(max(-shape[-2], min(k, shape[-1])), int64)
 
 
 def tril(x: Array, /, *, k: int = 0) -> Array:
-    """x with zeros above the k-th diagonal of its last two dimensions."""
+    """Return x with zeros above the k-th diagonal of its last two dimensions."""
     return _triangle("tril", x, "less_equal", k)
 
 
 def triu(x: Array, /, *, k: int = 0) -> Array:
-    """x with zeros below the k-th diagonal of its last two dimensions."""
+    """Return x with zeros below the k-th diagonal of its last two dimensions."""
     return _triangle("triu", x, "greater_equal", k)
 
 
@@ -398,7 +402,8 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
-    """Coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each.
+    """Return the coordinate arrays of the grid that 1-D arrays span: one per array, with one
+    dimension per array.
 
     indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two.
     """

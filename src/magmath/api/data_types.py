@@ -1,4 +1,4 @@
-"""Element types of arrays: what they hold, which of them a result has, and conversion."""
+"""Element types of the array API: their limits and kinds, type promotion, and conversion."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class iinfo_object:
 def astype(
     x: Array, dtype: DType | str | type, /, *, copy: bool = True, device: object = None
 ) -> Array:
-    """x with its elements converted to `dtype`; x itself if it has that type and not `copy`."""
+    """Return x with its elements converted to `dtype`.
+
+    Returns x itself if it has that type and `copy` is False.
+    """
     x, element = as_array("astype", x), as_dtype(dtype)
     check_device("astype", device)
     if x.dtype is element and not copy:
@@ -55,7 +58,7 @@ def astype(
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """True if the promotion rules take `from_`, a type or an array, to the type `to`."""
+    """True if the promotion rules convert `from_`, a type or an array, to the type `to`."""
     try:
         return promote(_dtype_of(from_), as_dtype(to)) is as_dtype(to)
     except DTypeError:
@@ -63,7 +66,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def finfo(type: Any, /) -> finfo_object:
-    """The limits of a floating point type, or of an array's."""
+    """Return the limits of a floating point type, or of the type of an array."""
     dtype = _dtype_of(type)
     if dtype.kind not in ("float", "complex"):
         raise DTypeError(f"finfo: takes floating point types, was given {dtype}; see mm.iinfo")
@@ -73,7 +76,7 @@ def finfo(type: Any, /) -> finfo_object:
 
 
 def iinfo(type: Any, /) -> iinfo_object:
-    """The limits of an integer type, or of an array's."""
+    """Return the limits of an integer type, or of the type of an array."""
     dtype = _dtype_of(type)
     if not dtype.is_integer:
         raise DTypeError(f"iinfo: takes integer types, was given {dtype}; see mm.finfo")
@@ -94,7 +97,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The element type of a result of these arrays, types and Python numbers."""
+    """Return the element type of the result for operands of these arrays, types and numbers."""
     if not arrays_and_dtypes:
         raise TypeError("result_type: needs at least one array, type or number")
     given = [v.sample if isinstance(v, TracedScalar) else v for v in arrays_and_dtypes]
@@ -103,5 +106,5 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def _dtype_of(value: Any) -> DType:
-    """The type of an array, or the type that `value` names."""
+    """Return the type of an array, or the type that `value` names."""
     return as_dtype(value.dtype if isinstance(value, (Array, np.ndarray, np.generic)) else value)

@@ -1,7 +1,7 @@
-"""`einsum`: subscripts parsed and checked, then contracted two operands at a time.
+"""`einsum`: parses and checks subscripts, then contracts two operands at a time.
 
 The order of the contractions is NumPy's (`numpy.einsum_path`, greedy, as in opt_einsum: Smith and
-Gray, 2018). Each is one `contraction`, divided over workers by its letters like any product.
+Gray, 2018). Each is one `contraction`, distributed over workers by its letters like any product.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from magmath.ops.reductions import sum_
 
 @dataclass(frozen=True)
 class _Term:
-    """An operand and the letters of its dimensions, each once."""
+    """An operand and the letters of its dimensions, which are all different."""
 
     node: Node
     letters: str
 
 
 def einsum(subscripts: str, /, *operands: Array) -> Array:
-    """The sum of products that `subscripts` say, in Einstein's notation as NumPy's einsum takes it.
+    """Return the sum of products that `subscripts` describe, in NumPy's einsum notation.
 
     `"ij,jk->ik"` names each dimension of the operands and of the result; letters that the result
     lacks are summed over. Without `->` the result has, in alphabetical order, the letters that
-    occur once. A letter twice in an operand takes its diagonal, `...` stands for any number of
-    dimensions, which broadcast, and a dimension of length 1 stretches. Operands take their common
-    type. Raises ShapeError where subscripts and operands do not fit.
+    occur once. A letter that occurs twice in an operand selects its diagonal, `...` stands for any
+    number of dimensions, which broadcast, and a dimension of length 1 stretches. Operands are
+    converted to their common type. Raises ShapeError if subscripts and operands do not fit.
     """
     if not operands:
         raise ShapeError("einsum: needs at least one operand")
@@ -65,8 +65,8 @@ def einsum(subscripts: str, /, *operands: Array) -> Array:
 
 
 def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]:
-    """Letters for each operand and for the result: the ellipsis written out, and all of them those
-    of index structures."""
+    """Return the index letters (`LETTERS`) of each operand and of the result, with ellipses
+    expanded."""
     if not isinstance(subscripts, str):
         raise TypeError(
             f'einsum: the subscripts come first, as a text such as "ij,jk->ik", was given '
@@ -106,7 +106,7 @@ def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]
 
 
 def _ellipsis_length(part: str, shape: Shape, subscripts: str) -> int:
-    """How many dimensions of an operand the ellipsis stands for."""
+    """Return the number of dimensions of an operand that the ellipsis stands for."""
     named = part.replace("...", "", 1)
     count = len(shape) - len(named)
     fits = count >= 0 if "..." in part else count == 0
@@ -119,7 +119,7 @@ def _ellipsis_length(part: str, shape: Shape, subscripts: str) -> int:
 
 
 def _check_lengths(subscripts: str, inputs: Sequence[str], shapes: Sequence[Shape]) -> None:
-    """Each letter stands for one length; in different operands 1 may stretch."""
+    """Check that each letter stands for one length; between operands, 1 may stretch."""
     known: dict[str, int] = {}
     for letters, shape in zip(inputs, shapes, strict=True):
         own = dict(zip(letters, shape, strict=True))
@@ -134,7 +134,7 @@ def _check_lengths(subscripts: str, inputs: Sequence[str], shapes: Sequence[Shap
 
 
 def _once(x: Node, letters: str) -> _Term:
-    """The operand with each letter once: the diagonal where it stood twice."""
+    """Return the operand with different letters: the diagonal for a repeated letter."""
     for c in [c for c, n in Counter(letters).items() if n > 1]:
         while letters.count(c) > 1:
             first, second = letters.index(c), letters.rindex(c)
@@ -144,8 +144,10 @@ def _once(x: Node, letters: str) -> _Term:
 
 
 def _diagonal(x: Node, first: int, second: int) -> Node:
-    """The elements whose indices along two dimensions are equal: every worker picks out its own,
-    so nothing is gathered."""
+    """Return the elements whose indices along two dimensions are equal.
+
+    Every worker selects its own ones, so nothing is gathered.
+    """
     extent = x.shape[first]
     rows, columns = (
         reshape(iota((extent,), 0), tuple([extent if d == dim else 1 for d in range(x.ndim)]))
@@ -163,7 +165,7 @@ def _path(terms: Sequence[_Term], output: str) -> Sequence[tuple[int, ...]]:
 def _greedy_path(
     operands: tuple[tuple[str, Shape], ...], output: str
 ) -> tuple[tuple[int, ...], ...]:
-    """Which operands to contract in each step; the result is appended to the others."""
+    """Return the operands to contract in each step, whose result is appended to the others."""
     if len(operands) < 3:
         return (tuple(range(len(operands))),)
     subscripts = ",".join([letters for letters, _ in operands]) + "->" + output
@@ -174,7 +176,7 @@ def _greedy_path(
 
 
 def _finished(term: _Term, output: str) -> Node:
-    """The last term, summed over what is left and in the order of the result."""
+    """Return the last term, summed over the remaining letters and in the order of the result."""
     gone = tuple([d for d, c in enumerate(term.letters) if c not in output])
     x = e.astype(sum_(term.node, gone), term.node.dtype) if gone else term.node
     letters = [c for c in term.letters if c in output]

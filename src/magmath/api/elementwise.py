@@ -1,4 +1,4 @@
-"""Element-wise functions of the array API: they differ in name alone, so a table makes them."""
+"""Element-wise functions of the array API, made by a table because only their names differ."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ subtract = _binary("subtract")
 
 
 def positive(x: Array, /) -> Array:
-    """The elements of x as they are."""
+    """Return the elements of x unchanged."""
     return +as_array("positive", x)
 
 
 def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    """x limited to [min, max]; None leaves a side open."""
+    """Return x limited to [min, max]; None leaves a side open."""
     result = Array(as_array("clip", x).node)
     for name, limit in (("minimum", min), ("maximum", max)):
         if limit is not None and not isinstance(limit, OPERANDS):
@@ -110,7 +110,7 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
                 f"clip: the {name} must be a number, an array or a list, was given "
                 f"{type(limit).__name__}; None leaves a side open"
             )
-    if isinstance(min, int) and side_of_range(min, result.dtype) < 0:  # all elements are above it
+    if isinstance(min, int) and side_of_range(min, result.dtype) < 0:  # below all elements
         min = None
     if isinstance(max, int) and side_of_range(max, result.dtype) > 0:
         max = None

@@ -1,10 +1,10 @@
 """`mm.fft`: the `fft` extension of the array API standard 2025.12, on arrays in any layout.
 
-Transforms take float32, float64, complex64, complex128, and integers, which become floating point
-(`promotion.floating_dtype`). `norm` says where the factor 1/n stands:
-"backward" in the inverse transform, "forward" in the other, "ortho" as 1/√n in both. An axis is cut
-or padded with zeros at its end to the length asked for. The axes of a transform may be split over
-the workers: what is whole is transformed where it lies, the rest after a redistribution.
+Transforms accept float32, float64, complex64, complex128, and integers, which become floating point
+(`promotion.floating_dtype`). `norm` determines which transform has the factor 1/n: "backward" the
+inverse transform, "forward" the other, "ortho" both, as 1/√n. An axis is cut or padded with zeros
+at its end to the requested length. The axes of a transform may be split over the workers: unsplit
+axes are transformed in place, split axes after a redistribution.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from magmath.ops import fourier, slicing
 from magmath.ops.creation import iota
 from magmath.ops.leaves import constant, parameter
 
-if not TYPE_CHECKING:  # to type checkers any name would pass
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Say what a name of NumPy's is called here."""
+        """Raise AttributeError; for a NumPy name the message has the name used here."""
         raise AttributeError(f"module 'magmath.fft' has no attribute {name!r}{alias_hint(name)}")
 
 
@@ -59,25 +59,28 @@ Extents = Sequence[int] | None
 
 
 def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The discrete Fourier transform along one axis, complex; of length n where that is given.
+    """Return the complex discrete Fourier transform along one axis, of length n if given.
 
-    Raises DTypeError for other than floating point, ShapeError for an axis out of range or n < 1.
+    Raises DTypeError for half types, ShapeError for an axis out of range or n < 1.
     """
     return _transform("fft", x, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
 def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `fft`. Raises as `fft`."""
+    """Return the inverse of `fft`. Raises as `fft`."""
     return _transform("ifft", x, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
 def fftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The transform over several axes (all, or the last len(s)) of lengths s. Raises as `fft`."""
+    """Return the transform over several axes (all, or the last len(s)) of lengths s.
+
+    Raises as `fft`.
+    """
     return _transform("fftn", x, s, axes, norm, inverse=False)
 
 
 def ifftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The inverse of `fftn`. Raises as `fft`."""
+    """Return the inverse of `fftn`. Raises as `fft`."""
     return _transform("ifftn", x, s, axes, norm, inverse=True)
 
 
@@ -93,35 +96,35 @@ def _transform(name: str, x: Array, s: Extents, axes: Axes, norm: str, *, invers
 
 
 def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
+    """Return the n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
 
-    Raises as `fft`, also DTypeError for complex arrays.
+    Raises as `fft`, and DTypeError for complex arrays.
     """
     return _of_real("rfft", x, None if n is None else (n,), (axis,), norm)
 
 
 def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
+    """Return the inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
     return _to_real("irfft", x, None if n is None else (n,), (axis,), norm)
 
 
 def rfftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """`rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
+    """Return `rfft` over the last of the axes, then `fftn` over the others. Raises as `rfft`."""
     return _of_real("rfftn", x, s, axes, norm)
 
 
 def irfftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The inverse of `rfftn`. Raises as `fft`."""
+    """Return the inverse of `rfftn`. Raises as `fft`."""
     return _to_real("irfftn", x, s, axes, norm)
 
 
 def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The transform of a Hermitian signal given by its first half; real, of length n."""
+    """Return the transform, real and of length n, of a Hermitian signal given by its first half."""
     return _to_real("hfft", x, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
 def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `hfft`: the first n // 2 + 1 elements. Raises as `rfft`."""
+    """Return the first n // 2 + 1 elements of the inverse of `hfft`. Raises as `rfft`."""
     return _of_real("ihfft", x, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
@@ -176,7 +179,7 @@ def _as_complex(name: str, x: Array) -> Node:
 
 
 def _chosen(name: str, x: Array, s: Extents, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes as positions, in the order given, and the length of each."""
+    """Return the axes as positions, in the given order, and the length of each."""
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     positions = tuple(normalize_axis(name, axis, x.ndim) for axis in axes)
@@ -192,7 +195,7 @@ def _chosen(name: str, x: Array, s: Extents, axes: Axes) -> tuple[tuple[int, ...
 
 
 def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
-    """x cut, or padded with zeros, to these lengths of its axes."""
+    """Return x cut, or padded with zeros, to these lengths of its axes."""
     kept, full = list(x.shape), list(x.shape)
     for axis, extent in zip(axes, extents, strict=True):
         kept[axis], full[axis] = min(x.shape[axis], extent), extent
@@ -205,9 +208,10 @@ def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
-    """The frequencies of the coefficients of an `fft` of length n for samples `d` apart.
+    """Return the frequencies of the coefficients of an `fft` of length n for samples `d` apart.
 
-    0, 1, …, -2, -1, each over n·d. Of the default floating point type unless `dtype` is given.
+    They are 0, 1, …, -2, -1, each over n·d, of the default floating point type unless `dtype` is
+    given.
     """
     _check_length("fftfreq", n)
     index = iota((n,), 0)
@@ -217,7 +221,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: objec
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
-    """The frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
+    """Return the frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
     _check_length("rfftfreq", n)
     return _scaled("rfftfreq", iota((n // 2 + 1,), 0), n * d, dtype)
 
@@ -238,14 +242,14 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
 
 
 def fftshift(x: Array, /, *, axes: Any = None) -> Array:
-    """The coefficient of frequency 0 moved to the middle of each axis (of `axes`, or all)."""
+    """Return x with the coefficient of frequency 0 in the middle of each axis (by default all)."""
     x = as_array("fftshift", x)
     places = normalize_axes("fftshift", axes, x.ndim)
     return roll(x, tuple(x.shape[d] // 2 for d in places), axis=places)
 
 
 def ifftshift(x: Array, /, *, axes: Any = None) -> Array:
-    """The inverse of `fftshift`."""
+    """Return the inverse of `fftshift`."""
     x = as_array("ifftshift", x)
     places = normalize_axes("ifftshift", axes, x.ndim)
     return roll(x, tuple(-(x.shape[d] // 2) for d in places), axis=places)

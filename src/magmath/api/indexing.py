@@ -13,7 +13,7 @@ from magmath.ops.gather_scatter import TAKE
 
 
 def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """Elements along one axis, at integer positions, which count from the end where negative."""
+    """Return the elements at integer positions along one axis; negative ones count from the end."""
     x, positions = as_array("take", x), as_array("take", indices)
     if axis is None and x.ndim != 1:
         raise ShapeError(f"take: needs `axis` for an array of {x.ndim} dimensions")
@@ -22,9 +22,9 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
-    """Elements at the places along `axis` that an array of indices has for each of them.
+    """Return for each element of `indices` the element of x at that position along `axis`.
 
-    x and indices have as many dimensions, and broadcast but for the axis.
+    x and indices have the same number of dimensions, and broadcast except along the axis.
     """
     x, places = as_array("take_along_axis", x), as_array("take_along_axis", indices)
     if x.ndim != places.ndim:

@@ -1,7 +1,7 @@
-"""Arrays in files: `load`, `save`, `savez`. The workers read and write, each its own part.
+"""Arrays in files: `load`, `save`, `savez`. Each worker reads and writes its own part.
 
-The format is known by the suffix: .npy, .npz, .safetensors, .csv, .h5 or .hdf5 (with h5py),
-.zarr (with zarr). Nothing that is read is ever executed or unpickled.
+The suffix determines the format: .npy, .npz, .safetensors, .csv, .h5 or .hdf5 (with h5py), .zarr
+(with zarr). File contents are never executed or unpickled.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from magmath.layout import Blocks, Layout, Split, even_cuts
 from magmath.ops.leaves import input_leaf
 
 ONE_WRITER: Final = 1 << 24
-"""Bytes up to which an array that every worker has is written by one of them."""
+"""Maximum size, in bytes, of a replicated array that a single worker writes."""
 
 _STORES: Final = ("zarr.json", ".zarray", ".zgroup")
-"""Files in a folder that is itself a file of arrays, and may be replaced."""
+"""Files that mark a folder as a store of arrays, which may be replaced."""
 
 Path = str | os.PathLike[str]
 
 
 def absolute(operation: str, path: Path) -> str:
-    """The path from the root on; TypeError for what is none."""
+    """Return the absolute path. Raises TypeError for other objects than paths."""
     try:
         return os.path.abspath(os.fsdecode(path))
     except TypeError:
@@ -49,7 +49,7 @@ def absolute(operation: str, path: Path) -> str:
 
 
 def missing(operation: str, place: str) -> MissingDataError:
-    """The error for a file that is not there."""
+    """Return the error for a missing file."""
     return MissingDataError(
         f"{operation}: there is no file {place}; give the path of a file that exists"
     )
@@ -68,19 +68,18 @@ def load(
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Any:
-    """The array in a file, or where it holds arrays with names a dictionary of them.
+    """Return the array in a file, or a dictionary of the arrays in a file with named arrays.
 
-    name     one array of those in the file; the others are not read
-    dtype    the element type, to which what is read is converted; by default that of the file
-    layout   how the array is divided, as for `asarray`; each worker reads only what it holds
+    name     the one array to read from a file with named arrays
+    dtype    the element type to convert to; by default that of the file
+    layout   the layout of the array, as for `asarray`; each worker reads only its own part
 
-    Shape and element type are those in the file. A table in text is int64 if all of its numbers are
-    integers, otherwise float64 (`data.read_csv` says more, and has other delimiters). Raises
-    MissingDataError where there is no such
-    file (or a worker on another host does not see it), DataError for a file that is damaged, cut
-    off or of another format, DTypeError for elements that are no numbers (Python objects are never
-    read), MissingPackageError where a package is missing, LayoutError for a layout that does not
-    fit.
+    Shape and element type are those in the file. A text table is int64 if all of its numbers are
+    integers, otherwise float64 (`data.read_csv` has more details, and other delimiters). Raises
+    MissingDataError if the file does not exist (or a worker on another host does not see it),
+    DataError for a damaged or truncated file or another format, DTypeError for elements that are
+    not numbers (Python objects are never read), MissingPackageError if a package is missing,
+    LayoutError for a layout that does not fit.
     """
     place = absolute("load", path)
     if not os.path.exists(place):
@@ -99,16 +98,16 @@ def load(
 
 
 def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
-    """Write an array, or several by name, in the format that the path's suffix names.
+    """Write an array, or several by name, in the format of the path's suffix.
 
-    .npy and .csv hold one array, .npz, .safetensors and .h5 arrays with names, .zarr either. The
-    workers write at once, each its own part. The file replaces an earlier one when it is whole; if
-    anything fails nothing has changed.
+    .npy and .csv store one array; .npz, .safetensors and .h5 store named arrays; .zarr stores
+    either. The workers write concurrently, each its own part. The complete file replaces an earlier
+    one atomically; after a failure the earlier file is unchanged.
 
-    Raises DataError for a suffix without a format or a format that cannot hold this, DTypeError
-    where it lacks the element type (only .safetensors has bfloat16), MissingDataError where the
-    folder is missing or a worker on another host does not see it, OSError where the disk is full or
-    the place may not be written.
+    Raises DataError for an unknown suffix or a format that cannot store the arrays, DTypeError if
+    the format lacks the element type (only .safetensors has bfloat16), MissingDataError if the
+    folder does not exist or a worker on another host does not see it, OSError if the disk is full
+    or the path is not writable.
     """
     place = absolute("save", path)
     format = format_of("save", place)
@@ -138,7 +137,7 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
 
 
 def _check_target(path: str) -> None:
-    """Raise where a file cannot be written at `path`, or would replace a folder of other files."""
+    """Raise if the folder of `path` does not exist, or `path` is a folder of other files."""
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         raise MissingDataError(f"save: there is no folder {folder} to write {path} in; make it")
@@ -148,9 +147,9 @@ def _check_target(path: str) -> None:
 
 
 def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
-    """Several arrays in one .npz file, as numpy.savez: without a name they are arr_0, arr_1, …
+    """Write several arrays to an .npz file, as numpy.savez; unnamed ones are arr_0, arr_1, …
 
-    The suffix is added where it is missing. Errors as `save`.
+    Adds the suffix if it is missing. Raises as `save`.
     """
     numbered = {f"arr_{i}": array for i, array in enumerate(arrays)}
     twice = sorted(numbered.keys() & named.keys())
@@ -167,14 +166,14 @@ def read_table(
     delimiter: str = ",",
     header: Header = "auto",
 ) -> Array:
-    """The table in a text file; `dtype` None for the type that holds its numbers."""
+    """Return the table in a text file; for `dtype` None the numbers determine the type."""
     element = None if dtype is None else as_dtype(dtype)
     parsed = float32 if element is bfloat16 else element  # NumPy's parser has no bfloat16
     return read_entry(path, read_table_spec(path, delimiter, header, parsed), element, layout)
 
 
 def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLike) -> Array:
-    """An array of a file whose header has been read; dtype, layout and errors as for `load`."""
+    """Return an array of a file whose header has been read; dtype, layout, errors as for `load`."""
     array = _read(path, entry, layout)
     return array if dtype is None else astype(array, dtype, copy=False)
 
@@ -211,7 +210,7 @@ def _write(path: str, place: StorageSpec, array: Array) -> None:
 
 
 def _in_rows(layout: Layout) -> bool:
-    """True if each worker has a stretch of the first dimension, which is one piece of a file."""
+    """True if each worker stores a range of the first dimension, a contiguous part of a file."""
     if layout.boxes is not None or layout.is_partial or layout.is_replicated:
         return False
     tiles = [layout.tiles(worker)[0] for worker in layout.mesh.workers]
@@ -219,7 +218,7 @@ def _in_rows(layout: Layout) -> bool:
 
 
 def _in_chunks(layout: Layout, chunks: tuple[int, ...] | None) -> Layout:
-    """An array divided between all workers of a layout's mesh, no chunk of a file cut."""
+    """Return a layout that splits an array over all workers of a mesh at chunk boundaries."""
     shape, mesh = layout.shape, layout.mesh.flattened()
     chunks = chunks or (1,) * len(shape)
     counts = [-(-n // max(1, c)) for n, c in zip(shape, chunks, strict=True)]

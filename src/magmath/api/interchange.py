@@ -14,10 +14,10 @@ from magmath.engine.devices import check_device
 
 
 def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -> Array:
-    """The array of another library, by DLPack, copied to the workers; an Array is returned itself.
+    """Copy an array of another library to the workers, by DLPack; return an Array unchanged.
 
-    Raises BufferError for `copy=False` where a copy is needed, DeviceError for another device than
-    the pool's, DTypeError for element types that magmath lacks.
+    Raises BufferError for `copy=False` if a copy is needed, DeviceError for a device other than the
+    pool's, DTypeError for element types that magmath lacks.
     """
     check_device("from_dlpack", device)
     if isinstance(x, Array):
@@ -30,8 +30,11 @@ def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -
 
 
 def _taken(x: Any) -> Array:
-    """By NumPy, which takes any strides: at negative ones torch ends the process. Torch has
-    bfloat16 and GPUs."""
+    """Import an array with NumPy, otherwise with PyTorch.
+
+    NumPy supports all strides, while PyTorch ends the process at negative ones. PyTorch supports
+    bfloat16 and GPUs.
+    """
     try:
         values = np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError):

@@ -1,9 +1,9 @@
 """`mm.linalg`: the array API's linear algebra, and lstsq, lu, solve_triangular and svd_truncated.
 
-Matrices are the last two axes, what comes before is a stack of them. float32, float64, complex64
-and complex128 are computed as they are; integers become floating point (`promotion.floating_dtype`)
-where a result is not made of integers. A matrix that cannot be factorised raises
-`mm.errors.LinAlgError`, which is also numpy.linalg.LinAlgError, when the value is computed.
+The last two axes are matrices, leading axes stack them. float32, float64, complex64 and complex128
+are computed without conversion; integers become floating point (`promotion.floating_dtype`) if
+results are not integers. A matrix that cannot be factorised raises `mm.errors.LinAlgError`, a
+subclass of numpy.linalg.LinAlgError, when the value is computed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from magmath.ops.reductions import sum_
 from magmath.ops.slicing import slice_along
 from magmath.ops.triangular import SOLVE_TRIANGULAR
 
-if not TYPE_CHECKING:  # to type checkers any name would pass
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Say what a name of NumPy's is called here."""
+        """Raise AttributeError; for a NumPy name the message has the name used here."""
         raise AttributeError(f"module 'magmath.linalg' has no attribute {name!r}{alias_hint(name)}")
 
 
@@ -137,7 +137,8 @@ def _applied(record: Operation, *operands: Node, **attributes: Any) -> Node:
 
 
 def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
-    """A matrix and right-hand sides of one type, stacked alike; whether these were a vector."""
+    """Return a matrix and right-hand sides of one type and stack shape, and whether the latter were
+    a vector."""
     a, b = (e.astype(x, floating_dtype(x.dtype)) for x in operands(name, x1, x2))
     given = f"{a.shape} and {b.shape}"
     check_matrix(name, a)
@@ -159,10 +160,10 @@ def _solution(x: Node, vector: bool) -> Array:
 
 
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
-    """The lower triangular L with x = L·Lᴴ, or with `upper` U with x = Uᴴ·U.
+    """Return the lower triangular L with x = L·Lᴴ, or with `upper` U with x = Uᴴ·U.
 
-    Only the triangle of x that is asked for is read, and has a gradient. LinAlgError if x is not
-    positive definite.
+    Reads only the corresponding triangle of x, which alone has a gradient. Raises LinAlgError if x
+    is not positive definite.
     """
     node = floating("cholesky", x).node
     if not upper:
@@ -172,9 +173,10 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
 
 
 def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
-    """Q with orthonormal columns and an upper triangular R, by Householder's reflections or, for
-    tall well-conditioned matrices, by Cholesky. The diagonal of R is real and not negative, so that
-    the factors of a matrix of full rank are unique.
+    """Return Q with orthonormal columns and an upper triangular R.
+
+    The algorithm is Householder QR or, for tall well-conditioned matrices, Cholesky QR. The
+    diagonal of R is real and not negative, so that the factors of a matrix of full rank are unique.
 
     mode: "reduced" for (…, m, k) and (…, k, n), k = min(m, n); "complete" for a square Q.
     """
@@ -187,7 +189,8 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
 
 
 def lu(x: Array, /) -> LUResult:
-    """A permutation matrix P, L (…, m, k) with ones on its diagonal, and U (…, k, n)."""
+    """Return the permutation matrix P, L (…, m, k) with ones on its diagonal, and U (…, k, n), with
+    k = min(m, n)."""
     a = floating("lu", x).node
     check_matrix("lu", a)
     order, low, high = lu_parts(_applied(LU, transpose(a)))
@@ -201,34 +204,38 @@ def _eigen(packed: Node, dtype: DType) -> tuple[Array, Array]:
 
 
 def eigh(x: Array, /) -> EighResult:
-    """Eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian matrix.
+    """Return the eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian
+    matrix.
 
-    Only its lower triangle is read.
+    Reads only its lower triangle.
     """
     a = floating("eigh", x).node
     return EighResult(*_eigen(_applied(eigen.EIGH, a), real_dtype(a.dtype)))
 
 
 def eigvalsh(x: Array, /) -> Array:
-    """The eigenvalues of a Hermitian matrix, real and ascending; its lower triangle is read."""
+    """Return the eigenvalues of a Hermitian matrix, real and ascending.
+
+    Reads only its lower triangle.
+    """
     return Array(_applied(eigen.EIGVALSH, floating("eigvalsh", x).node))
 
 
 def eig(x: Array, /) -> EigResult:
-    """Complex eigenvalues, in no order, and eigenvectors of length 1, of any square matrix."""
+    """Return the complex eigenvalues, in no order, and unit eigenvectors of a square matrix."""
     packed = _applied(eigen.EIG, floating("eig", x).node)
     return EigResult(*_eigen(packed, packed.dtype))
 
 
 def eigvals(x: Array, /) -> Array:
-    """The complex eigenvalues of any square matrix, in no order."""
+    """Return the complex eigenvalues of a square matrix, in no order."""
     return Array(_applied(eigen.EIGVALS, floating("eigvals", x).node))
 
 
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
-    """U, the singular values, descending, and Vᴴ.
+    """Return U, the singular values in descending order, and Vᴴ.
 
-    With `full_matrices` U and Vᴴ are square, else (…, m, k) and (…, k, n) with k = min(m, n).
+    With `full_matrices` U and Vᴴ are square, otherwise (…, m, k) and (…, k, n) with k = min(m, n).
     """
     a = floating("svd", x).node
     full = full_matrices and a.ndim > 1 and a.shape[-1] != a.shape[-2]
@@ -242,16 +249,17 @@ def _svd(packed: Node, a: Node, full: bool) -> SVDResult:
 
 
 def svdvals(x: Array, /) -> Array:
-    """The singular values, descending."""
+    """Return the singular values in descending order."""
     return Array(_applied(eigen.SVDVALS, floating("svdvals", x).node))
 
 
 def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: int = 2) -> SVDResult:
-    """The k largest singular values and their vectors, approximately, by random projection.
+    """Return approximations of the k largest singular values and their vectors, by random
+    projection.
 
     x is only multiplied with k + oversampling vectors, 2 + 2 · `iterations` times. The error is
-    near that of the best rank-k approximation; each iteration brings it nearer, by the square of
-    the ratio of the singular values left out to those kept. The vectors are drawn from the next
+    near that of the best rank-k approximation; each iteration reduces the difference by the square
+    of the ratio of the omitted to the kept singular values. The vectors are drawn from the next
     stream of `mm.random`. Source: Halko, Martinsson and Tropp (2011), algorithms 4.4 and 5.1.
     """
     from magmath.api import random
@@ -282,9 +290,9 @@ def _orthonormal(x: Node) -> Node:
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
-    """The x with x1·x = x2, for a vector (n,) or columns (…, n, k), by LU with partial pivoting.
+    """Return x with x1·x = x2, for a vector (n,) or columns (…, n, k), by LU with partial pivoting.
 
-    LinAlgError if x1 is singular.
+    Raises LinAlgError if x1 is singular.
     """
     a, b, vector = _system("solve", x1, x2)
     return _solution(_applied(solvers.SOLVE, a, b, transpose=False), vector)
@@ -299,9 +307,9 @@ def solve_triangular(
     transpose: bool = False,
     unit_diagonal: bool = False,
 ) -> Array:
-    """The x with x1·x = x2, or x1ᵀ·x = x2, reading one triangle of x1 alone.
+    """Return x with x1·x = x2, or with `transpose` x1ᵀ·x = x2; reads one triangle of x1.
 
-    LinAlgError if its diagonal has a zero, which is not read with `unit_diagonal`.
+    Raises LinAlgError if its diagonal has a zero; with `unit_diagonal` the diagonal is not read.
     """
     a, b, vector = _system("solve_triangular", x1, x2)
     x = _applied(SOLVE_TRIANGULAR, a, b, lower=lower, transpose=transpose, unit=unit_diagonal)
@@ -309,24 +317,24 @@ def solve_triangular(
 
 
 def inv(x: Array, /) -> Array:
-    """The inverse. LinAlgError if x is singular."""
+    """Return the inverse. Raises LinAlgError if x is singular."""
     return Array(_applied(solvers.INV, floating("inv", x).node))
 
 
 def det(x: Array, /) -> Array:
-    """The determinant. Its gradient needs a matrix that is not singular."""
+    """Return the determinant. Its gradient needs a matrix that is not singular."""
     return Array(_applied(solvers.DET, floating("det", x).node))
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
-    """The sign of the determinant (a number of length 1 or 0) and the log of its absolute value."""
+    """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value."""
     a = floating("slogdet", x).node
     sign, log = _applied(solvers.DET_SIGN, a), _applied(solvers.LOGABSDET, a)
     return SlogdetResult(Array(sign), Array(log))
 
 
 def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """The Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
+    """Return the Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
 
     rtol: a number, or one for each matrix; max(m, n) · eps by default.
     """
@@ -335,7 +343,7 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
 
 
 def lstsq(x1: Array, x2: Array, /, *, rtol: float | Array | None = None) -> LstsqResult:
-    """The shortest x that makes x1·x - x2 shortest; `rtol` as for `pinv`."""
+    """Return the x of least norm that minimizes the norm of x1·x - x2; `rtol` as for `pinv`."""
     a, b, vector = _system("lstsq", x1, x2)
     tolerance = _tolerance("lstsq", a, rtol)
     x = _applied(least_squares.LSTSQ, a, b, tolerance)
@@ -348,7 +356,7 @@ def lstsq(x1: Array, x2: Array, /, *, rtol: float | Array | None = None) -> Lsts
 
 
 def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
-    """One number for each matrix."""
+    """Return the relative tolerance, one number for each matrix."""
     check_type(name, a)
     check_matrix(name, a)
     dtype = real_dtype(a.dtype)
@@ -368,14 +376,14 @@ def _rank(s: Node, tolerance: Node) -> Node:
 
 
 def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """The number of singular values above rtol times the largest; `rtol` as for `pinv`."""
+    """Return the number of singular values above rtol times the largest; `rtol` as for `pinv`."""
     a = floating("matrix_rank", x).node
     tolerance = _tolerance("matrix_rank", a, rtol)
     return Array(_rank(_applied(eigen.SVDVALS, a), tolerance))
 
 
 def matrix_power(x: Array, n: int, /) -> Array:
-    """x multiplied by itself n times; of a negative n, the inverse."""
+    """Return x to the power n; for negative n a power of the inverse."""
     a = as_array("matrix_power", x).node
     if not hasattr(n, "__index__"):
         raise TypeError(f"matrix_power: the power is an integer, was given {n!r}")
@@ -398,7 +406,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
-    """The elements (i, i + offset) of each matrix, as vectors."""
+    """Return the elements (i, i + offset) of each matrix, as vectors."""
     return Array(_diagonal(as_array("diagonal", x).node, offset))
 
 
@@ -415,7 +423,7 @@ def _diagonal(a: Node, offset: int) -> Node:
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """The sum of the elements (i, i + offset) of each matrix."""
+    """Return the sum of the elements (i, i + offset) of each matrix."""
     along = _diagonal(as_array("trace", x).node, offset)
     if dtype is not None:
         along = e.astype(along, as_dtype(dtype))
@@ -424,7 +432,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """The vector product of vectors of 3 elements along `axis`."""
+    """Return the vector product of vectors of 3 elements along `axis`."""
     a, b = given = operands("cross", x1, x2)
     shape = broadcast("cross", a.shape, b.shape)
     if not -min(a.ndim, b.ndim) <= axis < 0 and a.ndim != b.ndim:

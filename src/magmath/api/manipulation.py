@@ -1,4 +1,4 @@
-"""Functions that change shapes, and join arrays."""
+"""Functions of the array API that change shapes, and join, reorder and repeat elements."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _resolved(shape: Sequence[int], size: int) -> Shape:
 
 
 def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
-    """The same elements, in C order, in another shape; one extent may be -1.
+    """Return the elements, in C order, in another shape; one extent may be -1.
 
     Arrays are immutable, so `copy` makes no difference.
     """
@@ -54,13 +54,13 @@ def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None
 
 
 def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Axes in the order given, counted from the front."""
+    """Return axes in the given order, counted from the front."""
     given = axes if isinstance(axes, Iterable) else (axes,)
     return tuple([normalize_axis(name, axis, ndim) for axis in given])
 
 
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
-    """The axes in another order."""
+    """Return x with its axes in another order."""
     x = as_array("permute_dims", x)
     order = _positions("permute_dims", axes, x.ndim)
     if sorted(order) != list(range(x.ndim)):
@@ -69,7 +69,7 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
 
 
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
-    """Axes `source` moved to positions `destination`; the others stay in order."""
+    """Return x with axes `source` moved to positions `destination`; other axes stay in order."""
     x = as_array("moveaxis", x)
     places = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
     if len(places[0]) != len(places[1]) or any(len(set(one)) != len(one) for one in places):
@@ -84,7 +84,7 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
 
 
 def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
-    """New axes of extent 1, at these positions of the result."""
+    """Return x with new axes of extent 1 at these positions of the result."""
     x = as_array("expand_dims", x)
     ndim = x.ndim + (1 if isinstance(axis, int) else len(axis))
     new, old = normalize_axes("expand_dims", axis, ndim), iter(x.shape)
@@ -92,7 +92,7 @@ def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
 
 
 def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
-    """Without the axes named, whose extent must be 1."""
+    """Return x without these axes, whose extent must be 1."""
     x = as_array("squeeze", x)
     axes = normalize_axes("squeeze", axis, x.ndim)
     if [d for d in axes if x.shape[d] != 1]:
@@ -104,24 +104,24 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
 
 
 def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
-    """x stretched to a larger shape."""
+    """Return x broadcast to a larger shape."""
     x = as_array("broadcast_to", x)
     return Array(manipulation.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
-    """The arrays stretched to their common shape."""
+    """Return the arrays broadcast to their common shape."""
     shape = broadcast("broadcast_arrays", *[a.shape for a in arrays])
     return tuple(broadcast_to(a, shape) for a in arrays)
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The common shape of arrays of these shapes; ShapeError if they have none."""
+    """Return the common shape of arrays of these shapes. Raises ShapeError if there is none."""
     return broadcast("broadcast_shapes", *shapes)
 
 
 def _nodes(name: str, arrays: Sequence[Array]) -> list[Node]:
-    """The nodes of a sequence of arrays that has some, in their common type."""
+    """Return the nodes of a non-empty sequence of arrays, in their common type."""
     if not isinstance(arrays, Iterable):
         raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
     given = list(arrays)
@@ -131,7 +131,7 @@ def _nodes(name: str, arrays: Sequence[Array]) -> list[Node]:
 
 
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
-    """Arrays joined along an existing axis (flattened first for None)."""
+    """Join arrays along an existing axis (flattened first for None)."""
     nodes = _nodes("concat", arrays)
     if axis is None:
         nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
@@ -140,7 +140,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
 
 
 def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
-    """Arrays of one shape joined along a new axis."""
+    """Join arrays of one shape along a new axis."""
     given = [Array(node) for node in _nodes("stack", arrays)]
     shapes = {a.shape for a in given}
     if len(shapes) != 1:
@@ -153,7 +153,7 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The arrays that lie one behind the other along an axis, without that axis."""
+    """Return the slices of x along an axis, without that axis."""
     x = as_array("unstack", x)
     position = normalize_axis("unstack", axis, x.ndim)
     parts = [_sliced(x, {position: slice(i, i + 1)}) for i in range(x.shape[position])]
@@ -161,13 +161,13 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 
 def _sliced(x: Array, slices: dict[int, slice]) -> Array:
-    """x with some of its axes sliced."""
+    """Return x with some of its axes sliced."""
     bounds = [slices.get(d, slice(None)).indices(extent) for d, extent in enumerate(x.shape)]
     return Array(apply(SLICE, x.node, bounds=tuple(bounds), line=user_line()))
 
 
 def flip(x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
-    """The elements in reverse order along one axis, several, or (for None) all."""
+    """Return x in reverse order along one axis, several, or (for None) all."""
     x = as_array("flip", x)
     return _sliced(x, dict.fromkeys(normalize_axes("flip", axis, x.ndim), slice(None, None, -1)))
 
@@ -175,10 +175,9 @@ def flip(x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
 def roll(
     x: Array, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
 ) -> Array:
-    """The elements moved by `shift` places along an axis; those beyond the end enter at the front.
+    """Return x with its elements moved by `shift` positions along an axis, cyclically.
 
-    Several shifts belong to several axes; one shift goes for all. With None the array is taken as
-    flat.
+    `shift` may be one number for all axes or one for each. With None the flat array is shifted.
     """
     x = Array(as_array("roll", x).node)
     if axis is None:
@@ -195,7 +194,10 @@ def roll(
 
 
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
-    """x repeated as a whole, so many times along each axis; missing axes or counts are 1."""
+    """Return x repeated as a whole, `repetitions[i]` times along axis i.
+
+    Missing leading axes and counts are 1.
+    """
     x, repetitions = as_array("tile", x), _integers("tile: repetitions", repetitions)
     ndim = max(x.ndim, len(repetitions))
     shape = (1,) * (ndim - x.ndim) + x.shape
@@ -207,7 +209,7 @@ def tile(x: Array, repetitions: Sequence[int], /) -> Array:
 
 
 def _integers(what: str, values: Sequence[Any]) -> tuple[int, ...]:
-    """Integers as a tuple; TypeError for what is none."""
+    """Return integers as a tuple. Raises TypeError for other objects."""
     try:
         return tuple([index(value) for value in values])
     except TypeError:
@@ -221,9 +223,10 @@ def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
 
 
 def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
-    """Each element so many times along an axis (of the flat array for None).
+    """Return x with each element repeated along an axis (of the flat array for None).
 
-    An array of counts, one for each position of the axis, is evaluated: their sum is the extent.
+    `repeats` is a number, or an array of one for each position of the axis, which is evaluated:
+    their sum is the extent.
     """
     x = as_array("repeat", x)
     if not isinstance(repeats, int):
@@ -247,7 +250,10 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
 
 
 def _repeated_positions(repeats: Array) -> Node:
-    """Position i as often as `repeats[i]` says: how many elements begin at or before each place."""
+    """Return each position i `repeats[i]` times.
+
+    Each entry is the number of elements that begin at or before it, minus 1.
+    """
     counts = e.astype(repeats.node, int64)
     ends = apply(CUMULATIVE_SUM, counts, axis=0)
     is_negative = e.call("less", counts, constant(0, int64))
@@ -255,7 +261,7 @@ def _repeated_positions(repeats: Array) -> Node:
     evaluate(total, negative)
     if negative:
         raise ShapeError("repeat: counts must be at least 0, some of those given are negative")
-    one = e.astype(e.call("logical_not", is_negative), int64)  # divided as the counts are
+    one = e.astype(e.call("logical_not", is_negative), int64)  # has the layout of the counts
     begun = apply(
         SCATTER_ADD, one, e.subtract(ends, counts), axes=(0,), at=0, extents=(int(total) + 1,)
     )

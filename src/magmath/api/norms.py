@@ -22,10 +22,10 @@ INF = float("inf")
 
 
 def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """The ord-norm of the vectors along `axis`, or of all elements; real.
+    """Return the real ord-norm of the vectors along `axis`, or of all elements.
 
-    ord: inf and -inf for the largest and least absolute value, 0 for the number of elements that
-    are not zero, any other p for sum(|x|^p)^(1/p).
+    ord: inf and -inf for the largest and smallest absolute value, 0 for the number of nonzero
+    elements, any other p for sum(|x|^p)^(1/p).
     """
     a = floating("vector_norm", x).node
     axes = normalize_axes("vector_norm", axis, a.ndim)
@@ -36,7 +36,7 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
 
 
 def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) -> Node:
-    """The norm of vectors of absolute values; half types give float32."""
+    """Return the norm of vectors of absolute values; half types give float32."""
     if ord in (INF, -INF):
         return _extreme("vector_norm", ord, size, axes, keepdims)
     if ord == 0:
@@ -54,8 +54,11 @@ def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) 
 def _extreme(
     name: str, sign: float, values: Node, axes: tuple[int, ...] | int, keepdims: bool = False
 ) -> Node:
-    """The largest of values none of which is negative, 0 where there are none; with a negative
-    sign the least, which there must be."""
+    """Return the largest of non-negative values, 0 for no values; with a negative sign the
+    smallest.
+
+    Raises ShapeError for the smallest of no values.
+    """
     reduced = (axes,) if isinstance(axes, int) else axes
     if all(values.shape[axis] for axis in reduced):
         return reduce("max" if sign > 0 else "min", values, axes, keepdims)
@@ -71,10 +74,10 @@ def matrix_norm(
     keepdims: bool = False,
     ord: float | Literal["fro", "nuc"] | None = "fro",
 ) -> Array:
-    """A norm of each matrix; real.
+    """Return a real norm of each matrix.
 
     ord: "fro" for the root of the sum of squares, "nuc" for the sum of the singular values, 2 and
-    -2 for the largest and least of them, 1 and -1 for the largest and least sum of a column's
+    -2 for the largest and smallest of them, 1 and -1 for the largest and smallest sum of a column's
     absolute values, inf and -inf for those of a row.
     """
     a = floating("matrix_norm", x).node

@@ -1,4 +1,4 @@
-"""Products of matrices, vectors and arrays of any dimensions: all of them contractions."""
+"""Products of matrices, vectors and arrays of any dimensions, all computed as contractions."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from magmath.ops.infer_rules import LETTERS
 
 
 def matmul(x1: Operand, x2: Operand, /) -> Array:
-    """The matrix product of (…, m, k) and (…, k, n), the leading dimensions broadcast; 1-D operands
-    are a row on the left and a column on the right.
+    """Return the matrix product of (…, m, k) and (…, k, n), with broadcast leading dimensions.
 
-    float16 and bfloat16 are added up in float32. Raises ShapeError where the shapes do not fit,
-    DTypeError for bool.
+    A 1-D operand is a row on the left and a column on the right. float16 and bfloat16 accumulate in
+    float32. Raises ShapeError if the shapes do not fit, DTypeError for bool.
     """
     return Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
 
 
 def matrix_transpose(x: Array, /) -> Array:
-    """The last two axes exchanged."""
+    """Return x with its last two axes exchanged."""
     return Array(matrix_algebra.matrix_transpose(as_array("matrix_transpose", x).node))
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """The sum over `axis` of conj(x1) · x2, the other dimensions broadcast.
+    """Return the sum over `axis` of conj(x1) · x2, with the other dimensions broadcast.
 
-    `axis` counts from the end, from -1 to -min(x1.ndim, x2.ndim). Raises ShapeError where it does
-    not, or where the shapes do not fit.
+    `axis` counts from the end, from -1 to -min(x1.ndim, x2.ndim), or from the front if the operands
+    have the same number of dimensions. Raises ShapeError for another axis, or if the shapes do not
+    fit.
     """
     a, b = operands("vecdot", x1, x2)
     if not a.ndim or not b.ndim:
@@ -60,7 +60,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 
 def outer(x1: Array, x2: Array, /) -> Array:
-    """All products of an element of x1 and one of x2, of shapes (m,) and (n,): (m, n)."""
+    """Return the products of all elements of x1 (m,) with all of x2 (n,), of shape (m, n)."""
     a, b = operands("outer", x1, x2)
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: needs two 1-D arrays, was given {a.shape} and {b.shape}")
@@ -70,11 +70,11 @@ def outer(x1: Array, x2: Array, /) -> Array:
 def tensordot(
     x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
 ) -> Array:
-    """The product summed over some dimensions of both operands; the result has the others of x1,
-    then those of x2.
+    """Return the product summed over some dimensions of both operands.
 
-    `axes`: the dimensions to sum over, as two sequences that are paired in order, or how many: the
-    last of x1, in order, with the first of x2. Raises ShapeError where they do not fit.
+    The result has the other dimensions of x1, then those of x2. `axes`: the dimensions to sum over,
+    as two sequences that are paired in order, or as a number n: the last n of x1, in order, with
+    the first n of x2. Raises ShapeError if they do not fit.
     """
     a, b = operands("tensordot", x1, x2)
     of_a, of_b = _paired_axes(axes, a, b)

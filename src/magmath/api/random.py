@@ -1,8 +1,8 @@
 """Random arrays: Philox by global element index, the same for every layout and worker count.
 
-Each call draws from the next stream of a generator, the pool's by default; `seed()` starts that
-over. A stream is never reused within a seed, so calls are independent. Compiled functions and loops
-draw the same sequence as the same lines do outside of them.
+Each call draws from the next stream of a generator, the pool's by default, which `seed()` restarts.
+A stream is never reused within a seed, so calls are independent. Compiled functions and loops draw
+the same sequence as uncompiled code.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from magmath.ops.leaves import parameter
 from magmath.ops.redistribute import redistribute
 
 OWN_STREAMS = 1 << 44
-"""The first stream of generators of the user's own, apart from the pool's with the same seed."""
+"""The first stream of user generators, which differ from the pool's generator of the same seed."""
 
 
 class State(Protocol):
-    """What random arrays are drawn from."""
+    """The state of a generator, from which random arrays are drawn."""
 
     def draw(self) -> tuple[Node, Node]:
-        """The seed and the number of the next stream, as operands of a random operation."""
+        """Return the seed and the number of the next stream as operands of a random operation."""
 
 
 class Distributions(ABC):
-    """The distributions to draw from, for classes that have a state."""
+    """The distributions as methods, for classes with a generator state."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def _state(self) -> State:
-        """What is drawn from."""
+        """The generator state."""
 
     def uniform(
         self,
@@ -63,7 +63,7 @@ class Distributions(ABC):
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Numbers drawn evenly from [low, high)."""
+        """Return numbers from the uniform distribution over [low, high)."""
         return _uniform(self._state, low, high, shape, dtype, layout)
 
     def normal(
@@ -75,7 +75,7 @@ class Distributions(ABC):
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Numbers from the normal distribution (Box–Muller)."""
+        """Return numbers from the normal distribution (Box–Muller)."""
         return _normal(self._state, mean, std, shape, dtype, layout)
 
     def integers(
@@ -87,22 +87,22 @@ class Distributions(ABC):
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Integers from low up to but not including high (or from 0 up to low)."""
+        """Return integers from low up to but not including high (or from 0 up to low)."""
         return _integers(self._state, low, high, shape, dtype, layout)
 
     def permutation(self, x: int | Operand, *, axis: int = 0) -> Array:
-        """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
+        """Return 0 … x-1, or the entries of an array along `axis`, in random order."""
         return _permutation(self._state, x, axis)
 
 
 @final
 class Generator(Distributions):
-    """A generator with a seed and a sequence of its own.
+    """A random number generator with its own seed and sequence.
 
         rng = mm.random.Generator(1)
         noise = rng.normal(shape=(1000,))
 
-    Two generators of one seed draw the same sequence, in any pool.
+    Generators with the same seed draw the same sequence, in any pool.
     """
 
     def __init__(self, seed: int) -> None:
@@ -117,12 +117,15 @@ class Generator(Distributions):
 
 
 def default_rng(seed: int | None = None) -> Generator:
-    """A generator with this seed, or one from the system's entropy. The name is NumPy's."""
+    """Return a generator with this seed, by default one from the system's entropy.
+
+    The name is NumPy's.
+    """
     return Generator(secrets.randbits(62) if seed is None else seed)
 
 
 def seed(value: int) -> None:
-    """Start the streams of the current pool over, from another seed."""
+    """Restart the generator of the current pool with another seed."""
     engine, number = session.engine(), require_integer("random.seed", value, 0)
     engine.rng_state.restart(number)
     engine.initial_rng_state.restart(number)
@@ -130,7 +133,7 @@ def seed(value: int) -> None:
 
 @contextmanager
 def drawing_from(state: RngState) -> Iterator[None]:
-    """Within it the functions of this module draw from `state` instead of the pool's sequence."""
+    """Make the functions of this module draw from `state` instead of the pool's generator."""
     engine = session.engine()
     former, engine.rng_state = engine.rng_state, state
     try:
@@ -141,7 +144,7 @@ def drawing_from(state: RngState) -> Iterator[None]:
 
 @contextmanager
 def initial_values_from(state: RngState) -> Iterator[None]:
-    """Within it initial values of parameters are drawn from `state` instead of the pool's."""
+    """Draw initial values of parameters from `state` instead of the pool's generator."""
     engine = session.engine()
     former, engine.initial_rng_state = engine.initial_rng_state, state
     try:
@@ -158,7 +161,7 @@ def uniform(
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Numbers drawn evenly from [low, high)."""
+    """Return numbers from the uniform distribution over [low, high)."""
     return _uniform(session.engine().rng_state, low, high, shape, dtype, layout)
 
 
@@ -170,7 +173,7 @@ def normal(
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Numbers from the normal distribution (Box–Muller)."""
+    """Return numbers from the normal distribution (Box–Muller)."""
     return _normal(session.engine().rng_state, mean, std, shape, dtype, layout)
 
 
@@ -182,12 +185,12 @@ def integers(
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Integers from low up to but not including high (or from 0 up to low)."""
+    """Return integers from low up to but not including high (or from 0 up to low)."""
     return _integers(session.engine().rng_state, low, high, shape, dtype, layout)
 
 
 def permutation(x: int | Operand, *, axis: int = 0) -> Array:
-    """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
+    """Return 0 … x-1, or the entries of an array along `axis`, in random order."""
     return _permutation(session.engine().rng_state, x, axis)
 
 

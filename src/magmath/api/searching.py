@@ -1,4 +1,4 @@
-"""Searching: where a condition holds, and the positions of elements with some property."""
+"""Searching functions of the array API: selection by a condition, and positions of elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from magmath.ops.sorting import SEARCHSORTED
 
 
 def where(condition: Array, x1: Any, x2: Any, /) -> Array:
-    """x1 where the condition holds, else x2."""
+    """Return x1 where the condition is true, otherwise x2, element by element."""
     if is_number(x1) and is_number(x2):
         x1 = asarray(x1)
     x, y = operands("where", x1, x2)
@@ -40,19 +40,19 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
 
 
 def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """The position of the first largest element along `axis` (of the flat array for None)."""
+    """Return the first position of the largest element along `axis` (None: in the flat array)."""
     return _arg("argmax", x, axis, keepdims)
 
 
 def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """The position of the first smallest element along `axis` (of the flat array for None)."""
+    """Return the first position of the smallest element along `axis` (None: in the flat array)."""
     return _arg("argmin", x, axis, keepdims)
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
-    """Where x is true or not zero: for each dimension the indices, in C order.
+    """Return the indices of true or nonzero elements for each dimension, in C order.
 
-    How many there are depends on the values, which are computed. Raises ShapeError for 0-d arrays.
+    Their number depends on the values, which are computed. Raises ShapeError for 0-d arrays.
     """
     x = as_array("nonzero", x)
     if not x.ndim:
@@ -70,8 +70,10 @@ def searchsorted(
     side: Literal["left", "right"] = "left",
     sorter: Array | None = None,
 ) -> Array:
-    """Where x2's elements belong in x1, which has 1 dimension and is sorted, or is when it is taken
-    by `sorter`: before equal elements ("left") or behind them ("right"). Of x2's shape.
+    """Return the positions at which x2's elements would be inserted into x1, of x2's shape.
+
+    x1 has 1 dimension and is sorted, or `sorter` has the positions that sort it. The positions are
+    before equal elements ("left") or after them ("right").
     """
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side is 'left' or 'right', was given {side!r}")

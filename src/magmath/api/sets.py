@@ -1,8 +1,8 @@
-"""Set functions of the array API: the different elements of an array, and which are in another.
+"""Set functions of the array API: the unique elements of an array, and membership in another.
 
-The array is sorted, and each element that differs from the one before begins a group. How many
-groups there are depends on the values, so these functions compute and count them (`masks.py`). NaN
-differs from everything, itself included.
+The array is sorted, and each element that differs from the previous one begins a group. The number
+of groups depends on the values, so these functions compute and count them (`masks.py`). NaN differs
+from every number, including NaN.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from magmath.ops.slicing import slice_along
 from magmath.ops.sorting import ARGSORT, SEARCHSORTED, SORT
 
 MOST_PACKED = 1 << 31
-"""Up to so many elements, two positions are one integer."""
+"""Number of elements below which two positions are packed into one int64."""
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` returns."""
+    """The result of `unique_all`."""
 
     values: Array
     indices: Array
@@ -39,21 +39,21 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` returns."""
+    """The result of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` returns."""
+    """The result of `unique_inverse`."""
 
     values: Array
     inverse_indices: Array
 
 
 class _Groups:
-    """The elements of an array in order, and where a group of equal ones begins."""
+    """The sorted elements of an array, and the beginnings of the groups of equal elements."""
 
     def __init__(self, name: str, x: Array) -> None:
         flat = reshape(as_array(name, x).node, (x.size,))
@@ -68,7 +68,7 @@ class _Groups:
 
     @cached_property
     def begins(self) -> Counted:
-        """Which elements begin a group, counted."""
+        """The counted mask of the elements that begin a group."""
         counted = count(self.beginning)
         self.beginning = counted.node
         return counted
@@ -86,23 +86,26 @@ class _Groups:
         return apply(CONCAT, full((1,), constant(True, bool_)), differs, axis=0)
 
     def values(self) -> Array:
-        """The first element of each group."""
+        """Return the first element of each group."""
         return Array(self.begins.compress(self.sorted))
 
     def indices(self) -> Array:
-        """Where it first stands: equal elements are in their order."""
+        """Return the position in the array of each group's first occurrence; the sort is stable."""
         return Array(self.begins.compress(self.order))
 
     def counts(self) -> Array:
-        """The sizes of the groups: the distances between their beginnings."""
+        """Return the sizes of the groups: the distances between their beginnings."""
         starts, groups = self.begins.compress(iota((self.size,), 0)), self.begins.total
         ends = full((min(groups, 1),), constant(self.size, int64))
         stops = apply(CONCAT, slice_along(starts, 0, min(groups, 1), groups), ends, axis=0)
         return Array(e.subtract(stops, starts))
 
     def inverse(self) -> Array:
-        """The group of each element of the array: numbers of groups, brought into the order of the
-        elements by sorting them behind these' positions, which workers do together."""
+        """Return the group number of each element of the array.
+
+        The distributed sort of pairs (position, group number) brings the numbers into the order of
+        the elements.
+        """
         begun = apply(CUMULATIVE_SUM, e.astype(self.beginning, int64), axis=0)
         group = e.subtract(begun, constant(1, int64))
         if self.size < MOST_PACKED:
@@ -116,7 +119,7 @@ class _Groups:
 
 
 def _order(flat: Node) -> Node:
-    """The positions that sort a 1-D array; complex numbers by real part, then by imaginary part."""
+    """Return the positions that sort a 1-D array; complex numbers by real, then imaginary part."""
     keys = [flat]
     if flat.dtype.kind == "complex":
         keys = [e.call("imag", flat), e.call("real", flat)]
@@ -128,33 +131,36 @@ def _order(flat: Node) -> Node:
 
 
 def unique_all(x: Array, /) -> UniqueAll:
-    """The different elements of x in order, where each first stands in x (flattened), which of them
-    each element of x is (of x's shape), and how often each occurs."""
+    """Return the unique elements of x in order, with their indices, inverse indices and counts.
+
+    The indices are the first positions in the flattened x; the inverse indices, of x's shape, give
+    for each element of x its position among the unique elements.
+    """
     groups = _Groups("unique_all", x)
     return UniqueAll(groups.values(), groups.indices(), groups.inverse(), groups.counts())
 
 
 def unique_counts(x: Array, /) -> UniqueCounts:
-    """The different elements of x in order, and how often each occurs."""
+    """Return the unique elements of x in order, and the number of times that each occurs."""
     groups = _Groups("unique_counts", x)
     return UniqueCounts(groups.values(), groups.counts())
 
 
 def unique_inverse(x: Array, /) -> UniqueInverse:
-    """The different elements of x in order, and which of them each element of x is."""
+    """Return the unique elements of x in order, and the position of each element of x in them."""
     groups = _Groups("unique_inverse", x)
     return UniqueInverse(groups.values(), groups.inverse())
 
 
 def unique_values(x: Array, /) -> Array:
-    """The different elements of x in order."""
+    """Return the unique elements of x in order."""
     return _Groups("unique_values", x).values()
 
 
 def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> Array:
-    """Whether each element of x1 is in x2, or with `invert` is not; of x1's shape.
+    """Return for each element of x1 whether it is in x2, or with `invert` is not; of x1's shape.
 
-    One of the two may be a number. NaN is in nothing.
+    One of the operands may be a number. NaN is never a member.
     """
     x, others = operands("isin", x1, x2)
     if not others.size:
@@ -165,7 +171,7 @@ def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> 
 
 
 def _among_sorted(x: Node, test: Node) -> Node:
-    """Whether what stands in the place of each element of x is that element."""
+    """Return whether each element of x equals that at its insertion position in sorted `test`."""
     ordered = apply(SORT, test, axis=0, descending=False, line=user_line())
     place = apply(SEARCHSORTED, ordered, x, side="left", line=user_line())
     within = e.call("minimum", place, constant(test.size - 1, int64))
@@ -173,7 +179,7 @@ def _among_sorted(x: Node, test: Node) -> Node:
 
 
 def _among_groups(x: Node, test: Node) -> Node:
-    """Whether the group of equal numbers of each element of x has one of `test`."""
+    """Return whether the group of equal numbers of each element of x has an element of `test`."""
     both = apply(CONCAT, test, reshape(x, (x.size,)), axis=0, line=user_line())
     groups = _Groups("isin", Array(both)).inverse().node
     tested = slice_along(groups, 0, 0, test.size)

@@ -1,12 +1,12 @@
 """`mm.signal`: convolution and correlation of n-dimensional arrays, with SciPy's names and modes.
 
-mode    "full": wherever the two overlap; "same": the middle part of that, of the first array's
-        shape; "valid": where the smaller lies within the larger
-method  "direct": sums of products; "fft": by Fourier transforms, in floating point; "auto":
-        whichever is predicted to be faster where the arrays lie
+mode    "full": all positions with an overlap; "same": the middle part of that, of the first array's
+        shape; "valid": the positions where the larger array contains the smaller one
+method  "direct": sums of products; "fft": by Fourier transforms, in floating point; "auto": the
+        method that is predicted to be faster for the arrays' layouts
 
-The first array may be split over the workers in every dimension: each gets the edges that it needs
-of its neighbours' parts.
+The first array may be split over the workers in every dimension: each worker receives the halo that
+it needs from its neighbours.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ METHODS = ("auto", "direct", "fft")
 
 
 def convolve(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto") -> Array:
-    """Σ_j in1[i - j] in2[j], for arrays of equally many dimensions, 1 or more.
+    """Return Σ_j in1[i - j] in2[j], for arrays with the same number of dimensions, 1 or more.
 
-    Raises ShapeError for other shapes, or for "valid" where neither fits into the other; DTypeError
-    for types without a common one, or for "fft" with other than float32, float64 and complex.
+    Raises ShapeError for other shapes, or for "valid" if neither fits into the other; DTypeError
+    for types without a common type, or for "fft" and half types.
     """
     a, b = _operands("convolve", in1, in2, mode, method)
     if mode == "valid" and not _fits(b.shape, a.shape):
@@ -44,7 +44,10 @@ def convolve(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto"
 
 
 def correlate(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto") -> Array:
-    """Σ_j in1[i + j] conj(in2[j]), from the first i for which the two overlap. As `convolve`."""
+    """Return Σ_j in1[i + j] conj(in2[j]), from the first i for which the arrays overlap.
+
+    Raises as `convolve`.
+    """
     a, b = _operands("correlate", in1, in2, mode, method)
     b = e.conj(b)
     if mode == "valid" and not _fits(b.shape, a.shape):
@@ -84,12 +87,12 @@ def _fits(inner: Shape, outer: Shape) -> bool:
 
 
 def _turned(x: Node) -> Node:
-    """x with every dimension in reverse."""
+    """Return x with every dimension reversed."""
     return apply(SLICE, x, bounds=tuple((n - 1, -1, -1) for n in x.shape))
 
 
 def _correlated(name: str, x: Node, w: Node, mode: str, method: str) -> Array:
-    """Σ_j x[i + j] w[j] for the i that the mode asks for."""
+    """Return Σ_j x[i + j] w[j] for the positions i of the mode."""
     node = correlation(
         reshape(x, (1, 1, *x.shape)),
         reshape(w, (1, 1, *w.shape)),
@@ -104,7 +107,7 @@ def _correlated(name: str, x: Node, w: Node, mode: str, method: str) -> Array:
 
 
 def _padding(mode: str, kernel: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The zeros before and after each dimension of x."""
+    """Return the number of zeros before and after each dimension of x."""
     if mode == "valid":
         return tuple((0, 0) for _ in kernel)
     if mode == "full":

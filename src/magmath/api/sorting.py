@@ -16,14 +16,13 @@ def _along(record: Operation, x: Array, axis: int, descending: bool) -> Array:
 
 
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """x sorted along an axis; NaN comes last in either direction.
+    """Return x sorted along an axis; NaN comes last in either direction.
 
-    Takes truth values, integers and real floating point. Equal elements always keep their order,
-    as `stable` asks.
+    Accepts bool, integers and real floating point. The sort is always stable, whatever `stable` is.
     """
     return _along(SORT, x, axis, descending)
 
 
 def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The positions that sort x along an axis; see `sort`."""
+    """Return the positions that sort x along an axis; see `sort`."""
     return _along(ARGSORT, x, axis, descending)

@@ -1,5 +1,6 @@
-"""Reductions and running sums. Mean, variance and deviation are composed; the fuser makes them
-fast.
+"""Reductions and running sums of the array API.
+
+Mean, variance and standard deviation are composed of other operations, which the fuse pass merges.
 """
 
 from __future__ import annotations
@@ -46,22 +47,22 @@ def _reduction(name: str, x: Array, axis: Axis, keepdims: bool, dtype: Any = Non
 
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """The sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
+    """Return the sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
     return _reduction("sum", x, axis, keepdims, dtype)
 
 
 def prod(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """The product over `axis`; small integers accumulate in 64 bits."""
+    """Return the product over `axis`; small integers accumulate in 64 bits."""
     return _reduction("prod", x, axis, keepdims, dtype)
 
 
 def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The largest element along `axis`."""
+    """Return the largest element along `axis`."""
     return _reduction("max", x, axis, keepdims)
 
 
 def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The smallest element along `axis`."""
+    """Return the smallest element along `axis`."""
     return _reduction("min", x, axis, keepdims)
 
 
@@ -71,12 +72,12 @@ def _truth(name: str, x: Array) -> Array:
 
 
 def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """True where an element along `axis` is true or not zero."""
+    """Return True where any element along `axis` is true or not zero."""
     return _reduction("any", _truth("any", x), axis, keepdims)
 
 
 def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """True where every element along `axis` is true or not zero."""
+    """Return True where every element along `axis` is true or not zero."""
     return _reduction("all", _truth("all", x), axis, keepdims)
 
 
@@ -85,10 +86,10 @@ def _count(name: str, x: Array, axis: Axis) -> int:
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The arithmetic mean over `axis`; nan where there are no elements.
+    """Return the arithmetic mean over `axis`; nan for zero elements.
 
-    Integers are added up in float64; the mean of those of 32 and 64 bits is float64, of smaller
-    ones and bool of the default floating point type.
+    Integers accumulate in float64; the mean of 32-bit and 64-bit integers is float64, that of
+    smaller ones and bool has the default floating point type.
     """
     x = as_array("mean", x)
     count = _count("mean", x, axis)
@@ -97,14 +98,16 @@ def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 
 def _mean(x: Array, count: int, axis: Axis, keepdims: bool) -> Array:
     total = sum(x, axis=axis, keepdims=keepdims)
-    if count and count & (count - 1) == 0:  # 1 / count is exact: gradients are spared a division
+    if count and count & (count - 1) == 0:  # 1 / count is exact, and gradients need no division
         return multiply(total, 1.0 / count)
     return divide(total, float(count))
 
 
 def _wide(x: Array) -> Array:
-    """x in the type in which its elements are added up: float64 for integers, which all of them fit
-    but those of 64 bits, and float32 for half types."""
+    """Return x in its accumulation type: float64 for integers, float32 for half types.
+
+    float64 is exact for integers of up to 32 bits.
+    """
     exact = x.dtype.kind in ("float", "complex")
     return _as(compute_dtype(x.dtype) if exact else float64, x)
 
@@ -116,10 +119,10 @@ def _as(dtype: DType, x: Array) -> Array:
 def var(
     x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
-    """The variance over `axis`: squared deviations from the mean over (count - correction).
+    """Return the variance over `axis`: squared deviations from the mean over (count - correction).
 
-    Of complex numbers it is that of their distances from the mean, a real number. It is nan or
-    infinite where count - correction is not positive. Integers as for `mean`.
+    For complex numbers the deviations are the absolute distances from the mean, and the result is
+    real. It is nan or infinite if count - correction is not positive. Integers as for `mean`.
     """
     return _variance("var", x, axis, correction, keepdims)
 
@@ -127,7 +130,7 @@ def var(
 def std(
     x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
-    """The standard deviation over `axis`."""
+    """Return the standard deviation over `axis`."""
     return _variance("std", x, axis, correction, keepdims)
 
 
@@ -152,14 +155,14 @@ def _variance(name: str, x: Array, axis: Axis, correction: float, keepdims: bool
 def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
-    """Running sums along `axis`, from the first element (or from 0 with `include_initial`)."""
+    """Return running sums along `axis`, from the first element (or 0 with `include_initial`)."""
     return _cumulative(scans.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
-    """Running products along `axis`, from the first element (or from 1 with `include_initial`)."""
+    """Return running products along `axis`, from the first element (1 with `include_initial`)."""
     return _cumulative(scans.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
 
 
@@ -180,7 +183,7 @@ def _cumulative(
 
 
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """How many elements along `axis` are true or not zero, as int64."""
+    """Return the number of elements along `axis` that are true or not zero, as int64."""
     truth = _truth("count_nonzero", x)
     axes = normalize_axes("count_nonzero", axis, truth.ndim)
     return sum(truth, axis=axes, keepdims=keepdims)
@@ -195,7 +198,8 @@ def diff(
     prepend: Array | None = None,
     append: Array | None = None,
 ) -> Array:
-    """The differences of neighbours along `axis`, taken n times; x may first be made longer."""
+    """Return the n-th differences of neighbours along `axis`, after joining `prepend` and `append`
+    to x."""
     x = as_array("diff", x)
     d = normalize_axis("diff", axis, x.ndim)
     parts = [part for part in (prepend, x, append) if part is not None]

@@ -1,1 +1,1 @@
-"""Arrays: the handle, its namespace, and the engine that evaluates it."""
+"""Arrays and variables: handles on nodes, with operators, indexing, conversion and printing."""

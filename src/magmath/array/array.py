@@ -1,6 +1,6 @@
-"""The array: a handle on a node, with Python's operators.
+"""The array class: a handle on a node, with Python's operators.
 
-Building an expression checks shapes and types at once and computes nothing. A value is computed
+Building an expression checks shapes and types immediately and computes nothing. A value is computed
 when it is needed: by printing, conversion, a truth test, or `evaluate`.
 """
 
@@ -52,7 +52,7 @@ Operand: TypeAlias = (
 
 
 class Array(LazyArray, Operators["Array"]):
-    """An n-dimensional array, divided over the workers as its layout says.
+    """An n-dimensional array, distributed over the workers by its layout.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`.
     Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
@@ -61,10 +61,13 @@ class Array(LazyArray, Operators["Array"]):
     __slots__ = ()
     __array_priority__ = 1000
 
-    if not TYPE_CHECKING:  # to type checkers any name would pass
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Functions are functions here, as in the standard: say so who looks for a method."""
+            """Raise AttributeError; the message names the function of the namespace to use.
+
+            As in the array API standard, functions are not methods.
+            """
             namespace = array_namespace()
             known = name in dir(namespace) and callable(getattr(namespace, name))
             where = f"; write mm.{name}(x)" if known else alias_hint(name)
@@ -72,7 +75,7 @@ class Array(LazyArray, Operators["Array"]):
 
     @property
     def device(self) -> str:
-        """The kind of device that the workers compute on."""
+        """The device kind of the workers."""
         return session.engine().pool.topology.device
 
     # values ---------------------------------------------------------------------------------
@@ -131,19 +134,19 @@ class Array(LazyArray, Operators["Array"]):
         return CPU
 
     def to_device(self, device: object, /, *, stream: Any = None) -> Array:
-        """This array, which lies on the pool's device already; DeviceError for another one."""
+        """Return this array if `device` is the pool's device, otherwise raise DeviceError."""
         check_device("to_device", device)
         if stream is not None:
             raise ValueError(f"to_device: takes no stream, was given {stream!r}")
         return self
 
     def item(self) -> Number:
-        """The value of a 0-d array as a Python number."""
+        """Return the value of a 0-d array as a Python number."""
         value: Number = self._scalar("item")
         return value
 
     def tolist(self) -> Any:
-        """The values as nested Python lists."""
+        """Return the values as nested Python lists."""
         return self.numpy().tolist()
 
     def __len__(self) -> int:
@@ -155,14 +158,14 @@ class Array(LazyArray, Operators["Array"]):
         return (self[i] for i in range(len(self)))
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
-        """For pickle: values, element type and the rule of the layout."""
+        """Return the values, element type and layout rule for pickle."""
         return _restored, values_of(self)
 
     def __copy__(self) -> Array:
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: dict[int, object]) -> Array:
-        """A copy with memory of its own, made by the workers."""
+        """Return a copy with its own memory, made by the workers."""
         return Array(copy_of(self, self.layout).evaluated())
 
     def __repr__(self) -> str:
@@ -172,13 +175,13 @@ class Array(LazyArray, Operators["Array"]):
         return printing.text(self)
 
     def _repr_html_(self) -> str:
-        """A picture for notebooks: the shape, who holds what, and the values."""
+        """Return a picture for notebooks: the shape, the tiles of each worker, and the values."""
         return printing.html(self)
 
     # layouts --------------------------------------------------------------------------------
 
     def redistribute(self, layout: Layout | Rule, dtype: DType | str | None = None) -> Array:
-        """This array in another layout, and element type if given.
+        """Return this array in another layout, converted to `dtype` if one is given.
 
         Raises LayoutError for a layout of another shape or another pool's mesh.
         """
@@ -195,10 +198,10 @@ class Array(LazyArray, Operators["Array"]):
         )  # fmt: skip
 
     def replicate(self, wait: bool = True) -> Array:
-        """A copy on every worker (one per host where workers share memory).
+        """Return a copy on every worker (one per host if workers share memory).
 
-        With `wait=False` it returns at once: the workers bring the copy while they compute what you
-        ask for next, and wait for it where it is first used.
+        With `wait=False` it returns immediately: the workers transfer the copy concurrently with
+        later computations, and wait for it where it is first used.
         """
         engine = session.engine()
         source = self if wait else Array(self.evaluated())
@@ -211,8 +214,11 @@ class Array(LazyArray, Operators["Array"]):
         return result
 
     def explain(self) -> Explanation:
-        """How this array is, was or would be computed: instructions, seconds, bytes, messages and
-        memory, by operation and by line. Prints as a listing; its fields are the figures."""
+        """Return how this array is, was or would be computed.
+
+        The explanation lists instructions, seconds, bytes, messages and memory, by operation and by
+        line. It prints as a listing; its fields are the numbers.
+        """
         return explain_node(self.node)
 
     # operators ------------------------------------------------------------------------------
@@ -226,7 +232,7 @@ class Array(LazyArray, Operators["Array"]):
 
     @property
     def mT(self) -> Array:
-        """The last two axes exchanged."""
+        """The array with its last two axes exchanged."""
         return Array(matrix_transpose(self.node))
 
     def __getitem__(self, key: Any) -> Array:
@@ -240,7 +246,7 @@ class Array(LazyArray, Operators["Array"]):
             )
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
         written = self._updated(Array(setitem(self.node, key, written_operand(self.dtype, value))))
-        self._formers = None  # what is written may take its memory
+        self._formers = None  # so that the written array can reuse its memory
         if session.engine().should_evaluate_now([written.node, *([value.node] if unnamed else [])]):
             try:
                 written.evaluated()
@@ -272,7 +278,7 @@ class Array(LazyArray, Operators["Array"]):
             and other == 2
             and self.dtype is not bool_
         ):
-            return self._unary("square")  # rounded exactly, and quicker than a power of any kind
+            return self._unary("square")  # rounded exactly, and faster than a power
         if not isinstance(other, OPERANDS):
             if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):
                 return self._compared_to_stranger(operation == "not_equal")
@@ -287,12 +293,14 @@ class Array(LazyArray, Operators["Array"]):
         return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
 
     def _compared_to_stranger(self, differs: bool) -> Array:
-        """What `==` and `!=` give for None and text, which no number equals: as NumPy, the same
-        truth value for every element."""
+        """Return the result of `==` or `!=` with None or text, which no number equals.
+
+        As in NumPy, it is the same truth value for every element.
+        """
         return Array(full(self.shape, leaves.constant(differs, bool_)))
 
     def _updated(self, result: Array) -> Array:
-        """This handle on another value of the same shape and type: what `a += b` does."""
+        """Make this a handle on another value of the same shape and type, as `a += b` does."""
         new, old = result._node, self._node
         if new.shape != old.shape or new.dtype is not old.dtype:
             raise (ShapeError if result.shape != self.shape else DTypeError)(
@@ -313,12 +321,15 @@ class Array(LazyArray, Operators["Array"]):
 
 
 def copy_of(array: Array, layout: Layout | None = None) -> Array:
-    """A new array with the same values, sharing nothing; in `layout` if one is given."""
+    """Return a new array with the same values and its own memory, in `layout` if one is given."""
     return laid(Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout)
 
 
 def laid(array: Array, layout: Layout | None) -> Array:
-    """An expression in a layout, if one is given and there is a choice."""
+    """Return an expression redistributed to a layout.
+
+    Returns it unchanged if no layout is given or the pool has a single worker.
+    """
     if layout is None or (layout.is_on_single_worker and session.engine().environment.workers == 1):
         return array
     return Array(redistribute(array.node, layout))
@@ -329,12 +340,15 @@ _OF_STRANGERS = ("equal", "not_equal")
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:
-    """An element-wise operation of two operands, promoted and broadcast; one may be a number."""
+    """Apply an element-wise operation to two operands, promoted and broadcast.
+
+    One operand may be a number.
+    """
     return Array(applied(e.OPERATIONS[operation], operands(operation, x, y), user_line()))
 
 
 def unary(operation: str, x: Array) -> Array:
-    """An element-wise operation of one array."""
+    """Apply an element-wise operation to one array."""
     node = x.node
     if operation in e.FLOATING:
         node = e.astype(node, floating_dtype(node.dtype))
@@ -342,16 +356,16 @@ def unary(operation: str, x: Array) -> Array:
 
 
 def floating(operation: str, x: Any) -> Array:
-    """An array (see `as_array`) with integers converted to floating point, by the one rule there is
-    for that: `promotion.floating_dtype`."""
+    """Return an array (see `as_array`), with integers converted to floating point by
+    `promotion.floating_dtype`."""
     array = as_array(operation, x)
     node = e.astype(array.node, floating_dtype(array.dtype))
     return array if node is array.node else Array(node)
 
 
 def as_array(operation: str, value: Any) -> Array:
-    """`value` itself if it is an Array; NumPy's arrays and scalars, and nested lists and tuples,
-    are converted."""
+    """Return `value` if it is an Array; convert NumPy arrays and scalars, nested lists and
+    tuples."""
     return value if isinstance(value, Array) else Array(as_node(operation, value))
 
 

@@ -1,5 +1,7 @@
-"""Conversion of values in the controller (nested sequences, Python numbers, NumPy arrays, torch
-tensors) to leaves whose data the workers hold.
+"""Conversion of values in the controller to leaves whose data the workers store.
+
+The values are nested sequences, Python numbers, NumPy arrays and PyTorch tensors. This module also
+binds layouts that users give to the current pool.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ SMALL_BYTES = 1 << 16  # smaller arrays are replicated by default, larger ones s
 
 
 def leaf_of_values(obj: Any, dtype: DType | None = None, layout: LayoutLike = None) -> Node:
-    """The leaf of an array with the values of `obj`, copied to the workers.
+    """Return the leaf of an array with the values of `obj`, copied to the workers.
 
     Raises as `mm.asarray`.
     """
@@ -35,7 +37,7 @@ def leaf_of_values(obj: Any, dtype: DType | None = None, layout: LayoutLike = No
 
 
 def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
-    """The leaf of an array with the values of a contiguous CPU tensor, copied to the workers."""
+    """Copy a contiguous CPU tensor to the workers; return the leaf of the array."""
     shape, element = tuple(tensor.shape), from_torch(tensor.dtype)
     if layout is None:
         bound = default_layout(shape, tensor.numel() * element.itemsize)
@@ -47,8 +49,10 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
 
 
 def as_node(operation: str, value: Any) -> Node:
-    """The node of an array, or the leaf for NumPy's arrays and scalars and for nested lists and
-    tuples; TypeError for anything else."""
+    """Return the node of an array, or a leaf for NumPy arrays and scalars, nested lists and tuples.
+
+    Raises TypeError for other objects.
+    """
     if isinstance(value, LazyArray):
         return value.node
     if isinstance(value, (np.ndarray, np.generic, list, tuple)):
@@ -60,7 +64,11 @@ def as_node(operation: str, value: Any) -> Node:
 
 
 def default_layout(shape: Shape, nbytes: int) -> Layout:
-    """Small arrays on every worker, larger ones split along the first dimension long enough."""
+    """Return the default layout of new arrays.
+
+    Small arrays are replicated; larger ones are split along the first dimension whose extent is at
+    least the number of workers.
+    """
     mesh = session.engine().pool.mesh
     if nbytes > SMALL_BYTES and mesh.size > 1:
         for d, extent in enumerate(shape):
@@ -70,7 +78,10 @@ def default_layout(shape: Shape, nbytes: int) -> Layout:
 
 
 def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
-    """A layout for this shape on the current pool; LayoutError naming what does not fit."""
+    """Return the layout for this shape on the current pool.
+
+    Raises LayoutError if the layout does not fit the shape or the pool.
+    """
     pool = session.engine().pool
     if isinstance(layout, Rule):
         layout = layout.bind(shape, pool.mesh)
@@ -93,13 +104,13 @@ def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
 
 
 def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
-    """A contiguous CPU tensor with the values of `obj`."""
+    """Return a contiguous CPU tensor with the values of `obj`."""
     if isinstance(obj, torch.Tensor):
         tensor = obj.detach().cpu()
     else:
         values = _numpy(obj, dtype)
         values = np.ascontiguousarray(values).reshape(values.shape)
-        if min(values.strides, default=0) < 0:  # of an extent of 1, or 0
+        if min(values.strides, default=0) < 0:  # possible for an extent of 1 or 0
             values = values.copy()
         tensor = as_tensor(values)
     if dtype is not None:
@@ -109,7 +120,10 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
 
 
 def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
-    """The values as NumPy holds them; those of Python numbers in their default type, or `dtype`."""
+    """Return the values as a NumPy array.
+
+    Python floats and complex numbers have the default type unless `dtype` is given.
+    """
     listed = number_list(obj) if isinstance(obj, (list, tuple)) else None
     plain = is_number(obj) or listed is not None
     try:
@@ -119,7 +133,7 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
             "asarray: nested sequences must have equal lengths in each dimension; make them so"
         ) from error
     if listed is not None and listed.kind is int and values.dtype.kind == "f":
-        values = np.asarray(obj, dtype=object)  # integers that no type of NumPy's holds together
+        values = np.asarray(obj, dtype=object)  # no integer type of NumPy holds all of them
     if dtype is None and plain and values.dtype.kind in "fc":
         default = get_default_dtype() if values.dtype.kind == "f" else default_complex_dtype()
         values = values.astype(default.name)
@@ -134,8 +148,10 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 
 
 def _within(values: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
-    """Python numbers, which must be of integers' range where these are asked for; NumPy keeps
-    integers of more than 64 bits as objects."""
+    """Return values made of Python numbers after a check of the range of integers.
+
+    NumPy stores integers of more than 64 bits as objects, which are converted here.
+    """
     if values.dtype.kind == "O" and all(map(is_number, values.flat)):
         unsigned = all(0 <= value < 2**64 for value in values.flat) if dtype is None else False
         element = dtype or (uint64 if unsigned else int64)

@@ -1,4 +1,4 @@
-"""Export of arrays to other libraries by DLPack: a copy in the memory of the controller."""
+"""Export of arrays to other libraries by DLPack, as copies in the memory of the controller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from magmath.array.lazy_array import LazyArray
 from magmath.engine.remote_array import remote_array_of
 
-CPU = (1, 0)  # kDLCPU, its only device
+CPU = (1, 0)  # kDLCPU, device 0
 
 
 def to_dlpack(
@@ -19,7 +19,7 @@ def to_dlpack(
     dl_device: tuple[int, int] | None,
     copy: bool | None,
 ) -> Any:
-    """A DLPack capsule with a copy of the array's values in the controller's memory."""
+    """Return a DLPack capsule with a copy of the array's values in the controller's memory."""
     if dl_device is not None and tuple(map(int, dl_device)) != CPU:
         raise BufferError(f"__dlpack__: exports to the CPU, not to device {tuple(dl_device)}")
     if stream is not None:

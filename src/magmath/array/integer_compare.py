@@ -1,8 +1,8 @@
-"""Comparisons of integers with Python numbers that may be beyond what the array's type holds.
+"""Comparisons of integer arrays with Python numbers outside the range of the array's type.
 
-A comparison has an answer all the same: -1 is less than any unsigned integer. A single number
-becomes the type's last, or first, and the array is limited so that it does not reach it. Lists of
-numbers are compared in a wider integer type.
+Such a comparison has a defined result: -1 is less than any unsigned integer. A single number is
+replaced by the largest or smallest value of the type, and the array is clipped so that it does not
+reach that value. Lists of numbers are compared in a wider integer type.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from magmath.ops.leaves import constant
 def comparable(
     operation: str, dtype: DType, given: list[Any], kinds: Sequence[DType | type]
 ) -> tuple[DType, list[Any]]:
-    """Two operands that compare as the given ones do, whose common type is `dtype`, an integer
-    type, and the type in which to compare them.
+    """Return the type for a comparison, and two operands that compare as the given ones do.
 
-    `kinds` has what determines the type of a result for each operand: an operand that is no array
-    of a type of its own has a class of Python numbers.
+    dtype   the common type of the operands, an integer type
+    kinds   for each operand its input to type promotion: a class of Python numbers for operands
+            other than arrays with their own type
     """
     weak = [isinstance(kind, type) for kind in kinds]
     if sum(weak) != 1:
@@ -40,12 +40,12 @@ def comparable(
     elif dtype is uint64:
         array, number = _with_unknown(array, number)
     else:
-        dtype = int64  # which holds all that the others do
+        dtype = int64  # it holds all values of the other types
     return dtype, [array, number] if at else [number, array]
 
 
 def _with_number(dtype: DType, x: Node, number: int) -> tuple[Node, int]:
-    """The number is brought into the range of the type."""
+    """Return the array and the number brought into the range of the type."""
     (least, last), beyond = integer_bounds(dtype), side_of_range(number, dtype)
     node = e.astype(x, dtype)
     if beyond > 0:
@@ -58,8 +58,11 @@ def _with_number(dtype: DType, x: Node, number: int) -> tuple[Node, int]:
 def _with_list(
     dtype: DType, x: Node, numbers: NumberList, aligned: bool
 ) -> tuple[DType, Node, Any]:
-    """The array and the list in an integer type that holds the numbers of both, where there is one.
-    With uint64, negative numbers need operands that are `aligned` with each other."""
+    """Return an integer type that holds the numbers of both operands, if one exists, and the
+    operands.
+
+    With uint64, negative numbers need element-wise `aligned` operands.
+    """
     wider = (uint64, int64) if dtype.kind == "uint" else (int64,)
     for candidate in (dtype, *wider):
         if numbers.fits(candidate) and not (dtype is uint64 and candidate is int64):
@@ -70,7 +73,10 @@ def _with_list(
 
 
 def _with_unknown(x: Node, number: Node) -> tuple[Node, Node]:
-    """Numbers of int64 compared with uint64: negative ones become 0, and x there at least 1."""
+    """Return operands for comparing uint64 with int64 numbers.
+
+    Negative numbers become 0, and the elements of x compared with them at least 1.
+    """
     negative = e.call("less", number, constant(0, int64))
     above = e.where(negative, e.call("maximum", x, constant(1, uint64)), x)
     return above, e.astype(e.call("maximum", number, constant(0, int64)), uint64)

@@ -1,8 +1,8 @@
-"""Keys: what stands in the brackets of an array, taken apart by NumPy's rules.
+"""The parser of indexing keys, by NumPy's rules.
 
-Slices and integers cut single dimensions. As soon as an array of integers or a mask is among them,
-integers count as arrays too: all of them broadcast against each other, and the dimensions of their
-common shape stand where the arrays stood, or first of all where something stood between them.
+Slices and integers cut single dimensions. If a key has an array of integers or a mask, its integers
+count as arrays too: all of them broadcast against each other, and the dimensions of their common
+shape replace those of the arrays, or come first if the arrays are not adjacent.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
 
 @dataclass(frozen=True)
 class Cut:
-    """What is kept of a dimension: `extent` elements from `start` on by `step`; an extent of None
-    is one element, and the dimension goes."""
+    """The part of a dimension to keep: `extent` elements from `start` on by `step`.
+
+    An extent of None selects one element and removes the dimension.
+    """
 
     axis: int
     start: int | Node
@@ -39,8 +41,8 @@ class Cut:
 
     @property
     def span(self) -> int:
-        """The elements from the first to the last one of a slice that the program can know; 0 for
-        a single element, or where the first one is computed."""
+        """The number of elements from the first to the last element of a slice; 0 for a single
+        element or a computed start."""
         if not self.extent or not isinstance(self.start, int):
             return 0
         return (self.extent - 1) * abs(self.step) + 1
@@ -48,12 +50,12 @@ class Cut:
 
 @dataclass
 class Key:
-    """A key for arrays of one shape.
+    """A parsed key for arrays of one shape.
 
-    cuts     of single dimensions, in order
-    indices  integer arrays, 0-d ones for integers beside them, by dimension
-    mask     a lone mask
-    order    the dimensions of the result: new ones, kept ones, and once those that are picked
+    cuts     cuts of single dimensions, in order
+    indices  integer arrays by dimension; 0-d arrays for integers in the same key
+    mask     the mask, if it is the only array of the key
+    order    the dimensions of the result: new ones, kept ones, and one entry for all picked ones
     """
 
     shape: Shape
@@ -64,17 +66,17 @@ class Key:
 
     @property
     def at(self) -> int:
-        """How many kept dimensions come before those that are picked."""
+        """The number of kept dimensions before the picked ones."""
         return self.order[: self.order.index(PICKED)].count(KEPT)
 
     def picked(self) -> Shape:
-        """The extents of the dimensions that arrays pick."""
+        """Return the extents of the dimensions that index arrays or the mask produce."""
         if self.mask is not None:
             return (self.mask.counted.total,)
         return broadcast("indexing", *(node.shape for node in self.indices.values()))
 
     def kept(self) -> Shape:
-        """The extents of the dimensions that arrays do not pick from, after the cuts."""
+        """Return the extents, after the cuts, of the dimensions that no array indexes."""
         extents: list[int | None] = list(self.shape)
         for cut in self.cuts:
             extents[cut.axis] = cut.extent
@@ -84,7 +86,7 @@ class Key:
         return tuple(n for d, n in enumerate(extents) if n is not None and d not in picked)
 
     def result(self) -> list[tuple[str, int]]:
-        """The dimensions of x[key]: what each is, and its extent."""
+        """Return the kind and extent of each dimension of x[key]."""
         kept, found = iter(self.kept()), []
         for part in self.order:
             if part is PICKED:
@@ -95,7 +97,7 @@ class Key:
 
 
 def parse(x: Node, key: Any) -> Key:
-    """The key for an array. Raises IndexError for indices that do not fit."""
+    """Parse a key for an array. Raises IndexError for indices that do not fit."""
     items = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
     items = _expanded(items, x.ndim)
     arrays = [item for item in items if isinstance(item, (LazyArray, np.ndarray))]
@@ -110,7 +112,10 @@ def parse(x: Node, key: Any) -> Key:
 
 
 def _item(item: Any) -> Any:
-    """None, `...`, a slice, a Python integer, or an array, of magmath or of NumPy."""
+    """Return an item as None, `...`, a slice, a Python integer, or a magmath or NumPy array.
+
+    Raises IndexError for other objects and for arrays of other types.
+    """
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (LazyArray, np.ndarray)):
@@ -145,16 +150,16 @@ def _is_mask(item: Any) -> bool:
 
 
 def _dimensions(item: Any) -> int:
-    """How many dimensions of the array an item of a key is for."""
+    """Return the number of dimensions of the array that an item indexes."""
     if item is None or item is Ellipsis:
         return 0
     return item.ndim if _is_mask(item) else 1
 
 
 def _expanded(items: list[Any], ndim: int) -> list[Any]:
-    """The items with `...`, and the dimensions that no item is for, as full slices.
+    """Return the items with full slices for `...` and for missing dimensions.
 
-    A `...` for no dimension stays: it keeps the arrays beside it apart.
+    A `...` for no dimension stays: arrays on either side of it are not adjacent.
     """
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
@@ -169,8 +174,10 @@ def _expanded(items: list[Any], ndim: int) -> list[Any]:
 
 
 def _together(order: list[str]) -> list[str]:
-    """The order with one place for all that arrays pick: theirs, or the first where they are
-    apart."""
+    """Return the order with a single entry for all picked dimensions.
+
+    It replaces the arrays if these are adjacent, otherwise it comes first.
+    """
     places = [i for i, part in enumerate(order) if part is PICKED]
     found = [part for part in order if part in (NEW, KEPT)]
     if not places:
@@ -182,12 +189,12 @@ def _together(order: list[str]) -> list[str]:
 
 @dataclass
 class _Parser:
-    """A key as it grows, item by item; `axis` is the next dimension of the array."""
+    """The state of parsing a key, item by item; `axis` is the next dimension of the array."""
 
     key: Key
-    layout: Layout | None  # of the array, where it is known
-    picking: bool  # arrays are among the items: integers pick too
-    alone: bool  # a mask is the only one that picks
+    layout: Layout | None  # layout of the array, if it is known
+    picking: bool  # the key has arrays, so integers count as arrays
+    alone: bool  # a mask is the only array of the key
     axis: int = 0
 
     def add(self, item: Any) -> None:
@@ -224,7 +231,7 @@ class _Parser:
         mask = _node(item)
         own = self.key.shape[self.axis : self.axis + mask.ndim]
         if mask.size == 0 and _fits_or_empty(mask.shape, own):
-            mask = full(own, constant(False, bool_))  # it picks nothing
+            mask = full(own, constant(False, bool_))  # it selects nothing
         if mask.ndim == 0 or mask.shape != own:
             raise IndexError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
@@ -247,7 +254,7 @@ class _Parser:
         self.axis += 1
 
     def _position(self, item: int | LazyArray | np.ndarray[Any, Any]) -> Node:
-        """An index array, or an integer, as a node."""
+        """Return an index array or an integer as a node."""
         if isinstance(item, int):
             return parameter(self._checked(item), int64)
         if isinstance(item, np.ndarray):
@@ -271,6 +278,5 @@ class _Parser:
 
 
 def _fits_or_empty(mask: Shape, own: Shape) -> bool:
-    """True for the shape of a mask each of whose extents is the dimension's, or 0, as the standard
-    has it."""
+    """True if each extent of a mask is that of its dimension or 0, as the standard allows."""
     return len(mask) == len(own) and all(m in (n, 0) for m, n in zip(mask, own, strict=True))

@@ -1,7 +1,7 @@
-"""A handle on a node, and on its value once that is computed.
+"""Lazy arrays: handles on nodes that are computed when their values are needed.
 
-Nothing is computed until a value is needed. Then the handle refers to the leaf with the value, and
-the expression is dropped; how it was computed remains known as the provenance of that leaf.
+After the computation the handle refers to the leaf with the value and drops the expression. The
+provenance of that leaf records how the value was computed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     import torch
 
 MAX_PENDING = 1000
-"""Operations in a row that may wait to be computed."""
+"""Maximum depth of a pending expression, in operations."""
 
 
 class LazyArray:
-    """A node and what is known of its value; `Array` is the class that users meet."""
+    """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
     __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values")
     is_weak = False
-    """True for a number whose type gives way to that of arrays."""
+    """True for a weakly typed number, which takes the element type of arrays."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -48,9 +48,11 @@ class LazyArray:
             self._settle()
 
     def _settle(self) -> None:
-        """Compute what has become a long expression, so that a loop that asks for no value does
-        not need more and more memory. What it was computed from stays, if that is small: gradients
-        go through it as if it was not computed yet."""
+        """Compute an expression that has become long.
+
+        This bounds the memory of a loop that reads no values. The operands stay alive if they are
+        small, so that gradients pass through the value as if it were pending.
+        """
         if tracing.current() is None:
             provenance = self.evaluated().provenance
             if provenance is not None:
@@ -58,7 +60,7 @@ class LazyArray:
 
     @property
     def node(self) -> Node:
-        """The node this is a handle on."""
+        """The node that this handle refers to."""
         return self._node
 
     @property
@@ -73,8 +75,7 @@ class LazyArray:
 
     @property
     def operand_kind(self) -> DType | type:
-        """What determines the element type of a result: an element type, or a class of Python
-        numbers."""
+        """The input to type promotion: an element type, or a class of Python numbers."""
         return self._node.dtype
 
     @property
@@ -88,24 +89,24 @@ class LazyArray:
         return size_of(self._node.shape)
 
     def evaluated(self) -> Node:
-        """The input leaf that holds this array's value, computed if it is not known."""
-        if self._leaf is not self._node:  # which they are once there is nothing more to compute
+        """Return the input leaf with this array's value; computes the value if it is pending."""
+        if self._leaf is not self._node:  # they are identical once the value is computed
             evaluate(self)
         assert self._leaf is not None
         return self._leaf
 
     @property
     def layout(self) -> Layout:
-        """How the array is divided over the workers; evaluates it first."""
+        """The distribution of the array over the workers; evaluates the array first."""
         return remote_array_of(self.evaluated()).layout
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A NumPy copy of the whole array (bfloat16 becomes float32)."""
+        """Return a NumPy copy of the whole array (bfloat16 becomes float32)."""
         tensor = self.fetched()
         return (tensor.float() if self.dtype.name == "bfloat16" else tensor).numpy()
 
     def fetched(self) -> torch.Tensor:
-        """The whole array as a new CPU tensor of torch."""
+        """Return the whole array as a new PyTorch tensor on the CPU."""
         asked = self._node
         leaf = self.evaluated()
         data = remote_array_of(leaf)
@@ -116,7 +117,7 @@ class LazyArray:
         except WorkerLost:
             raise
         except Exception:
-            if asked is not leaf and self._formers:  # an update until now
+            if asked is not leaf and self._formers:  # it was a pending in-place update
                 asked.value = None
                 self._node = asked
                 self.undo()
@@ -128,19 +129,22 @@ class LazyArray:
 
     @property
     def keeps_values(self) -> bool:
-        """True if values of variables stay because of this handle: it is on an expression that
-        reads them, or was on one that was evaluated."""
+        """True if this handle keeps values of variables alive.
+
+        That is so for a pending expression that reads them, and after its evaluation until
+        `forget_values`.
+        """
         if self._leaf is None:
             return self._node.reads_version and self._node.value is None
         return bool(getattr(self, "_values", ()))
 
     def forget_values(self) -> None:
-        """Keep values of variables no more that an evaluated expression has read."""
+        """Release the values of variables that an evaluated expression has read."""
         if self._leaf is not None:
             self._values: Sequence[Node] = ()
 
     def set_known(self, leaf: Node) -> None:
-        """Take `leaf` as this array's value, and drop the expression."""
+        """Set `leaf` as this array's value and drop the expression."""
         node = self._node
         self._leaf = leaf
         if node is leaf:
@@ -149,30 +153,34 @@ class LazyArray:
             self.keep_operands(leaf)
         keep_expression(node)
         if not node.is_leaf:
-            node.value = leaf  # pending expressions that read this node find it
+            node.value = leaf  # for pending expressions that read this node
         follow(node, leaf)
         self._node = leaf
 
     def keep_operands(self, leaf: Node) -> None:
-        """Keep what an expression of variables has read, for gradients and `minimize`."""
+        """Keep the arrays and values that an expression of variables has read, for gradients and
+        `minimize`."""
         if leaf.provenance is not None:
             self._operands, self._values = leaf.provenance.arrays()
 
     def _replaced(self, node: Node, new: Node) -> None:
-        """Note that an update in place replaces a node. The update's expression holds it while it
-        is pending; if the update fails, it is the array's value again."""
+        """Record that an in-place update replaces a node, for `undo`.
+
+        The update's expression keeps the node alive while it is pending. If the update fails, the
+        node becomes the array's value again.
+        """
         formers = self._formers
         if formers is None or self._leaf is self._node:
             formers = self._formers = []
         formers.append(None if new.inputs and new.inputs[0] is node else ref(node))
 
     def replace_node(self, node: Node) -> None:
-        """Be a handle on another node with the same value."""
+        """Refer to another node with the same value."""
         self._node, self._formers = node, None
         self._leaf = node if node.operation is leaves.INPUT else None
 
     def undo(self) -> None:
-        """After a failure: the value before the update in place that failed, if it was one."""
+        """Restore the value before a failed in-place update, if there was one."""
         former: Node | None = self._node
         nodes = []
         for known in reversed(self._formers or ()):
@@ -196,7 +204,7 @@ def _can_be_computed(node: Node) -> bool:
 
 
 def evaluate(*arrays: LazyArray) -> None:
-    """Compute the values of arrays together, in one program."""
+    """Compute the values of several arrays in one program."""
     for given in arrays:
         if not isinstance(given, LazyArray):
             raise TypeError(f"evaluate: needs magmath arrays, was given {type(given).__name__}")
@@ -205,7 +213,7 @@ def evaluate(*arrays: LazyArray) -> None:
         return
     engine = session.engine()
     engine.forget_failed()
-    for array in missing:  # another array's node may be the same, and known by now
+    for array in missing:  # another array with the same node may be evaluated by now
         if array.node.value is not None and not array.node.is_leaf:
             array.set_known(array.node.value)
     if missing := [a for a in missing if not a.is_known()]:

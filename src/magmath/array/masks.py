@@ -1,7 +1,8 @@
-"""Masks: how many elements they pick, found out when that is needed.
+"""Masks, which are counted when the number of elements that they select is needed.
 
-The shape of x[mask] depends on the values of the mask. So the mask is computed and counted first,
-in pieces that fit how it and the array lie; then the rest is an expression of known shape.
+The shape of x[mask] depends on the values of the mask. The mask is therefore computed and counted
+first, in pieces that fit its layout and that of the array. The rest is an expression of known
+shape.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from magmath.ops.segments import cuts_of
 
 @dataclass(frozen=True)
 class Counted:
-    """A mask that has been computed, and how many elements it picks from each piece of its first
+    """A computed mask, and the number of elements that it selects in each piece of its first
     dimension."""
 
     node: Node
@@ -33,19 +34,20 @@ class Counted:
 
     @property
     def total(self) -> int:
-        """How many elements it picks."""
+        """The number of elements that the mask selects."""
         return sum(self.counts)
 
     def compress(self, x: Node, axis: int = 0) -> Node:
-        """The elements of x that it picks, in C order, from the dimensions beginning at `axis`."""
+        """Return the selected elements of x, in C order; the mask covers the dimensions from `axis`
+        on."""
         return apply(COMPRESS, x, self.node, **self._attributes(axis), line=user_line())
 
     def expand(self, x: Node, axis: int = 0) -> Node:
-        """Zeros, with x in the places that it picks."""
+        """Return zeros with the elements of x at the selected positions."""
         return apply(EXPAND, x, self.node, **self._attributes(axis), line=user_line())
 
     def positions(self) -> Iterator[Node]:
-        """Where it is true: for each of its dimensions the indices, in C order."""
+        """Return the indices of the true elements for each dimension, in C order."""
         return (self.compress(iota(self.node.shape, d)) for d in range(self.node.ndim))
 
     def _attributes(self, axis: int) -> dict[str, object]:
@@ -54,7 +56,10 @@ class Counted:
 
 @dataclass
 class Mask:
-    """A mask, counted when that is needed; `axis` of an array in layout `beside` is its first."""
+    """A mask that is counted on first use.
+
+    Its first dimension is `axis` of the indexed array, whose layout is `beside`.
+    """
 
     node: Node
     beside: Layout | None
@@ -62,14 +67,14 @@ class Mask:
 
     @cached_property
     def counted(self) -> Counted:
-        """The mask, computed and counted; raises as `count`."""
+        """The computed and counted mask; raises as `count`."""
         return count(self.node, self.beside, self.axis)
 
 
 def count(mask: Node, beside: Layout | None = None, axis: int = 0) -> Counted:
-    """Compute and count a mask for an array of which `axis`, in layout `beside`, is its first.
+    """Compute and count a mask whose first dimension is `axis` of an array in layout `beside`.
 
-    Raises TracingError while a function is traced: then there are no values.
+    Raises TracingError while a function is traced, because values are unknown then.
     """
     try:
         leaf = LazyArray(mask).evaluated()

@@ -1,4 +1,4 @@
-"""What the namespace says of itself, by the array API's inspection functions."""
+"""The inspection functions of the array API: capabilities, devices and types of the namespace."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from magmath.engine.devices import check_device, current_device
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 MAX_DIMENSIONS = 32
-EXTENSIONS_OF_THE_STANDARD = ("float16", "bfloat16")  # types that magmath has and it has not
+EXTENSIONS_OF_THE_STANDARD = ("float16", "bfloat16")  # types that magmath adds to the standard
 
 
 class NamespaceInfo:
-    """The answers to `mm.__array_namespace_info__()`."""
+    """The result of `mm.__array_namespace_info__()`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What of the standard's optional parts there is."""
+        """Return which optional parts of the standard are supported."""
         return {
             "boolean indexing": True,
             "data-dependent shapes": True,
@@ -26,15 +26,15 @@ class NamespaceInfo:
         }
 
     def default_device(self) -> str:
-        """The device of new arrays: that of the current pool."""
+        """Return the device of new arrays, which is that of the current pool."""
         return current_device()
 
     def devices(self) -> tuple[str, ...]:
-        """The devices that arrays may be put on: that of the current pool."""
+        """Return the available devices: only that of the current pool."""
         return (current_device(),)
 
     def default_dtypes(self, *, device: object = None) -> dict[str, DType]:
-        """The types that numbers without one are given; see `set_default_dtype`."""
+        """Return the default types of numbers; see `set_default_dtype`."""
         check_device("default_dtypes", device)
         return {
             "real floating": get_default_dtype(),
@@ -46,7 +46,8 @@ class NamespaceInfo:
     def dtypes(
         self, *, device: object = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
-        """The standard's types by name: all, or those of a kind or of several (see `isdtype`)."""
+        """Return the standard's types by name: all, or those of one or several kinds (see
+        `isdtype`)."""
         check_device("dtypes", device)
         names = tuple(KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
         if unknown := set(names) - set(KINDS):
@@ -60,12 +61,12 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """The namespace's capabilities, devices and types, as the array API asks for them."""
+    """Return the namespace's capabilities, devices and types, as the array API requires."""
     return NamespaceInfo()
 
 
 def array_namespace(api_version: str | None = None) -> Any:
-    """The module of the functions that go with an `Array`; ValueError for an unknown version."""
+    """Return the module with the functions on arrays. Raises ValueError for an unknown version."""
     if api_version not in (None, *VERSIONS):
         raise ValueError(
             f"array API version {api_version!r} is not known; there are {', '.join(VERSIONS)}"

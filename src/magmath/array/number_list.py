@@ -1,9 +1,8 @@
 """Nested lists and tuples of Python numbers as operands.
 
 Like a single number, they take the type of the arrays that they are combined with: their values are
-converted once, from Python's numbers to the type of the result. Lists with anything else in them
-(NumPy's scalars, arrays) are converted to arrays as NumPy converts them, and have a type of their
-own.
+converted once, from Python numbers to the type of the result. Lists with other elements (NumPy
+scalars, arrays) are converted to arrays as NumPy converts them, and have their own type.
 """
 
 from __future__ import annotations
@@ -27,18 +26,20 @@ class NumberList:
 
     @cached_property
     def bounds(self) -> tuple[Any, Any]:
-        """The least and the largest of its integers; 0 and 0 if there are none."""
+        """The smallest and the largest of its integers; 0 and 0 if it is empty."""
         values = np.asarray(self.values)
         return (values.min(), values.max()) if values.size else (0, 0)
 
     def fits(self, dtype: DType) -> bool:
-        """True if an integer type holds all of its integers."""
+        """True if an integer type can represent all of its integers."""
         return not any(side_of_range(int(bound), dtype) for bound in self.bounds)
 
 
 def number_list(value: Sequence[Any]) -> NumberList | None:
-    """The list as an operand; None if it holds anything but Python numbers. An empty list counts as
-    one of floats, as it does for NumPy."""
+    """Return the list as an operand, or None if it has elements other than Python numbers.
+
+    An empty list counts as a list of floats, as in NumPy.
+    """
     classes = _classes_in(value)
     if not all(issubclass(c, PYTHON_NUMBERS) and not issubclass(c, np.generic) for c in classes):
         return None
@@ -49,7 +50,7 @@ def number_list(value: Sequence[Any]) -> NumberList | None:
 
 
 def _classes_in(values: Sequence[Any]) -> set[type]:
-    """The classes of the elements of nested lists and tuples."""
+    """Return the classes of the elements of nested lists and tuples."""
     classes = set(map(type, values))
     nested = {c for c in classes if issubclass(c, (list, tuple))}
     if nested:
@@ -60,5 +61,5 @@ def _classes_in(values: Sequence[Any]) -> set[type]:
 
 
 def is_number(value: Any) -> bool:
-    """True for a Python number, which takes the type of the arrays it meets; NumPy's do not."""
+    """True for a Python number, which takes the type of arrays; False for NumPy scalars."""
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)

@@ -1,4 +1,4 @@
-"""Operands: what users combine with arrays, as nodes of one element type."""
+"""Operands: conversion of arrays, numbers and lists to nodes of one element type."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, list, 
 _NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
 _COMPARING = frozenset(
     ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
-)  # the operations that only compare their operands
+)  # the operations that only compare operands
 
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:
-    """Nodes of one element type for arrays, Python numbers and nested lists of these: numbers take
-    the arrays' type (`promotion.common_dtype`).
+    """Return nodes of one element type for arrays, Python numbers and nested lists of these.
 
-    Raises TypeError for numbers alone, DTypeError where there is no common type, RangeError for
-    integers that it does not hold.
+    Numbers take the arrays' type (`promotion.common_dtype`). Raises TypeError if no operand is an
+    array, DTypeError if there is no common type, RangeError for integers outside its range.
     """
-    if len(values) == 2:  # nearly always two arrays of floats, or one and a number
+    if len(values) == 2:  # the fast path: two arrays of floats, or one and a number
         x, y = values
         first, second = type(x), type(y)
         if isinstance(x, LazyArray):
@@ -67,8 +66,10 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
 
 
 def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
-    """An operand as a number, a list of numbers or a node, and what determines the element type of
-    a result: an element type, or a class of Python numbers."""
+    """Return an operand as a number, a list of numbers or a node, and its input to type promotion.
+
+    The latter is an element type or a class of Python numbers.
+    """
     if is_number(value):
         return value, type(value)
     if isinstance(value, (list, tuple)):
@@ -82,7 +83,7 @@ def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
 
 
 def node_of(operation: str, value: Any, dtype: DType) -> Node:
-    """The node of what `operand` returned, in a type that holds it."""
+    """Return the node of an operand that `operand` returned, converted to `dtype`."""
     if isinstance(value, Node):
         return value if value.dtype is dtype else e.astype(value, dtype)
     if isinstance(value, NumberList):
@@ -91,7 +92,10 @@ def node_of(operation: str, value: Any, dtype: DType) -> Node:
 
 
 def written_operand(dtype: DType, value: Any) -> Node:
-    """A value that is to be written into an array of this type, which must not change by it."""
+    """Return the node of a value to write into an array of this type.
+
+    Raises DTypeError if the common type of value and array is not the array's type.
+    """
     given = value if isinstance(value, OPERANDS) else leaf_of_values(value)
     value, kind = operand("indexing", given)
     if (common := common_dtype(dtype, kind)) is not dtype:
@@ -105,8 +109,10 @@ def written_operand(dtype: DType, value: Any) -> Node:
 
 @lru_cache(maxsize=4096)
 def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType:
-    """The common type of operands of these kinds. It depends on the default floating point type,
-    which is only here to be part of the cache's key."""
+    """Return the common type of operands of these kinds.
+
+    It depends on the default floating point type, which is a parameter only for the cache key.
+    """
     arrays = [kind for kind in kinds if isinstance(kind, DType)]
     inexact = any(kind.kind in ("float", "complex") for kind in arrays)
     if operation in e.FLOATING and not inexact:
@@ -116,7 +122,7 @@ def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType
     except DTypeError as error:
         raise DTypeError(f"{operation}: {error}") from None
     if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
-        return floating_dtype(dtype)  # of numbers alone
+        return floating_dtype(dtype)  # integer operands
     if operation in _COMPARING and dtype.is_floating and not inexact:
         return float64  # integers and a Python float: the result has another type anyway
     return dtype

@@ -1,4 +1,4 @@
-"""Python's operators, which `Array` inherits: each names the operation that it stands for."""
+"""Python's operators for `Array`: each calls the operation that it stands for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Result = TypeVar("Result")
 
 
 class Operators(Generic[Result]):
-    """Operators in terms of four methods; updates in place in terms of the plain operators."""
+    """Operators in terms of four methods; in-place updates in terms of the plain operators."""
 
     __slots__ = ()
 

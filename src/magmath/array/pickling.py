@@ -1,9 +1,9 @@
-"""Arrays and variables by value, for `pickle` and `copy`.
+"""Pickling of arrays and variables by value, for `pickle` and `copy`.
 
-A pickled array is its element type, its values as NumPy holds them, and how it was divided; nothing
-of it refers to a pool. It is restored on the workers of the pool that is current then, divided by
-the same rule if that fits them, otherwise as a new array is. Between controller and workers nothing
-is pickled: this module serves users only.
+A pickled array consists of its element type, its values as a NumPy array, and its layout rule; it
+does not refer to a pool. It is restored on the workers of the then current pool, with the same rule
+if that fits them, otherwise with the default layout. Controller and workers exchange no pickles:
+this module is for users only.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     Values: TypeAlias = tuple[str, np.ndarray[Any, Any], Rule | Layout | None, int]
 
 _BITS = {"bfloat16": torch.int16}
-"""Element types that NumPy lacks, and those that carry their bits."""
+"""Element types that NumPy lacks, and the types that store their bits."""
 
 
 def values_of(array: LazyArray) -> Values:
-    """What is pickled of an array: the arguments from which `restored_leaf` makes it again."""
+    """Return the pickled form of an array: the arguments of `restored_leaf`."""
     tensor, layout = array.fetched(), array.layout
     name = from_torch(tensor.dtype).name
     values = tensor.view(_BITS[name]) if name in _BITS else tensor
@@ -43,7 +43,7 @@ def values_of(array: LazyArray) -> Values:
 def restored_leaf(
     name: str, values: np.ndarray[Any, Any], rule: Rule | Layout | None, workers: int
 ) -> Node:
-    """The leaf of an array that was pickled, on the workers of the current pool."""
+    """Return the leaf of a pickled array, on the workers of the current pool."""
     tensor = as_tensor(values)
     if name in _BITS:
         tensor = tensor.view(getattr(torch, name))
@@ -51,8 +51,10 @@ def restored_leaf(
 
 
 def _rule_of(layout: Layout, mesh: Mesh) -> Rule | Layout | None:
-    """A rule that gives this layout on the workers of a pool, or where there is none the layout
-    itself; None for the usual layout of a pool of one worker, which says nothing about others."""
+    """Return a rule that gives this layout on the workers of a pool, otherwise the layout itself.
+
+    Returns None for a pool of one worker, whose layout does not determine one for more workers.
+    """
     if mesh.size == 1 and layout.is_on_single_worker:
         return None
     for rule in _rules(layout):
@@ -65,7 +67,7 @@ def _rule_of(layout: Layout, mesh: Mesh) -> Rule | Layout | None:
 
 
 def _rules(layout: Layout) -> Iterator[Rule]:
-    """Rules that may give this layout, the most general one first."""
+    """Yield rules that may give this layout, the most general one first."""
     if layout.boxes is not None:
         yield Layout.blocks(layout.boxes)
         return
@@ -86,8 +88,11 @@ def _rules(layout: Layout) -> Iterator[Rule]:
 
 
 def _fitting(rule: Rule | Layout | None, workers: int, shape: tuple[int, ...]) -> Layout | None:
-    """The layout for the current pool; None where the rule does not fit its workers, or there is no
-    rule and the pool is not of so many workers."""
+    """Return the layout for the current pool, or None for the default layout.
+
+    Returns None if there is no rule, if the rule does not fit the workers, or if a layout is given
+    and the number of workers differs.
+    """
     if rule is None or (isinstance(rule, Layout) and session.engine().pool.workers != workers):
         return None
     try:

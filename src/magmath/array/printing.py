@@ -1,5 +1,8 @@
-"""Arrays as text and as pictures. Of a large array only the edges are fetched and shown, as NumPy
-does it; `numpy.set_printoptions` holds here too. An array whose pool has ended is one line."""
+"""Printing of arrays as text and HTML.
+
+As in NumPy, only the edges of a large array are fetched and shown; `numpy.set_printoptions`
+applies. An array whose pool has ended prints as one line.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,22 @@ from magmath.ops.slicing import slice_along
 
 
 def text(array: LazyArray) -> str:
-    """The values alone, as `print` shows them."""
+    """Return the values alone, as `print` shows them."""
     return _shown(array, _text)
 
 
 def representation(array: LazyArray) -> str:
-    """What the prompt shows: the values, shape, element type and layout."""
+    """Return the text for the prompt: values, shape, element type and layout."""
     return _shown(array, _representation)
 
 
 def html(array: LazyArray) -> str:
-    """What a notebook shows: the layout, and the values."""
+    """Return the HTML for notebooks: the layout and the values."""
     return _shown(array, _html)
 
 
 def _shown(array: LazyArray, show: Callable[[LazyArray], str]) -> str:
-    """What `show` makes of an array; a line that says so where its pool has ended."""
+    """Return the result of `show` for an array, or a line of text if its pool has ended."""
     lost = why_lost(array)
     if not lost:
         try:
@@ -49,8 +52,11 @@ def _shown(array: LazyArray, show: Callable[[LazyArray], str]) -> str:
 
 
 def why_lost(array: LazyArray) -> str:
-    """What has become of a pool that held values of which an array is made: "has ended", or "is
-    another process's" in a fork of the process that started it. Empty while all of them exist."""
+    """Return why a pool with values of the array is unreachable; empty if all are reachable.
+
+    The reason is "has ended", or "is another process's" in a fork of the process that started the
+    pool.
+    """
     known = array.is_known()
     order = [array.evaluated()] if known else topological((array.node,), cut=True)
     for node in order:
@@ -84,7 +90,7 @@ def _html(array: LazyArray) -> str:
 
 @contextmanager
 def _as_numpy_would(array: LazyArray) -> Iterator[np.ndarray[Any, Any]]:
-    """The values, or the edges of many, while NumPy's options are such that it prints them so."""
+    """Give the values, or the edges of a large array, and set NumPy's print options for them."""
     options: Any = np.get_printoptions()
     if array.size <= options["threshold"]:
         yield array.numpy()
@@ -96,8 +102,10 @@ def _as_numpy_would(array: LazyArray) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _edges(array: LazyArray, edge: int) -> LazyArray:
-    """The first and last indices of each dimension: one more than are shown, so that NumPy leaves
-    out the middle."""
+    """Return the first and last elements of each dimension.
+
+    It has one more than NumPy shows, so that NumPy elides the middle.
+    """
     node = array.node
     for dim, extent in enumerate(array.shape):
         if extent > 2 * edge + 1:

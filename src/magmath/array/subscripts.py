@@ -1,8 +1,8 @@
-"""Subscripts: reading and writing parts of arrays, by all that NumPy takes in brackets.
+"""Subscripts: reading and writing parts of arrays, with all of NumPy's indexing keys.
 
-Positions are operands of the program that reads or writes there: a loop over them runs the same
-program again. Only a slice that is more than a worker's share of a dimension is part of it: its
-result then lies where those elements of the array lie.
+Positions are operands of the program, so a loop over positions runs the same program repeatedly.
+Only the bounds of a slice that is larger than a worker's share of a dimension are part of the
+program; its result is then distributed like those elements of the array.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
 
 
 def getitem(x: Node, key: Any) -> Node:
-    """x[key]. Raises IndexError for indices that do not fit or are out of range."""
+    """Return x[key]. Raises IndexError for indices that do not fit or are out of range."""
     if _is_truth(key):
         return getitem(reshape(x, (1, *x.shape)), _listed(key))
     parsed = parse(x, key)
@@ -43,9 +43,9 @@ def getitem(x: Node, key: Any) -> Node:
 
 
 def setitem(x: Node, key: Any, values: Node) -> Node:
-    """x with x[key] replaced by values of its type, which are broadcast.
+    """Return x with x[key] replaced by values of its type, which are broadcast.
 
-    Raises IndexError as `getitem` does, ShapeError where the values do not fit.
+    Raises IndexError as `getitem` does, ShapeError if the values do not fit.
     """
     if _is_truth(key):
         return reshape(setitem(reshape(x, (1, *x.shape)), _listed(key), values), x.shape)
@@ -65,14 +65,14 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
 
 def _is_truth(key: Any) -> bool:
-    """True for a single truth value: it picks all or nothing, in a new dimension."""
+    """True for a single truth value, which selects all or nothing, in a new dimension."""
     if isinstance(key, (LazyArray, np.ndarray)):
         return key.ndim == 0 and key.dtype.kind in ("bool", "b")
     return isinstance(key, (bool, np.bool_))
 
 
 def _listed(truth: Any) -> LazyArray:
-    """A single truth value as a mask of one element."""
+    """Return a single truth value as a mask of one element."""
     node = truth.node if isinstance(truth, LazyArray) else leaf_of_values(truth)
     return LazyArray(reshape(node, (1,)))
 
@@ -85,7 +85,7 @@ def _places(key: Key) -> dict[str, Any]:
 
 
 def _read(x: Node, cuts: Sequence[Cut]) -> Node:
-    """The part that the cuts leave."""
+    """Return the part of x that the cuts select."""
     large, small = _sorted(x, cuts)
     if large:
         x = apply(SLICE, x, bounds=_bounds(x.shape, large), line=user_line())
@@ -93,7 +93,7 @@ def _read(x: Node, cuts: Sequence[Cut]) -> Node:
 
 
 def _written(x: Node, values: Node, cuts: Sequence[Cut]) -> Node:
-    """x with what the cuts leave replaced."""
+    """Return x with the part that the cuts select replaced."""
     large, small = _sorted(x, cuts)
     if not large:
         return apply(SET_WINDOW, x, values, *_starts(small), **_window(small), line=user_line())
@@ -104,9 +104,10 @@ def _written(x: Node, values: Node, cuts: Sequence[Cut]) -> Node:
 
 
 def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
-    """The cuts that span more than half of a dimension and a worker's share of it; the rest.
+    """Return the cuts that span more than a worker's share and half of a dimension, and the others.
 
-    Of a small array, which no workers divide, all are the rest where there are several workers.
+    If there are several workers, all cuts of a small array, which is replicated, are among the
+    others.
     """
     workers = session.engine().environment.workers
     if workers > 1 and x.size * x.dtype.itemsize <= SMALL_BYTES:
@@ -140,7 +141,10 @@ def _starts(cuts: Sequence[Cut]) -> list[Node]:
 
 
 def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
-    """Values for a result of these dimensions, without the new ones and superfluous ones."""
+    """Return values reshaped for a result of these dimensions.
+
+    Removes new dimensions and leading dimensions of extent 1.
+    """
     shape = values.shape
     while len(shape) > len(result) and shape[0] == 1:
         shape = shape[1:]
@@ -157,11 +161,11 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
 
 
 def _masked(x: Node, key: Key, values: Node) -> Node:
-    """x with the elements that the key's mask picks replaced."""
+    """Return x with the elements replaced that the key's mask selects."""
     assert key.mask is not None
     mask, ndim = key.mask.node, key.mask.node.ndim
     behind = x.ndim - key.mask.axis - ndim
-    picked = values.ndim - behind - 1  # the dimension that the mask picks, if the values have it
+    picked = values.ndim - behind - 1  # dimension of the selected elements, if the values have it
     if picked >= 0 and values.shape[picked] == 1:
         before, after = values.shape[:picked], values.shape[picked + 1 :]
         values = reshape(values, (*before, *(1,) * ndim, *after))

@@ -1,4 +1,5 @@
-"""Numbers that are not known yet: the arguments of a compiled function, the counter of a loop."""
+"""Traced scalars: numbers without a value yet, such as arguments of a compiled function and loop
+counters."""
 
 from __future__ import annotations
 
@@ -42,9 +43,11 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 class TracedScalar(Array):
-    """A Python number that a compiled function will be given: it takes the type of the arrays it
-    meets, as the number itself does, and what Python's operators make of such numbers is one again.
-    `sample` is any number of its class."""
+    """A Python number that becomes known when a compiled function is called.
+
+    Like the number itself, it takes the element type of the arrays that it is combined with.
+    Python's operators on such numbers return traced scalars. `sample` is any number of its class.
+    """
 
     __slots__ = ("sample",)
     is_weak = True
@@ -54,7 +57,7 @@ class TracedScalar(Array):
         super().__init__(node)
 
     def converted(self) -> Array:
-        """The array that `mm.asarray` makes of the number: of the default type of its class."""
+        """Return the array that `mm.asarray` makes of the number, of its class's default type."""
         return Array(e.astype(self.node, number_dtype(_class_of(self.sample))))
 
     @property
@@ -62,7 +65,7 @@ class TracedScalar(Array):
         return type(self.sample)
 
     def __len__(self) -> int:
-        raise no_value_error()  # asked for where a shape or axes are wanted
+        raise no_value_error()  # it was passed as a shape or as axes
 
     def __pos__(self) -> Array:
         return TracedScalar(self.node, +self.sample)
@@ -80,14 +83,14 @@ class TracedScalar(Array):
         return super()._reflected(operation, other)
 
     def _updated(self, result: Array) -> Array:
-        return result  # as with the number itself, the name gets another value
+        return result  # as for a number, `+=` binds the name to another value
 
 
 def _of_numbers(operation: str, *values: Any) -> TracedScalar:
-    """What one of Python's operators makes of numbers some of which are not known yet.
+    """Apply one of Python's operators to numbers, some of which are traced.
 
-    Its class is what Python makes of numbers of their classes, which ones stand for; it is computed
-    in the widest type of that class.
+    The class of the result is that of the operator on Python numbers of the same classes, found
+    with ones as samples. The result is computed in the widest type of the classes.
     """
     samples = [_class_of(v.sample)(1) if isinstance(v, TracedScalar) else v for v in values]
     sample = _OPERATORS[operation](*samples)
@@ -100,5 +103,5 @@ def _of_numbers(operation: str, *values: Any) -> TracedScalar:
 
 
 def _class_of(number: Any) -> type:
-    """The class of Python's numbers that one belongs to."""
+    """Return the class of Python numbers that a number belongs to."""
     return next(base for base in PYTHON_NUMBERS if isinstance(number, base))

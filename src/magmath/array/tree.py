@@ -1,4 +1,4 @@
-"""Nested lists, tuples and dictionaries, taken apart into leaves and put together again."""
+"""Flattening of nested lists, tuples and dictionaries into leaves and a structure, and back."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def flatten(value: Any) -> tuple[list[Any], Hashable]:
-    """The leaves of nested lists, tuples and dictionaries, and their structure."""
+    """Return the leaves of nested lists, tuples and dictionaries, and their structure."""
     leaves: list[Any] = []
     return leaves, _taken_apart(value, leaves)
 
 
 def _taken_apart(value: Any, leaves: list[Any]) -> Hashable:
-    """The structure of a value, whose leaves are appended to `leaves`."""
+    """Return the structure of a value and append its leaves to `leaves`."""
     if not isinstance(value, (dict, list, tuple)):
         leaves.append(value)
         return None
@@ -30,7 +30,7 @@ def _taken_apart(value: Any, leaves: list[Any]) -> Hashable:
 
 
 def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
-    """The value of this structure with these leaves."""
+    """Return the value with this structure and these leaves."""
     if tree is None:
         (value,) = leaves
         return value

@@ -1,9 +1,9 @@
-"""Variables: named values that change.
+"""Variables: named arrays that can be assigned.
 
 An expression of a variable means the value at the line that wrote it. Assignment gives the variable
-another value; expressions that read the former one keep it, and its memory is used again only when
-nothing refers to it. Within a function that is traced a variable stands for the value that it has
-when the function is called, and assignment becomes part of the function's program.
+another value; expressions that read the former value keep it, and its memory is reused only when it
+has no references. In a traced function a variable stands for its value at the time of the call, and
+assignment becomes part of the function's program.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 
 class Variable(Array):
-    """A named value that can be assigned, and that optimizers change.
+    """A named array that can be assigned, and that optimizers update.
 
-    Attributes: `name`, and those of an array. Shape, element type and layout stay as they are.
+    Attributes: `name`, and those of an array. Assignment changes neither shape, element type nor
+    layout.
     """
 
     __slots__ = ("_value", "_version", "data", "leaf", "name", "number")
@@ -48,18 +49,18 @@ class Variable(Array):
         self.name = name
         self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
         self.number = 0
-        """Of the value among those that the variable has had."""
+        """Version number of the current value."""
         self._formers = None
         self.take(data)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The attributes of its class, besides name and value, that copies have too."""
+        """The attributes of its class, other than name and value, that copies inherit."""
         return {}
 
     @classmethod
     def restored(cls, name: str, data: RemoteArray, settings: Mapping[str, Any]) -> Variable:
-        """A variable of this class with a value and settings."""
+        """Return a variable of this class with the given value and settings."""
         made = cls.__new__(cls)
         Variable.__init__(made, name, data)
         for setting, value in settings.items():
@@ -67,7 +68,7 @@ class Variable(Array):
         return made
 
     def take(self, data: RemoteArray) -> None:
-        """Have another value from now on, of the same shape, type and layout."""
+        """Store a new value of the same shape, type and layout."""
         self.number += 1
         self._hold(data)
 
@@ -78,7 +79,7 @@ class Variable(Array):
 
     @property
     def _node(self) -> Node:  # type: ignore[override]
-        """What an expression that is written now reads."""
+        """The node that an expression reads if it is written now."""
         trace = tracing.current()
         if trace is not None:
             return trace.value_of(self)
@@ -86,7 +87,7 @@ class Variable(Array):
 
     @property
     def current_version(self) -> Node:
-        """The value that it has outside of functions that are traced."""
+        """The node of its value outside of traces."""
         if self._version is None:
             self._version = version(self.leaf, self._value, self.number, self._value)
         return self._version
@@ -97,25 +98,25 @@ class Variable(Array):
 
     @property
     def layout(self) -> Layout:
-        """How the value is divided over the workers."""
+        """The distribution of the value over the workers."""
         layout = self.leaf.layout
         assert layout is not None
         return layout
 
     def evaluated(self) -> Node:
-        """The leaf with the value. Raises TracingError while a function is traced."""
+        """Return the leaf with the value. Raises TracingError while a function is traced."""
         if tracing.current() is not None:
             raise no_value_error()
         return self._value
 
     def is_known(self) -> bool:
-        """True: a variable has a value, except while a function is traced."""
+        """True except while a function is traced."""
         return tracing.current() is None
 
     def assign(self, value: Any) -> None:
-        """Give it another value, of the same shape; the type is converted.
+        """Assign a new value of the same shape, converted to the variable's type.
 
-        Expressions that were written before keep the value that they read.
+        Earlier expressions keep the value that they read.
         """
         shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
         if shape != self.shape:
@@ -123,13 +124,16 @@ class Variable(Array):
         assign([(self, value.node if isinstance(value, LazyArray) else leaf_of_values(value))])
 
     def snapshot(self) -> Array:
-        """The value, which stays when the variable is assigned, and counts as a constant."""
+        """Return the current value as an array that later assignments do not change.
+
+        The array counts as a constant for gradients.
+        """
         if tracing.current() is not None:
             return Array(apply(e.OPERATIONS["stop_gradient"], self.node))
         return Array(self._value)
 
     def move(self, layout: Layout) -> None:
-        """Have the same value in another layout, from now on.
+        """Redistribute the variable to another layout.
 
         Compiled functions that read the variable are traced again.
         """
@@ -138,7 +142,7 @@ class Variable(Array):
         moved = laid(Array(self.node), layout)
         data = remote_array_of(moved.evaluated())
         note_update(self.leaf)
-        self.leaf.layout = layout  # the leaf stays, as gradients with respect to it do
+        self.leaf.layout = layout  # the same leaf, so that gradients with respect to it stay valid
         self._hold(data)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -158,27 +162,27 @@ class Variable(Array):
         return _restored, (type(self), self.name, self.settings, *values_of(self))
 
     def __deepcopy__(self, memo: dict[int, object]) -> Variable:
-        """Another variable with the same name and value."""
+        """Return another variable with the same name and value."""
         data = remote_array_of(copy_of(self, self.layout).evaluated())
         return type(self).restored(self.name, data, self.settings)
 
     def release(self) -> list[Node]:
-        """A list that is the only reference to the leaf with the value, but for the variable's own
-        and those of other users."""
+        """Return a list with the value's leaf, which only the list, the variable and user code
+        reference."""
         self._version = None
         return [self._value]
 
     @property
     def is_observed(self) -> bool:
-        """True if anything but the variable refers to its value."""
+        """True if the value has references other than the variable."""
         return is_referenced(self.release())
 
 
 def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
-    """Give variables new values, which are computed together from the values before."""
+    """Assign new values to variables, all computed from the former values."""
     trace = tracing.current()
     converted = [(v, _converted(v, node)) for v, node in pairs]
-    if trace is not None:  # the program stores them in the layouts of the variables
+    if trace is not None:  # the program stores the values in the layouts of the variables
         for v, node in converted:
             trace.assign(v, node)
         return
@@ -191,8 +195,10 @@ _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
 def _converted(variable: Variable, node: Node) -> Node:
-    """A new value in the variable's element type. DTypeError where integers or parts of numbers
-    could be lost."""
+    """Return a new value in the variable's element type.
+
+    Raises DTypeError if integers could overflow, or fractions or imaginary parts could be lost.
+    """
     given, own = node.dtype, variable.dtype
     wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
     if _KINDS.index(given.kind) > _KINDS.index(own.kind) or wider:
@@ -204,8 +210,10 @@ def _converted(variable: Variable, node: Node) -> Node:
 
 
 def _forget_former(variables: Sequence[Variable]) -> None:
-    """Have expressions that read former values of variables keep these no more: pending ones are
-    computed, where that cannot fail. Expressions of other pools have ended with these."""
+    """Release former values of variables that expressions keep.
+
+    Pending expressions are computed first, unless they can fail or belong to another pool.
+    """
     pool = session.engine().pool
     readers = readers_of_former_values([(v.leaf, v._value) for v in variables])
     pending = []
@@ -224,10 +232,10 @@ def _forget_former(variables: Sequence[Variable]) -> None:
 def overwrite(
     variables: Sequence[Variable], start: Callable[[], tuple[list[RemoteArray], RunHandle]]
 ) -> tuple[list[RemoteArray], RunHandle]:
-    """Start a program that computes the next values of variables, its last outputs, in the memory
-    of the present ones; its other outputs, and the run.
+    """Start a program that updates variables in place; return its other outputs and the run.
 
-    Values that something else refers to stay where they are, and the program gets copies.
+    The last outputs of the program are the new values of the variables, in the memory of the
+    current ones. If a current value has other references, the program overwrites a copy.
     """
     _forget_former(variables)
     observed = [v for v in variables if v.is_observed]

@@ -1,1 +1,1 @@
-"""What users look at to understand a program: pictures of layouts."""
+"""Diagnostics for users: explanations and profiles of programs, pictures of layouts, progress."""

@@ -1,6 +1,7 @@
-"""The tables of the ways of a product or a factorisation over the workers, and what each costs.
+"""Tables of the alternatives to compute a product or a factorisation, with their costs.
 
-`explain` shows it for each of them in a graph, so that a choice of layouts can be judged.
+`explain` shows a table for each of these operations in a graph, so that users can judge the choice
+of layouts.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from magmath.passes.environment import Environment
 from magmath.passes.place import Alternatives, alternatives
 from magmath.passes.simplify import simplify
 
-SHOWN = 8  # options of a product; the rest are dearer
+SHOWN = 8  # alternatives per table; the others cost more
 HEADER = ("", "way", "operands", "result", "seconds", "bytes moved", "messages", "memory")
 
 
 def describe_alternatives(graph: Graph, environment: Environment) -> str:
-    """A table for each contraction and factorisation of a graph whose leaves have layouts; nothing
-    for one worker, who has no choice."""
+    """Return a table for each contraction and factorisation of a graph whose leaves have layouts.
+
+    Returns an empty text for one worker, which has no alternatives.
+    """
     if environment.workers == 1:
         return ""
     found = alternatives(simplify(graph), environment)

@@ -1,4 +1,5 @@
-"""`explain` and `profile`: what a program computes, moves and takes, before and after it ran."""
+"""`explain` and `profile`: the computation, communication and memory of programs, as predicted and
+as measured."""
 
 from __future__ import annotations
 
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
 
 def explain(x: Any) -> Explanation:
-    """How something is, or would be, computed: an array, a compiled function (as it was called
-    last), or a network's training step. The same as `x.explain()`."""
+    """Return how an array, a compiled function or a network's training step is computed.
+
+    A compiled function is explained as it was last called. The same as `x.explain()`.
+    """
     if not callable(getattr(x, "explain", None)):
         raise MagmathError(
             f"explain: needs an array, a compiled function or a network, was given "
@@ -39,8 +42,11 @@ def explain(x: Any) -> Explanation:
 
 
 def explain_node(node: Node) -> Explanation:
-    """The program that computes a node; of an evaluated one the program that has computed it, with
-    what was measured if that was profiled."""
+    """Explain the program that computes a node.
+
+    For an evaluated node that is the program that computed it, with measurements if it was
+    profiled.
+    """
     engine = session.engine()
     node = node.inputs[0] if node.operation.version else node
     if node.is_leaf:
@@ -66,7 +72,7 @@ def explain_program(
     choices: str = "",
     run: RunHandle | None = None,
 ) -> Explanation:
-    """What a program costs; with the figures of a profiled run if one is given."""
+    """Return the costs of a program, with the measurements of a profiled run if one is given."""
     texts = str(program).splitlines()
     measured: Sequence[float | None] = [None] * len(texts)
     memory = None
@@ -88,22 +94,22 @@ def explain_program(
 
 
 def explain_run(run: RunHandle, heading: str = "") -> Explanation:
-    """What a run has cost: predicted, and measured if it was profiled."""
+    """Return the costs of a run: predicted, and measured if it was profiled."""
     assert run.program is not None, "what computes an array is a program"
     return explain_program(run.program, session.engine().environment, heading=heading, run=run)
 
 
 @contextmanager
 def profile() -> Iterator[Profile]:
-    """Measure what runs in a `with` block: each worker times each instruction.
+    """Measure the runs in a `with` block: each worker times each instruction.
 
         with mm.profile() as profile:
             y = f(x)
         print(profile)                # predicted against measured, by operation and by line
 
-    Runs are waited for and replayed one instruction after the other, so a program that would have
-    been compiled to native code is slower than without. Arrays that were computed meanwhile show
-    the figures in `explain()` too.
+    Each run is replayed one instruction after the other, and the next one waits for it, so programs
+    that would otherwise run as native code are slower. `explain()` shows the measurements of arrays
+    that were computed in the block.
     """
     engine = session.engine()
     found, former = Profile(), engine.recorder
@@ -115,7 +121,7 @@ def profile() -> Iterator[Profile]:
 
 
 def _new(program: Program) -> list[int]:
-    """The outputs that do not take over an input's storage."""
+    """Return the slots of outputs that do not reuse the memory of a donated input."""
     return [slot for i, slot in enumerate(program.outputs) if i not in program.donated]
 
 
@@ -142,7 +148,7 @@ def _step(
             have, want = program.slots[source], program.slots[target]
             step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
             seconds = redistribution_seconds(step, itemsize, environment.link)
-            if want.layout.shared and not have.layout.shared:  # each copies its part there
+            if want.layout.shared and not have.layout.shared:  # each worker copies its part
                 seconds += have.layout.max_local_size * itemsize / environment.bandwidth
             moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)
             return Step(text, step.kind, line, seconds, moved, step.messages, memory, measured)
@@ -157,7 +163,7 @@ def _result_bytes(program: Program, index: int) -> int:
 
 
 def _node(program: Program, call: Call) -> Node:
-    """The node that a call came from, as far as prices go."""
+    """Return a node with the properties of a call that determine its costs."""
     slots = [program.slots[i] for i in call.inputs]
     inputs = tuple([input_leaf(s.shape, s.dtype, s.layout, None) for s in slots])
     out = program.slots[call.out]

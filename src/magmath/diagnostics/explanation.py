@@ -1,5 +1,7 @@
-"""What a program costs: predicted for each instruction, measured where a run was profiled, and
-summed by operation and by the user's line."""
+"""The costs of a program, summed by operation and by line of user code.
+
+Costs are predicted for each instruction, and measured if a run was profiled.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ _COLUMNS = ("predicted", "measured", "bytes moved", "messages", "memory")
 
 @dataclass(frozen=True)
 class Step:
-    """An instruction of a program.
+    """The costs of an instruction of a program.
 
-    text        how the program prints it
-    operation   its name; of a redistribution its kind
-    line        the user's line that it comes from
-    seconds     predicted, on the busiest worker
-    nbytes, messages   between workers
-    memory      bytes of its result on the busiest worker; 0 where it lies in something else
-    measured    seconds that the slowest worker took in one step of a profiled run, or None
+    text        the instruction as the program prints it
+    operation   the name of the operation, or the kind of a redistribution
+    line        the line of user code that it comes from
+    seconds     predicted time on the busiest worker
+    nbytes, messages   traffic between workers
+    memory      bytes of its result on the busiest worker; 0 for an alias of another slot
+    measured    seconds of the slowest worker in one step of a profiled run, or None
     """
 
     text: str
@@ -41,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Group:
-    """Steps together: those of one operation, or of one line."""
+    """The total costs of several steps: those of one operation, or of one line."""
 
     name: str
     count: int
@@ -53,7 +55,7 @@ class Group:
 
     @staticmethod
     def of(name: str, steps: Sequence[Step]) -> Group:
-        """The sums over some steps; `memory` is the largest result."""
+        """Return the sums over some steps; `memory` is that of the largest result."""
         measured = [step.measured for step in steps if step.measured is not None]
         return Group(
             name,
@@ -66,14 +68,14 @@ class Group:
         )
 
     def cells(self) -> tuple[str, ...]:
-        """As a row of a table."""
+        """Return the group as a row of a table."""
         measured = "–" if self.measured is None else duration(self.measured)
         numbers = (self.nbytes, self.messages, self.memory)
         return (self.name, duration(self.seconds), measured, *[f"{n:,}" for n in numbers])
 
 
 def grouped(steps: Iterable[Step], key: Callable[[Step], str]) -> list[Group]:
-    """Steps summed by a name, the costliest first."""
+    """Return the sums of the steps by name, the most expensive first."""
     found: dict[str, list[Step]] = {}
     for step in steps:
         found.setdefault(key(step), []).append(step)
@@ -82,37 +84,37 @@ def grouped(steps: Iterable[Step], key: Callable[[Step], str]) -> list[Group]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people read them: "12 µs"."""
+    """Return seconds in readable form, such as "12 µs"."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def line_name(step: Step) -> str:
-    """The user's line as editors read it."""
+    """Return the line of user code in the form that editors read, `file:line`."""
     return "(no line)" if step.line is None else f"{step.line[0]}:{step.line[1]}"
 
 
 class Summed:
-    """Something that consists of steps; prints as tables."""
+    """A base class of objects that consist of steps and print as tables."""
 
     steps: tuple[Step, ...]
 
     def by_operation(self) -> list[Group]:
-        """The cost of each operation, the largest first."""
+        """Return the costs of each operation, the largest first."""
         return grouped(self.steps, lambda step: step.operation)
 
     def by_line(self) -> list[Group]:
-        """The cost of each line of yours, the largest first."""
+        """Return the costs of each line of user code, the largest first."""
         return grouped(self.steps, line_name)
 
     @property
     def total(self) -> Group:
-        """The cost of all steps."""
+        """The costs of all steps."""
         return Group.of("total", self.steps)
 
     def tables(self) -> list[tuple[str, list[Group]]]:
-        """Operations and lines, under their headings."""
+        """Return the groups by operation and by line, with their headings."""
         return [("by operation", self.by_operation()), ("by line", self.by_line())]
 
     def __repr__(self) -> str:
@@ -130,14 +132,14 @@ class Summed:
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Summed):
-    """How an array or a step is computed. `str` of it is a listing with tables.
+    """The computation of an array or a training step. It prints as a listing with tables.
 
     steps        the instructions of the program
-    heading      what it is of
-    choices      the ways that products could have been computed in, as a table
-    temporaries  bytes of a worker's memory for what is neither input nor output
-    memory       bytes on a worker at most: inputs, outputs and temporaries; predicted
-    measured_memory   the same, of the busiest worker in a profiled run
+    heading      a description of the explained object
+    choices      the alternatives for products and factorisations, as tables
+    temporaries  bytes of temporaries on a worker
+    memory       predicted maximum bytes of inputs, outputs and temporaries on a worker
+    measured_memory   the same, measured on the busiest worker in a profiled run
     """
 
     steps: tuple[Step, ...] = ()
@@ -169,7 +171,7 @@ class Explanation(Summed):
 
 @dataclass(repr=False)
 class Profile(Summed):
-    """What ran while it was on. `runs`: the explanation of each run, with measured seconds."""
+    """The runs in a `profile` block. `runs`: the explanation of each, with measured seconds."""
 
     runs: list[Explanation] = field(default_factory=list)
 
@@ -189,7 +191,7 @@ class Profile(Summed):
 
 
 def text(heading: str, groups: Sequence[Group]) -> str:
-    """Groups as an aligned table."""
+    """Return groups as an aligned table."""
     rows = [(heading, *_COLUMNS), *[group.cells() for group in groups]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

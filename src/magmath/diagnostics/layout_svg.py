@@ -307,7 +307,7 @@ class _Drawing:
         return f"url(#{name})"
 
     def _pattern(self, holders: tuple[int, ...], name: str) -> str:
-        """Diagonal stripes in the holders' colours."""
+        """Return a pattern of diagonal stripes in the holders' colours."""
         stripe, shown = 7, holders[:8]
         bars = "".join(
             f'<rect x="{i * stripe}" width="{stripe}" height="8" fill="{worker_colour(worker)}"/>'
@@ -369,7 +369,7 @@ def _extents(layout: Layout, side: float) -> tuple[float, float]:
 def _rectangle(
     region: Region, x: float, y: float, rows: _Scale, across: _Scale
 ) -> tuple[float, float, float, float]:
-    """Left, top, width and height of a region in pixels."""
+    """Return left, top, width and height of a region in pixels."""
     vertical, horizontal = ((0, 1), (0, 1), *region.box)[-2:]
     left, right = across[horizontal[0]], across[horizontal[1]]
     top, bottom = rows[vertical[0]], rows[vertical[1]]

@@ -1,4 +1,4 @@
-"""A bar on the terminal for what takes long and has a known number of bytes."""
+"""A progress bar on the terminal for long transfers of a known number of bytes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from contextlib import contextmanager
 from typing import Final
 
 LONG_BYTES: Final = 1 << 28
-"""Below this a transfer is over before a bar has been read."""
+"""Size of the smallest transfer with a bar, in bytes; smaller ones finish too soon to need one."""
 
 Told = Callable[[int, list[float]], None]
 
 
 @contextmanager
 def transfer_progress(name: str, nbytes: int) -> Iterator[Told | None]:
-    """What to tell of bytes that have been copied; None where it is short or nobody watches."""
+    """Show a progress bar; give the function to call with the number of copied bytes.
+
+    Gives None for a short transfer, or if the standard error is not a terminal.
+    """
     if nbytes < LONG_BYTES:
         yield None
         return

@@ -1,1 +1,1 @@
-"""The engine: from graphs to programs on the current pool, and what they refer to."""
+"""The engine: it plans and runs graphs on the current pool, and refers to the resulting arrays."""

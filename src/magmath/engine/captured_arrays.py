@@ -1,7 +1,7 @@
-"""Arrays that compiled functions read without being given them.
+"""Arrays that compiled functions capture: they read them, but not as arguments.
 
-A function that is traced reads an array as it is then. When the array is updated in place, what was
-read is marked, and the function is traced again at its next call.
+A traced function reads the value that an array has during tracing. An in-place update of the array
+marks the capture as stale, and the function is traced again at its next call.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from weakref import WeakSet, finalize
 
 from magmath.graph import Graph, Node
 
-_readers: dict[int, WeakSet[Captured]] = {}  # by the identity of the nodes, which these keep
+_readers: dict[int, WeakSet[Captured]] = {}  # by the id of the nodes, which the captures keep alive
 
 
 @final
 class Captured:
-    """The arrays and variables that a traced function read besides its arguments, which are at
-    `places`. A variable counts as updated when it is moved to another layout, unless `moves` is
-    False."""
+    """The arrays and variables that a traced function reads in addition to its arguments.
+
+    places   the leaves of the arguments
+    moves    if True, the move of a variable to another layout counts as an update
+    """
 
     def __init__(self, traced: Graph, places: Collection[Node | None], moves: bool = True) -> None:
         self.is_current = True
@@ -31,14 +33,15 @@ class Captured:
         finalize(self, _forget, self._identities)
 
     def add(self, node: object) -> None:
-        """Note that a node, or the state of an object of Python, was read."""
+        """Record that the function reads a node, or the state of a Python object."""
         self._nodes.append(node)
         self._identities.append(id(node))
         _readers.setdefault(id(node), WeakSet()).add(self)
 
 
 def _read(traced: Graph, places: Collection[Node | None]) -> list[Node]:
-    """The nodes of a function that do not depend on its arguments, variables or random numbers."""
+    """Return the variables of a function, and its nodes that do not depend on arguments, variables
+    or random numbers."""
     varying: set[Node] = set()
     for node in traced.nodes:
         given = node in places or node.name == "variable"
@@ -57,7 +60,7 @@ def _forget(identities: Sequence[int]) -> None:
 
 
 def follow(node: Node, leaf: Node) -> None:
-    """A node was evaluated: arrays that were this node are its leaf from now on."""
+    """Record that a node was evaluated; its arrays refer to `leaf` from now on."""
     if _readers:
         readers = _readers.get(id(node))
         if readers:
@@ -66,6 +69,7 @@ def follow(node: Node, leaf: Node) -> None:
 
 
 def note_update(node: object) -> None:
-    """An array was updated in place that was this node before, or an object has another state."""
+    """Mark captures as stale after an in-place update of an array that referred to this node, or a
+    change of an object's state."""
     for captured in _readers.pop(id(node), ()):
         captured.is_current = False

@@ -1,4 +1,4 @@
-"""Devices, as the array API sees them: a pool computes on one kind, "cpu" or "cuda"."""
+"""Devices, as the array API defines them: a pool computes on one kind, "cpu" or "cuda"."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from magmath.errors import DeviceError
 
 
 def current_device() -> str:
-    """The kind of device that the workers of the current pool compute on."""
+    """Return the device kind of the current pool's workers."""
     return session.engine().pool.topology.device
 
 
 def check_device(operation: str, device: object) -> None:
-    """DeviceError unless `device` is None or the one that the pool computes on."""
+    """Raise DeviceError unless `device` is None or the device of the pool."""
     if device is None or str(device) == current_device():
         return
     raise DeviceError(

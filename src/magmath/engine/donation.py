@@ -1,8 +1,8 @@
-"""Whose memory a written array may take: that of an array which nobody holds any more.
+"""Donation: a written array reuses the memory of an array that has no other references.
 
-Arrays are immutable, so `a[i] = v` computes another array. Where the old one is held by the pending
-expression alone, the new one is computed in its place, and nothing is copied. Who holds what is
-what Python counts: the references to a node from outside of the expression.
+Arrays are immutable, so `a[i] = v` computes another array. If only the pending expression refers to
+the old array, the new one is computed in its memory, without a copy. Python's reference counts tell
+whether nodes are referenced from outside of the expression.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ def _references(items: Sequence[Any]) -> list[int]:
     return [getrefcount(item) for item in items]
 
 
-(_COUNTING,) = _references([object()])  # what counting itself adds
+(_COUNTING,) = _references([object()])  # references that counting itself adds
 
 
 def referenced_elsewhere(order: Sequence[Node]) -> set[Node]:
-    """The nodes of an expression that are held by others than its nodes, and this list."""
-    counts = zip(order, _references(order), strict=True)  # nearly all have one reader, or a caller
+    """Return the nodes of an expression that have references outside its nodes and this list."""
+    counts = zip(order, _references(order), strict=True)  # nearly all nodes have one reference
     return _beyond_uses(order, [x for x in counts if x[1] > _COUNTING + 1])
 
 
 def live_intermediates(order: Sequence[Node], wanted: Sequence[Node]) -> set[Node]:
-    """Those of them that are to be computed, besides those that are wanted."""
+    """Return unevaluated intermediates that user code still references."""
     counts = zip(order, _references(order), strict=True)
     several = [
         x for x in counts if x[1] > _COUNTING + 1 and x[0].value is None and x[0] not in wanted
@@ -37,7 +37,7 @@ def live_intermediates(order: Sequence[Node], wanted: Sequence[Node]) -> set[Nod
 
 
 def _beyond_uses(order: Sequence[Node], counted: Sequence[tuple[Node, int]]) -> set[Node]:
-    """Those nodes that are referred to more often than by the expression and its list."""
+    """Return the nodes with more references than those of the expression and its list."""
     if not counted:
         return set()
     several = {id(node): (node, count) for node, count in counted}
@@ -55,11 +55,12 @@ def _references_in_list(items: Sequence[Any]) -> int:
     return 0
 
 
-_COUNTING_IN_LIST = _references_in_list([object()])  # of what a list alone holds, in a loop over it
+# The count, in a loop over a list, of an object that only this list references.
+_COUNTING_IN_LIST = _references_in_list([object()])
 
 
 def are_unreferenced(leaves: Sequence[Node], data: Sequence[Any]) -> bool:
-    """True if nobody holds leaves but their list, nor their data but the leaves and a list."""
+    """True if only their list references the leaves, and only the leaves and a list their data."""
     for leaf in leaves:
         if getrefcount(leaf) > _COUNTING_IN_LIST:
             return False
@@ -70,19 +71,19 @@ def are_unreferenced(leaves: Sequence[Node], data: Sequence[Any]) -> bool:
 
 
 def _is_value_owned(node: Node) -> bool:
-    """True if nobody but this known node holds its value."""
+    """True if only this evaluated node references its value, through all forwarding leaves."""
     return is_sole_owner(node) and (not isinstance(node.value, Node) or _is_value_owned(node.value))
 
 
 def is_sole_owner(node: Node) -> bool:
-    """True if nobody but this known node holds the leaf, or the data, behind it."""
+    """True if only this evaluated node references its leaf, or its data."""
     (count,) = _references([node.value])
     return count == _COUNTING + 1
 
 
 class _Probe:
-    """Counts the references to a value that is written, and to what it is written into, where
-    neither has a name."""
+    """Counts the references to a written value and to the target of the write when neither has a
+    name."""
 
     value = target = 0
 
@@ -95,10 +96,11 @@ TEMPORARY, TEMPORARY_TARGET = _Probe.value, _Probe.target
 
 
 def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
-    """True if anything refers to the value of a variable but the variable, the list that is given,
-    and the versions of it in an expression that nothing else refers to.
+    """True if the value of a variable has references that do not count as the variable's own.
 
-    The variable refers to the leaf and to its data; a version refers to the leaf twice.
+    Its own references are the variable, the list `former`, and versions of the variable in the
+    expression `order` that have no references outside of it. The variable refers to the leaf and to
+    its data; a version refers to the leaf twice.
     """
     versions = [node for node in order if node.operation.version and node.value is former[0]]
     if referenced_elsewhere(order).intersection(versions):
@@ -108,8 +110,7 @@ def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
 
 
 def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
-    """True if no gradient can be asked for with respect to what an expression is made of: nobody
-    holds a node of it but `own`, or only such as have no gradient."""
+    """True if no live reference outside `own` could be differentiated later."""
     for node in order:
         untold = node.is_leaf and node.value is None
         remembers = not node.is_leaf and node.value is not None and node.dtype.is_floating
@@ -120,10 +121,10 @@ def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
 
 
 def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> list[Node]:
-    """Of what is held on the way, what is computed too because its holders would do so again.
+    """Return the referenced intermediates that should be computed now, and not once more later.
 
-    So `while float(error(x)) > 0.1: x = step(x)` computes each x once. What is larger than all that
-    there is already (by broadcasting, say) is not among it.
+    So `while float(error(x)) > 0.1: x = step(x)` computes each x once. Intermediates that are
+    larger than every evaluated array of the expression (by broadcasting, say) are left out.
     """
     found = [node for node in held if not (node.is_leaf or node.name == "constant")]
     if not found:
@@ -136,10 +137,11 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
 def donate(
     order: Sequence[Node], wanted: tuple[Node, ...]
 ) -> tuple[tuple[Node, ...], tuple[Node | None, ...]]:
-    """What is computed with what is wanted, and for each the leaf whose memory it takes over.
+    """Return the nodes to compute, and for each the leaf whose memory it reuses, or None.
 
-    An array that was written and that somebody holds is computed for good, or every expression of
-    it would write again. So is what others hold of an array that is overwritten, if it is smaller.
+    Written arrays with other references are computed in addition to the wanted nodes; otherwise
+    every expression of them would write again. So are referenced nodes that depend on an
+    overwritten array, if they are smaller than it; otherwise the array is not overwritten.
     """
     if not any(node.operation.overwrites_first for node in order):
         return wanted, ()
@@ -159,7 +161,7 @@ def donate(
 
 
 def _overwritten(node: Node, held: set[Node]) -> Node | None:
-    """The leaf behind the array that a node writes into, if that is held by the node alone."""
+    """Return the leaf of the array that a node writes into if only the node references it."""
     if (
         not node.operation.overwrites_first
         or node.inputs[0] in held
@@ -172,7 +174,7 @@ def _overwritten(node: Node, held: set[Node]) -> Node | None:
 
 
 def _depending(order: Sequence[Node], leaf: Node) -> list[Node]:
-    """The nodes for which the leaf's value is needed."""
+    """Return the nodes that need the value of a leaf."""
     found: set[Node] = {leaf}
     for node in order:
         if node.value is None and any(source in found for source in node.inputs):

@@ -1,7 +1,7 @@
-"""The engine: from graphs to running programs on one pool, with programs cached by structure.
+"""The engine: it turns graphs into programs, runs them on one pool, and caches them by structure.
 
-A graph is cut out, its evaluated parts replaced by leaves, and looked up by its key. On a miss the
-passes run and the program is sent to the workers once; from then on a run names the program, the
+The engine replaces the evaluated parts of a graph by leaves and looks the graph up by its key. On a
+miss it runs the passes and sends the program to the workers once. A run then names the program, the
 handles of its inputs and the values of its parameters.
 """
 
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
 MAX_PROGRAMS = 512
-RELAYOUT_MIN_BYTES = 64 << 10  # of an array whose copies in other layouts are kept
-MAX_INTERMEDIATES = 16  # of what was computed on the way, and is held by somebody
-MAX_INTERMEDIATE_SEARCH = 1000  # nodes of an expression that is looked through for that
-EAGER_BYTES = 32 << 10  # of the largest array, where fusing begins to win over planning
+RELAYOUT_MIN_BYTES = 64 << 10  # size of the smallest array whose relayout copies are cached
+MAX_INTERMEDIATES = 16  # number of intermediate values that are kept for user code
+MAX_INTERMEDIATE_SEARCH = 1000  # nodes of the largest expression that is searched for these
+EAGER_BYTES = 32 << 10  # size of the largest array for which eager execution beats planning
 Progress = Callable[[int, list[float]], None]
 NO_VALUES: Mapping[Node, list[Node]] = {}
 NO_CONTEXT = nullcontext()
@@ -66,16 +66,16 @@ class Target(Protocol):
     """A variable, as the engine sees it."""
 
     def release(self) -> list[Node]:
-        """A list that is the only reference to the leaf with the value, but for the variable's own
-        and those of other users."""
+        """Return a list with the value's leaf, which only the list, the variable and user code
+        reference."""
 
     def take(self, data: RemoteArray) -> None:
-        """Have another value from now on."""
+        """Store a new value."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program on the workers, and which leaves of its graph it takes, by position."""
+    """A program on the workers, and the positions of the graph leaves that it reads."""
 
     identifier: int
     program: Program
@@ -84,8 +84,10 @@ class Compiled:
 
     @cached_property
     def results(self) -> list[tuple[Shape, DType, Layout]]:
-        """What the outputs are; of equal layouts those that arrays usually have, found at once to
-        be equal."""
+        """Shape, dtype and layout of each output.
+
+        Replaces layouts by equal interned ones, whose comparison is fast.
+        """
         slots = [self.program.slots[output] for output in self.program.outputs]
         usual = [Layout.whole(x.shape, x.layout.mesh, shared=x.layout.shared) for x in slots]
         return [
@@ -96,8 +98,10 @@ class Compiled:
 
 @final
 class Repeat:
-    """What it takes to repeat a run that Ctrl-C may abandon between two instructions: its results
-    are computed when they are asked for again."""
+    """The state needed to repeat a run that Ctrl-C has abandoned between two instructions.
+
+    The run is repeated when one of its results is used.
+    """
 
     __slots__ = ("_compiled", "_given", "_numbers", "_outputs")
 
@@ -112,7 +116,7 @@ class Repeat:
         self._outputs = [ref(data) for data in outputs]
 
     def __call__(self, engine: Engine) -> None:
-        """Run it again; the arrays that it should have made are those that this makes."""
+        """Repeat the run, and give its results to the arrays of the abandoned run."""
         made, _ = engine.start(self._compiled, self._given, self._numbers)
         for output, data in zip(self._outputs, made, strict=True):
             former = output()
@@ -121,7 +125,7 @@ class Repeat:
 
 
 class Engine:
-    """Programs of one pool."""
+    """Compiles and runs the programs of one pool."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -132,12 +136,12 @@ class Engine:
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
         self._last: RunHandle | None = None
-        self.recorder: Callable[[RunHandle], object] | None = None  # profiles, while it is set
+        self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
         self._moves: OrderedDict[Hashable, tuple[tuple[int, Layout], ...]] = OrderedDict()
 
     def compile(self, graph: Graph) -> Compiled:
-        """The program of a graph of leaves that all have layouts; made on a miss."""
+        """Return the program of a graph whose leaves all have layouts; builds it on a miss."""
         key = graph.key
         compiled = self._programs.get(key)
         if compiled is not None:
@@ -149,8 +153,10 @@ class Engine:
         return compiled
 
     def _forget_oldest(self) -> None:
-        """Drop the program that has not been asked for the longest, of those that nobody holds:
-        compiled functions and optimizers run theirs without asking."""
+        """Drop the least recently used program that has no other reference.
+
+        Compiled functions and optimizers reference their programs and run them without a lookup.
+        """
         for _ in range(len(self._programs)):
             key, oldest = self._programs.popitem(last=False)
             identifier, held = oldest.identifier, ref(oldest)
@@ -175,7 +181,10 @@ class Engine:
         return replace(lowered, identifier=identifier, program=program)
 
     def _team(self, graph: Graph, single: Compiled) -> Program | None:
-        """The same for the threads of a single worker, where a loop will run it."""
+        """Return the same program for the threads of a single worker, or None.
+
+        Only programs that update variables have one: loops run them.
+        """
         topology = self.pool.topology
         updates = bool(graph.targets) and all(t and t.name == "variable" for t in graph.targets)
         alone = self.environment.workers == 1 and topology.device == "cpu"
@@ -204,10 +213,10 @@ class Engine:
         progress: Progress | None = None,
         asynchronous: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
-        """Run a program on the data of `leaves`; the outputs' data, and the run itself.
+        """Run a program on the data of `leaves`; return the data of the outputs and the run.
 
-        Variables among the targets must be given their new data by the caller. Raises MagmathError
-        for data of another pool.
+        The caller must give variables among the targets their new data. Raises MagmathError for
+        data of another pool.
         """
         given = [remote_array_of(leaves[i]) for i in compiled.inputs]
         numbers = [leaves[i].value for i in compiled.parameters]
@@ -225,7 +234,7 @@ class Engine:
         progress: Progress | None = None,
         asynchronous: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
-        """The same, given the arrays and the numbers that the program takes, in their order."""
+        """Like `run`, with the program's input arrays and parameter values in order."""
         if self.pool.memory_limit is not None:
             self.copies.make_room(self.pool.array_bytes)
         timed = self.recorder is not None
@@ -252,7 +261,7 @@ class Engine:
         return outputs, run
 
     def restore(self, given: Sequence[RemoteArray]) -> None:
-        """Compute arrays again that a run which was interrupted should have made."""
+        """Recompute those of the arrays whose run was interrupted and abandoned."""
         for data in given:
             run = data.origin
             if run is not None and run.repeat is not None and self.pool.was_abandoned(data.handle):
@@ -260,12 +269,12 @@ class Engine:
                 repeat(self)
 
     def wait(self) -> None:
-        """Wait until everything that was started is done; raises what went wrong in it."""
+        """Wait until all started runs are done. Raises their failures."""
         if self._last is not None:
             self._last.values()
 
     def handles(self, given: Sequence[RemoteArray]) -> list[int]:
-        """The numbers of arrays. Raises MagmathError for data of another pool."""
+        """Return the handles of arrays. Raises MagmathError for data of another pool."""
         if self.pool.any_failed:
             self.restore(given)
         return [
@@ -281,9 +290,9 @@ class Engine:
         return data
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
-        """Input leaves holding the values of `nodes`.
+        """Return input leaves with the values of `nodes`.
 
-        Raises TracingError where they depend on arguments of a function that is being traced.
+        Raises TracingError for nodes that depend on arguments of a function that is being traced.
         """
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
         wanted = tuple(dict.fromkeys([node for node in nodes if node not in known]))
@@ -292,10 +301,11 @@ class Engine:
         return [known[node] for node in nodes]
 
     def assign(self, pairs: Sequence[tuple[Target, Node]]) -> None:
-        """Compute new values for variables.
+        """Compute and store new values of variables.
 
-        A new value takes the memory of the former one, unless something else refers to that. What
-        data can make fail is waited for: then the variables keep their values.
+        A new value is computed in the memory of the former one, unless that has other references.
+        If an operation can fail depending on its data, this waits for the result first, so that the
+        variables keep their values after a failure.
         """
         nodes = dict.fromkeys([node for _, node in pairs])
         wanted = tuple([node for node in nodes if _is_pending(node)])
@@ -316,8 +326,10 @@ class Engine:
     def _computed(
         self, wanted: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
     ) -> dict[Node, Node]:
-        """Input leaves with the values of nodes; `overwritten` has for the new values of variables
-        the leaves of the former ones."""
+        """Return input leaves with the values of nodes.
+
+        `overwritten` maps the new values of variables to the leaves of the former values.
+        """
         order, results = topological(wanted, cut=True), wanted
         asked, held = len(wanted), live_intermediates(order, wanted)
         expression = order
@@ -340,26 +352,28 @@ class Engine:
                     compiled = self.compile(graph)
                 outputs, _ = self.run(compiled, graph.leaves)
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
-            if any(targets):  # whose expressions cannot be computed again
+            if any(targets):  # donated memory: the expressions cannot be recomputed
                 for node, leaf in known.items():
                     node.value = leaf
         _note_provenance(known, expression, held)
         for node in wanted[asked:]:
             node.value = known[node]
-            if not node.operation.overwrites_first:  # which cannot be computed again
+            if not node.operation.overwrites_first:  # its value cannot be recomputed
                 self._keep(node)
         return known
 
     def _keep(self, node: Node) -> None:
-        """Note that a value is there for whoever holds the node; let go of the oldest such one, if
-        it is no array's by now."""
+        """Keep the value of an intermediate node for user code that references the node.
+
+        Drops the oldest such value if no array owns it by now.
+        """
         self._kept.append(ref(node))
         oldest = self._kept.popleft()() if len(self._kept) > MAX_INTERMEDIATES else None
         if oldest is not None and is_sole_owner(oldest):
             oldest.value = None
 
     def forget_failed(self) -> None:
-        """Let go of what was kept of failed runs: it was not asked for, and is computed again."""
+        """Drop kept intermediate values of failed runs, so that they are recomputed on use."""
         if self.pool.any_failed:
             for node in [node for kept in self._kept if (node := kept()) is not None]:
                 if node.value is not None and self.pool.has_failed(
@@ -368,8 +382,10 @@ class Engine:
                     node.value = None
 
     def with_copies(self, graph: Graph, *, make: bool) -> Graph:
-        """The graph with copies in other layouts in place of arrays that it would only move there:
-        those that are kept, and with `make` new ones, to be kept for the next use."""
+        """Return the graph with redistributed copies in place of arrays that it only redistributes.
+
+        Uses cached copies; with `make`, also makes missing copies and caches them.
+        """
         if self.environment.workers == 1:
             return graph
         new: dict[Node, Node] = {}
@@ -384,8 +400,10 @@ class Engine:
         return graph.substituted(new) if new else graph
 
     def _moves_of(self, graph: Graph) -> tuple[tuple[int, Layout], ...]:
-        """The arrays, by their position among the leaves, that a graph has no other use for than to
-        move them between workers, and the layouts into which it does."""
+        """Return the arrays that a graph only redistributes between workers, and to which layouts.
+
+        Each array is given by its position among the leaves.
+        """
         large = any(
             leaf.name == "input" and _nbytes(leaf) >= RELAYOUT_MIN_BYTES for leaf in graph.leaves
         )
@@ -399,8 +417,10 @@ class Engine:
         return self._moves[key]
 
     def redistributed(self, node: Node, *, asynchronous: bool = False) -> Node:
-        """The leaf of a copy of an array in another layout: one that is kept, or a new one, which
-        the workers may make `asynchronous` what they do next."""
+        """Return the leaf of a copy of an array in another layout: a cached copy or a new one.
+
+        With `asynchronous`, the workers make a new copy concurrently with their next commands.
+        """
         source, layout = remote_array_of(node.inputs[0]), node.layout
         assert layout is not None
         copy = self.copies.find(source, layout)
@@ -414,18 +434,21 @@ class Engine:
         return leaf
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
-        """True if a written array, the first of `own`, is better computed at once: only `own`
-        would be lost to gradients. What waits for an earlier write waits on."""
+        """True if a written array, the first of `own`, should be computed at once.
+
+        That is so if no live reference outside `own` could be differentiated later. A write that
+        depends on an earlier pending write stays pending.
+        """
         if any(x.operation.overwrites_first and x.value is None for x in own[0].inputs[:1]):
             return False
         return is_unobservable(topological(own[:1], cut=True), own)
 
     def _small(self, order: Sequence[Node], wanted: Sequence[Node]) -> dict[Node, int] | None:
-        """The numbers of the arrays behind leaves and known nodes, if the nodes are computed as
-        they come, and not by a program, which pays for everything else.
+        """Return the handles of leaves and evaluated nodes if the nodes are computed eagerly.
 
-        That is so on the worker of this process, where all arrays are small and lie whole. Raises
-        TracingError where an argument of a function that is being traced is among them.
+        Returns None if a program computes them. Eager execution needs the worker of this process
+        and small arrays, each whole on that worker. Raises TracingError for an argument of a
+        function that is being traced.
         """
         pool, most = self.pool, self.at_once_bytes
         small = pool.is_inline and not self.environment.deterministic and self.recorder is None
@@ -458,7 +481,7 @@ class Engine:
         return found
 
     def cut(self, graph: Graph) -> Graph:
-        """The graph with leaves in place of the nodes whose values are known."""
+        """Return the graph with leaves in place of evaluated nodes."""
         new: dict[Node, Node] = {}
         for node in topological(graph.roots, cut=True):
             if node.is_leaf:
@@ -472,20 +495,22 @@ class Engine:
 
 
 def _is_pending(node: Node) -> bool:
-    """True for a node whose value has to be computed."""
+    """True for a node whose value is still to be computed."""
     return node.value is None or node.operation is PARAMETER
 
 
 def _note_results(known: Mapping[Node, Node]) -> None:
-    """Tell those that refer weakly to nodes where their values are."""
+    """Pass the values of nodes to the weak results that refer to these nodes."""
     for node, leaf in known.items():
         if node.result is not None:
             node.result.found(leaf)
 
 
 def can_fail(node: Node) -> bool:
-    """True for an operation that fails for some values of its operands: singular matrices, indices
-    out of range."""
+    """True for an operation that fails for some values of its operands.
+
+    Examples are singular matrices and indices out of range.
+    """
     operation = node.operation
     if operation.elementwise or node.value is not None:
         return False
@@ -499,8 +524,10 @@ def _with_former_values(
     targets: Sequence[Node | None],
     overwritten: Mapping[Node, list[Node]],
 ) -> tuple[Node | None, ...]:
-    """The leaves whose memory results take: also those of variables' former values to which nothing
-    else refers."""
+    """Return the leaves whose memory the results reuse.
+
+    These are `targets`, and the former values of variables that have no other references.
+    """
     if not overwritten:
         return tuple(targets)
     found = list(targets) or [None] * len(wanted)
@@ -511,7 +538,7 @@ def _with_former_values(
 
 
 def provenance_of(node: Node) -> Provenance:
-    """How the value of a pending node is computed."""
+    """Return the provenance of a pending node."""
     order = topological((node,), cut=True)
     known = {node: Node(PARAMETER, (), NO_ATTRIBUTES, node.shape, node.dtype)}
     _note_provenance(known, order, live_intermediates(order, (node,)))
@@ -522,22 +549,25 @@ def provenance_of(node: Node) -> Provenance:
 def _note_provenance(
     known: Mapping[Node, Node], order: Sequence[Node], held: Container[Node]
 ) -> None:
-    """Note at leaves how their values were computed: `known` nodes of an expression, in which the
-    nodes that are `held` are referred to by others too."""
+    """Store in the leaves of `known` nodes how their values were computed.
+
+    order   the nodes of the expression
+    held    those nodes of it that have other references
+    """
     with_gradients = [node for node in known if node.dtype.kind in ("float", "complex")]
     if not with_gradients:
         return
     recipe, operands, position = recipe_of(order, held)
     for node in with_gradients:
         leaf = known[node]
-        if node.operation is PARAMETER:  # the number that an expression had as its value
+        if node.operation is PARAMETER:  # the node is the parameter itself, a number
             leaf.provenance = node.provenance
         else:
             leaf.provenance = Provenance(recipe, position[node], operands, node.line)
 
 
 def _is_copy(node: Node) -> bool:
-    """True for an array that is there, in another layout."""
+    """True for the redistribution of an evaluated array."""
     if node.operation is not REDISTRIBUTE or node.value is not None:
         return False
     source = node.inputs[0]
@@ -562,7 +592,7 @@ def _moves(graph: Graph, environment: Environment) -> Iterator[tuple[int, Layout
 
 
 def _lowered(graph: Graph, environment: Environment) -> Compiled:
-    """The program of a graph for certain workers, not yet sent anywhere."""
+    """Return the program of a graph for the workers of an environment, not yet sent to them."""
     numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
     graph = graph.substituted(numbers) if numbers else graph
     planned = pipeline.run(graph, environment)
@@ -585,13 +615,13 @@ def _lowered(graph: Graph, environment: Environment) -> Compiled:
 
 
 def team_environment(threads: int) -> Environment:
-    """The planner's view of the threads of one worker: a barrier is cheap, memory is common."""
+    """Return the environment of the threads of one worker: cheap barriers and shared memory."""
     machine = current_machine()
     return Environment(Mesh.line(threads), machine.team, shares_memory=True, machine=machine)
 
 
 def environment_of(pool: Pool) -> Environment:
-    """The planner's view of a pool."""
+    """Return the environment of a pool, for planners."""
     topology, machine = pool.topology, current_machine()
     shared = topology.shares_memory and topology.device == "cpu"
     return Environment(

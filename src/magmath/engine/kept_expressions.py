@@ -1,8 +1,8 @@
-"""Expressions that stay while a function is differentiated.
+"""Expressions that are kept while a function is differentiated.
 
-An array that is evaluated drops its expression, and with it the operands that nothing else refers
-to. A function that is differentiated may evaluate arrays on its way to the result, and its
-gradient needs what they were computed from.
+An array drops its expression when it is evaluated, and with it the operands that have no other
+references. A function that is differentiated may evaluate intermediate arrays, and its gradient
+needs their operands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _kept: list[Node] | None = None
 
 @contextmanager
 def keeping_expressions() -> Iterator[None]:
-    """Keep what is evaluated in this block as an expression, until the outermost block ends."""
+    """Keep the expressions of arrays that this block evaluates until the outermost block ends."""
     global _kept
     outer = _kept
     if outer is None:
@@ -29,6 +29,6 @@ def keeping_expressions() -> Iterator[None]:
 
 
 def keep_expression(node: Node) -> None:
-    """Keep a node that was evaluated, and what it was computed from, if a block asks for it."""
+    """Keep an evaluated node and its operands, if a `keeping_expressions` block is active."""
     if _kept is not None:
         _kept.append(node)

@@ -1,9 +1,9 @@
-"""Expressions that read the value of a variable.
+"""A registry of the expressions that read values of variables.
 
 An expression means the values at the line that wrote it. It keeps the value of each variable that
-it reads, so a gradient can still be taken after the variable was assigned. When the variable is
-assigned once more, what still reads a former value is computed and keeps it no more: a list of
-losses does not keep a copy of the weights for each of them.
+it reads, so that a gradient can be computed after the variable was assigned. When the variable is
+assigned once more, expressions that read a former value are computed and release that value.
+Otherwise a list of losses would keep a copy of the weights for each of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from magmath.graph import Node, topological
 from magmath.graph.provenance import VersionOperand
 
 FEWEST = 1024
-"""References that are kept before those to arrays that are gone, or keep no values, are dropped."""
+"""Number of references from which those to arrays that are released, or keep no values, are
+dropped."""
 
 
 class Reader(Protocol):
@@ -24,22 +25,23 @@ class Reader(Protocol):
 
     @property
     def node(self) -> Node:
-        """The expression, or the leaf with its value."""
+        """The expression, or the leaf with its value if it is evaluated."""
 
     @property
     def keeps_values(self) -> bool:
-        """True if values of variables stay because of this array."""
+        """True if this array keeps values of variables alive."""
 
     def is_known(self) -> bool:
         """True if the value has been computed."""
 
     def forget_values(self) -> None:
-        """Keep values of variables no more that an evaluated expression has read."""
+        """Release the values of variables that the evaluated expression has read."""
 
 
 @final
 class _Reader:
-    """A handle on an expression, and the values of variables that it reads, once they are known."""
+    """A weak reference to an array, and the values of variables that it reads, found on first
+    use."""
 
     __slots__ = ("_handle", "_values")
 
@@ -48,12 +50,12 @@ class _Reader:
         self._values: list[tuple[Node, ref[Node]]] | None = None
 
     def handle(self) -> Reader | None:
-        """The handle, if it exists and keeps values of variables."""
+        """Return the array if it exists and keeps values of variables, otherwise None."""
         handle = self._handle()
         return handle if handle is not None and handle.keeps_values else None
 
     def reads_former_value(self, variable: Node, value: Node) -> bool:
-        """True if it reads a value of the variable with this leaf other than the present one."""
+        """True if it reads a former value of the variable with this leaf; `value` is current."""
         if self._values is None:
             handle = self._handle()
             self._values = [] if handle is None else _values_read(handle)
@@ -61,7 +63,7 @@ class _Reader:
 
 
 def _values_read(handle: Reader) -> list[tuple[Node, ref[Node]]]:
-    """The variables that an expression reads, and the leaves with their values."""
+    """Return the variables that an expression reads, and weak references to their value leaves."""
     node = handle.node
     if node.provenance is not None:  # it was evaluated
         read = node.provenance.read()
@@ -75,7 +77,7 @@ _most = FEWEST
 
 
 def note_reader(handle: Reader) -> None:
-    """Note an expression that reads the value of a variable."""
+    """Register an array whose expression reads the value of a variable."""
     global _most
     _readers.append(_Reader(handle))
     if len(_readers) > _most:
@@ -84,8 +86,10 @@ def note_reader(handle: Reader) -> None:
 
 
 def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
-    """The expressions that keep other values of variables than the present ones; each
-    variable is given by its leaf and the leaf with its value."""
+    """Return the arrays that keep former values of variables.
+
+    Each variable is given by its leaf and the leaf with its current value.
+    """
     _drop_others()
     present = list(values)
     found = []

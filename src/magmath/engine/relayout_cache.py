@@ -1,6 +1,8 @@
-"""Copies of evaluated arrays in other layouts, kept for the next use (dMath's "keep what you've
-seen"). Arrays never change, so a copy is never stale; it is let go of with its array, or when the
-budget is short, the one that was not used for longest first."""
+"""The cache of redistributed copies of evaluated arrays (dMath's "keep what you've seen").
+
+Array values never change, so a copy is never stale. A copy is released with its array, or in
+least-recently-used order when the copies exceed their budget.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,15 @@ if TYPE_CHECKING:
     from magmath.engine.remote_array import RemoteArray
 
 BUDGET_SHARE = 8
-"""Copies take at most one part in so many of a worker's memory."""
+"""Copies use at most 1 / BUDGET_SHARE of a worker's memory."""
 
 
 class RelayoutCache:
-    """The copies kept on one pool.
+    """The cached copies on one pool.
 
-    `budget`: bytes that they may take on a worker; `limit`: bytes that a worker may hold in all, or
-    None. Where arrays and copies come near the limit, copies go and no new ones are kept.
+    budget   maximum bytes of all copies on a worker
+    limit    maximum bytes of all arrays on a worker, or None. When arrays and copies together
+             exceed half of it, the copies are released and no new ones are cached.
     """
 
     def __init__(self, workers: int, limit: int | None) -> None:
@@ -31,14 +34,14 @@ class RelayoutCache:
         self._recent: OrderedDict[tuple[int, Layout], ref[RemoteArray]] = OrderedDict()
 
     def find(self, data: RemoteArray, layout: Layout) -> RemoteArray | None:
-        """The copy of an array in a layout, if there is one."""
+        """Return the copy of an array in a layout, or None."""
         copy = data.copies.get(layout)
         if copy is not None:
             self._recent.move_to_end((data.handle, layout))
         return copy
 
     def keep(self, data: RemoteArray, layout: Layout, copy: RemoteArray, held: int) -> None:
-        """Keep a copy of an array, where memory allows; `held`: bytes that a worker holds now."""
+        """Cache a copy of an array if memory allows; `held`: bytes that a worker stores now."""
         if copy.nbytes > self.budget or self._is_short(held):
             return
         data.copies[layout] = copy
@@ -46,7 +49,7 @@ class RelayoutCache:
         self._evict(self.budget)
 
     def make_room(self, held: int) -> None:
-        """Let go of all copies where memory is short."""
+        """Release all copies if memory is short."""
         if self._recent and self._is_short(held):
             self._evict(0)
 

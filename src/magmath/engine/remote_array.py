@@ -1,4 +1,4 @@
-"""What a leaf stands for: data that the workers hold."""
+"""The controller's handles on arrays that the workers store; leaves have them as values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class RemoteArray:
-    """An array held by the workers of a pool: a handle, which is released when nothing refers to
-    it."""
+    """A handle on an array that the workers of a pool store.
+
+    The array is released when the handle is garbage collected.
+    """
 
     __slots__ = (
         "__weakref__", "copies", "dtype", "handle", "layout", "origin", "owner", "pool", "shape"
@@ -39,28 +41,28 @@ class RemoteArray:
         self.shape = shape
         self.dtype = dtype
         self.layout = layout
-        self.origin = origin  # the run that has computed it
-        self.copies: dict[Layout, RemoteArray] = {}  # the same in other layouts, kept by the engine
+        self.origin = origin  # the run that computed it
+        self.copies: dict[Layout, RemoteArray] = {}  # relayout copies, managed by the engine
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes on a worker, at most."""
+        """The bytes of the largest part that a worker stores."""
         return self.layout.max_local_size * self.dtype.itemsize
 
     def exchange(self, other: RemoteArray) -> None:
-        """Exchange the arrays with another handle."""
+        """Swap the arrays of this handle and another one."""
         self.handle, other.handle = other.handle, self.handle
         self.origin, other.origin = other.origin, self.origin
         self.pool.swap_owners(self.owner, other.owner)
 
 
 def leaf_of(data: RemoteArray) -> Node:
-    """The leaf of an array that the workers hold."""
+    """Return an input leaf for an array that the workers store."""
     return input_leaf(data.shape, data.dtype, data.layout, data)
 
 
 def remote_array_of(leaf: Node) -> RemoteArray:
-    """The data of an input or a known node, or the current data of a variable.
+    """Return the data of an input or an evaluated node, or the current data of a variable.
 
     Raises TracingError for an argument of a function that is being traced.
     """
@@ -75,7 +77,7 @@ def remote_array_of(leaf: Node) -> RemoteArray:
 
 
 def no_value_error() -> TracingError:
-    """The error of asking for a value that there is not while a function is traced."""
+    """Return the error for reading a value that does not exist while a function is traced."""
     return TracingError(
         "a value was asked for while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "
         "mm.remat): its arguments have none then; return the array and use its value outside of "

@@ -1,9 +1,9 @@
-"""Running a small program again, into the memory of results that nobody holds any more.
+"""The replay cache: it runs small programs again into the memory of unreferenced results.
 
-A compiled function that is called in a loop makes the same small arrays over and over; to name,
-allot and give back its results takes longer than to compute them. So the last few results are kept.
-Where nobody else holds them, which is what Python's reference counts say, the program runs into
-them once more, by a call that was made ready for these operands and results.
+A compiled function that is called in a loop makes the same small arrays repeatedly; to number,
+allocate and release them takes longer than to compute them. The cache therefore keeps the last few
+results. If Python's reference counts show no other references to a result, the program runs into
+its memory again, by a call that was prepared for these operands and results.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
 MAX_RESULTS = 4
-MAX_CALLS = 16  # into the same results, from other operands
+MAX_CALLS = 16  # prepared calls per result buffer, for different operands
 _handle = attrgetter("handle")
 
 
 @final
 class ResultBuffers:
-    """What a run has made, and the calls that make it again, by the numbers of their operands."""
+    """The results of a run, and the calls that recompute them, by the handles of the operands."""
 
     __slots__ = ("calls", "data", "leaves")
 
@@ -42,13 +42,16 @@ class ResultBuffers:
 
 @final
 class ReplayCache:
-    """A program that is run again and again, without targets; `last`: a run of it, or None;
-    `keeps`: whether its results may be made again into the same memory."""
+    """A program without targets that runs repeatedly.
+
+    last    the last run through the engine, or None
+    keeps   True if runs may write into the memory of former results
+    """
 
     def __init__(self, engine: Engine, compiled: Compiled) -> None:
         self._engine = engine
         self.compiled = compiled
-        self._results: deque[ResultBuffers] = deque()  # the one that was made first comes first
+        self._results: deque[ResultBuffers] = deque()  # oldest first
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
         small = bool(sizes) and max(sizes) <= EAGER_BYTES
@@ -56,8 +59,11 @@ class ReplayCache:
         self.last: RunHandle | None = None
 
     def run(self, given: Sequence[RemoteArray], numbers: Sequence[Number]) -> ResultBuffers:
-        """The results for these operands, to be kept by `keep` once somebody holds their leaves.
-        Raises as `Engine.start`."""
+        """Return the results for these operands; the caller references their leaves, then calls
+        `keep`.
+
+        Raises as `Engine.start`.
+        """
         engine = self._engine
         results = self._free() if self.keeps and engine.recorder is None else None
         if results is None:
@@ -70,12 +76,13 @@ class ReplayCache:
         return results
 
     def keep(self, results: ResultBuffers) -> None:
-        """Make them again when nobody holds them any more, where that is worth the memory."""
+        """Cache results for reuse once they have no other references, if `keeps` is true."""
         if self.keeps:
             self._results.append(results)
 
     def _free(self) -> ResultBuffers | None:
-        """Results that nobody else holds; they are kept no more, until they are made again."""
+        """Remove cached results without other references from the cache and return them; None if
+        there are none."""
         kept = self._results
         try:
             for _ in range(len(kept)):
@@ -85,7 +92,7 @@ class ReplayCache:
                 kept.append(results)
             if len(kept) >= MAX_RESULTS:
                 kept.popleft()
-        except IndexError:  # another thread has taken them
+        except IndexError:  # another thread has removed them
             pass
         return None
 

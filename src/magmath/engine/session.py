@@ -1,4 +1,4 @@
-"""The current pool: made by `init` or the first operation, ended by `shutdown` or at exit."""
+"""The current pool: started by `init` or the first operation, ended by `shutdown` or at exit."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _engine: Engine | None = None
 
 
 class Session:
-    """What `init` returns: a context manager that shuts the pool down at its end.
+    """The result of `init`: a context manager that shuts the pool down at its end.
 
-    At the end of a block without an error it waits for what the workers still do, and raises what
-    went wrong there.
+    At the end of a block without an error it waits for the workers and raises their failures.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -54,22 +53,22 @@ def init(
     seed: int = 0,
     heartbeat_timeout: float | None = 5.0,
 ) -> Session:
-    """Start a pool of workers, in place of the current one; also a context manager.
+    """Start a pool of workers that replaces the current one; return a context manager.
 
     workers        0: one worker inside this process. n: n processes, each with its own share of
                    the cores (or its own GPU)
-    device         "cpu", "cuda", or "auto": CUDA where there is a GPU; the workers of a host take
-                   its GPUs in turn
+    device         "cpu", "cuda", or "auto": CUDA if the host has a GPU; the GPUs of a host are
+                   assigned to its workers in turn
     threads        threads of each worker; by default the cores that this process may use, divided
                    between them
     launcher       "mpiexec" (the embedded one), "srun", "threads" (workers as threads of this
                    process), or any command line in which {n} stands for the number of workers
     deterministic  results are bit-identical for any number of workers, at some cost in speed
-    memory_limit   bytes that a worker may hold; by default its share of its host's memory, less a
-                   reserve
-    seed           of the random numbers
+    memory_limit   maximum bytes of arrays on a worker; by default its share of its host's memory,
+                   less a reserve
+    seed           seed of the random numbers
     heartbeat_timeout  seconds that a worker may be stopped (by a signal, a debugger, a suspended
-                   host) until it counts as lost; None: it is waited for
+                   host) until it counts as lost; None: without limit
 
     Arrays of an earlier pool are lost with it. Raises WorkerError if the workers do not start.
     """
@@ -91,16 +90,16 @@ def init(
 
 
 def use(pool: Pool) -> Engine:
-    """Make `pool` the current one."""
+    """Make `pool` the current pool; return its engine."""
     global _engine
     _engine = Engine(pool)
     return _engine
 
 
 def shutdown() -> None:
-    """End the current pool, if there is one, when its workers have done what they were asked to.
+    """End the current pool, if any, after its workers have finished all commands.
 
-    Raises what went wrong there and has not been raised yet; the pool is closed all the same.
+    Raises failures that have not been raised yet; the pool is closed even then.
     """
     _close(finish=True)
 
@@ -118,7 +117,7 @@ def _close(finish: bool) -> None:
 
 
 def engine() -> Engine:
-    """The engine of the current pool; starts the in-process worker if there is none."""
+    """Return the engine of the current pool; starts the in-process worker if no pool exists."""
     if _engine is None:
         init()
         assert _engine is not None
@@ -132,7 +131,10 @@ def _pool_size() -> int:
 
 
 def pool() -> Pool:
-    """The current pool: its workers, mesh, devices and counters. Prints as a short description."""
+    """Return the current pool, with its workers, mesh, devices and counters.
+
+    It prints as a short description.
+    """
     return engine().pool
 
 

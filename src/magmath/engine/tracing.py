@@ -1,8 +1,8 @@
-"""What a function reads and assigns while it is traced: variables, and draws of random numbers.
+"""The trace of a function: the variables that it reads and assigns, and its random numbers.
 
 A traced function becomes a program that runs many times. A variable that it reads stands for the
-value that the variable has when the program runs, one that it assigns is a target of the program,
-and its random numbers are the next ones of their generator in each run.
+variable's value when the program runs; a variable that it assigns is a target of the program. Each
+run draws the next random numbers of the generators.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from magmath.ops.leaves import constant, parameter, version
 
 
 class VariableState(Protocol):
-    """A variable, as a trace sees it: the leaf that stands for it, and the number of its value
-    among those that it has had."""
+    """A variable, as a trace sees it: its leaf, and the version number of its value."""
 
     leaf: Node
     number: int
 
     @property
     def current_version(self) -> Node:
-        """The value that it has outside of functions that are traced."""
+        """The value outside of traces."""
 
 
 class UpdatedArray(Protocol):
@@ -43,22 +42,22 @@ class UpdatedArray(Protocol):
 
 
 class Streams(Protocol):
-    """A generator of random numbers, as a trace sees it."""
+    """A random number generator, as a trace sees it."""
 
     seed: int
 
     def skip(self, count: int) -> int:
-        """Take the numbers of the next `count` streams; the first of them."""
+        """Reserve the next `count` streams; return the number of the first."""
 
     def draw_eagerly(self) -> tuple[Node, Node]:
-        """Take the next stream outside of any trace: its seed and its number."""
+        """Reserve the next stream outside of any trace; return its seed and number."""
 
 
 @final
 class Draws:
     """The streams of random numbers that a traced function draws from one generator.
 
-    Each draw takes the next stream. In the program the number of the first one is a parameter; in
+    Each draw uses the next stream. The number of the first stream is a parameter of the program; in
     step i of a loop it is larger by i times the draws of a step.
     """
 
@@ -73,7 +72,7 @@ class Draws:
             self._start = e.add(self.first, e.multiply(step, self._each))
 
     def next(self) -> tuple[Node, Node]:
-        """The seed and the number of the next stream."""
+        """Return the seed and the number of the next stream."""
         number = self._start
         if self.count:
             number = e.add(number, constant(self.count, int64))
@@ -81,7 +80,7 @@ class Draws:
         return self.seed, number
 
     def numbers(self, steps: int = 1, origin: int = 0) -> dict[Node, int]:
-        """The parameters of the next run of so many steps, of which the first has a number."""
+        """Return the parameters of the next run, of `steps` steps from step number `origin`."""
         first = self.generator.skip(self.count * steps) - origin * self.count
         return {self.seed: self.generator.seed, self.first: first, self._each: self.count}
 
@@ -90,47 +89,47 @@ class Draws:
 class Trace:
     """The variables and generators that a traced function uses.
 
-    step   the number of the step, 0-d, in a function that is the body of a loop
+    step   the step number, 0-d, if the function is the body of a loop
     """
 
     def __init__(self, step: Node | None = None) -> None:
         self.read: dict[Node, Any] = {}
-        """By their leaves, in the order of first use; those that are assigned too."""
+        """Read or assigned variables by their leaves, in the order of first use."""
         self.assigned: dict[Node, Node] = {}
-        """Of assigned variables, by their leaves, the last value."""
+        """The last values of assigned variables, by the variables' leaves."""
         self.numbers: dict[Node, Callable[[], float]] = {}
-        """Leaves for numbers that are asked for at each run."""
+        """Leaves for numbers, and the functions that return the numbers of each run."""
         self.states: list[object] = []
-        """Objects of Python whose state the function depends on, such as modules."""
+        """Python objects on whose state the function depends, such as modules."""
         self._step = step
         self._draws: dict[int, Draws] = {}
         self._updates = Updates()
 
     def value_of(self, variable: VariableState) -> Node:
-        """What reading a variable means at this line."""
+        """Return the value that reading a variable gives at this line."""
         leaf = variable.leaf
         self.read[leaf] = variable
         return self.assigned.get(leaf, leaf)
 
     def assign(self, variable: VariableState, value: Node) -> None:
-        """A variable's next value."""
+        """Record the next value of a variable."""
         leaf = variable.leaf
         self.read[leaf] = variable
         self.assigned[leaf] = version(leaf, value, variable.number)
 
     def number(self, source: Callable[[], float], dtype: DType) -> Node:
-        """A leaf for a number that is asked for at each run."""
+        """Return a leaf for a number that `source` returns anew for each run."""
         leaf = parameter(None, dtype)
         self.numbers[leaf] = source
         return leaf
 
     @property
     def is_loop(self) -> bool:
-        """True if the function is the body of a loop, whose steps run without asking."""
+        """True if the function is the body of a loop, which runs without the controller."""
         return self._step is not None
 
     def draw(self, generator: Streams) -> tuple[Node, Node]:
-        """The seed and the number of the next stream of a generator."""
+        """Return the seed and the number of the next stream of a generator."""
         draws = self._draws.get(id(generator))
         if draws is None:
             draws = self._draws[id(generator)] = Draws(generator, self._step)
@@ -138,43 +137,45 @@ class Trace:
 
     @property
     def is_same_in_each_run(self) -> bool:
-        """True if the function takes no other numbers in each run than its arguments."""
+        """True if each run gets no numbers other than the function's arguments."""
         return not (self._draws or self.numbers)
 
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
-        """The numbers of the next run, of so many steps of which the first has a number."""
+        """Return the numbers of the next run, of `steps` steps from step number `origin`."""
         found: dict[Node, float] = {leaf: source() for leaf, source in self.numbers.items()}
         for draws in self._draws.values():
             found |= draws.numbers(steps, origin)
         return found
 
     def note_state(self, owner: object) -> None:
-        """The function depends on the state of an object of Python; it is traced again after
-        `captured.note_update(owner)`."""
+        """Record that the function depends on the state of a Python object.
+
+        The function is traced again after `captured_arrays.note_update(owner)`.
+        """
         if all(known is not owner for known in self.states):
             self.states.append(owner)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
-        """An array is updated in place; `former` is what it was."""
+        """Record the in-place update of an array; `former` is its former node."""
         self._updates.note(array, former)
 
     def check_updates(self, function: str) -> None:
-        """Raise MagmathError where the function has updated an array that exists outside of it.
+        """Raise MagmathError if the function has updated an array that exists outside of it.
 
-        The arguments and results of the function must not be referred to any more. What was updated
-        has the former value again.
+        The caller must hold no references to the arguments and results of the function. Restores
+        the former values of the updated arrays.
         """
         self._updates.check(function)
 
 
 @final
 class Scope:
-    """What a function changes while its graph becomes a part of the surrounding expression.
+    """The effects of a function whose graph becomes a part of the surrounding expression.
 
-    The function of `vmap`, `remat`, a branch of `cond`. It reads variables and draws random numbers
-    as the surrounding code does. Assigned variables are recorded in `assigned`, by their leaves,
-    and take effect when the caller says so. `drawn` are the numbers of the streams that it draws
-    from generators that exist outside of it.
+    Used for the functions of `vmap` and `remat` and the branches of `cond`. Such a function reads
+    variables and draws random numbers as the surrounding code does. `assigned` records assignments
+    by the variables' leaves; the caller applies them. `drawn` lists the numbers of the streams that
+    the function draws from generators that exist outside of it.
     """
 
     def __init__(self) -> None:
@@ -185,31 +186,31 @@ class Scope:
         self._updates = Updates()
 
     def value_of(self, variable: VariableState) -> Node:
-        """What reading a variable means at this line."""
+        """Return the value that reading a variable gives at this line."""
         value = self.assigned.get(variable.leaf)
         if value is not None:
             return value
         return variable.current_version if self.outer is None else self.outer.value_of(variable)
 
     def assign(self, variable: VariableState, value: Node) -> None:
-        """A variable's next value."""
+        """Record the next value of a variable."""
         leaf = variable.leaf
         self.read[leaf] = variable
         self.assigned[leaf] = version(leaf, value, variable.number)
 
     def number(self, source: Callable[[], float], dtype: DType) -> Node:
-        """A leaf for a number that is asked for at each run."""
+        """Return a leaf for a number that `source` returns anew for each run."""
         if self.outer is None:
             return parameter(source(), dtype)
         return self.outer.number(source, dtype)
 
     @property
     def is_loop(self) -> bool:
-        """True if the surrounding code is the body of a loop, whose steps run without asking."""
+        """True if the surrounding code is the body of a loop, which runs without the controller."""
         return self.outer is not None and self.outer.is_loop
 
     def draw(self, generator: Streams) -> tuple[Node, Node]:
-        """The seed and the number of the next stream of a generator."""
+        """Return the seed and the number of the next stream of a generator."""
         if self.outer is None:
             seed, number = generator.draw_eagerly()
         else:
@@ -218,33 +219,35 @@ class Scope:
         return seed, number
 
     def note_state(self, owner: object) -> None:
-        """The function depends on the state of an object of Python."""
+        """Record that the function depends on the state of a Python object."""
         if self.outer is not None:
             self.outer.note_state(owner)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
-        """An array is updated in place; `former` is what it was."""
+        """Record the in-place update of an array; `former` is its former node."""
         self._updates.note(array, former)
 
     def check_updates(self, function: str) -> None:
-        """Raise MagmathError where the function has updated an array that exists outside of it."""
+        """Raise MagmathError if the function has updated an array that exists outside of it."""
         self._updates.check(function)
 
 
 @final
 class Updates:
-    """The arrays that a traced function updates in place, and what they were."""
+    """The arrays that a traced function updates in place, and their former nodes."""
 
     def __init__(self) -> None:
         self._updated: list[tuple[UpdatedArray, Node]] = []
 
     def note(self, array: UpdatedArray, former: Node) -> None:
-        """An array is updated in place."""
+        """Record the in-place update of an array."""
         self._updated.append((array, former))
 
     def check(self, function: str) -> None:
-        """Raise MagmathError where one of the arrays exists outside of the function; all have the
-        former values again."""
+        """Raise MagmathError if one of the arrays exists outside of the function.
+
+        Restores the former values of all arrays.
+        """
         outside = None
         updated, self._updated = self._updated, []
         while updated:
@@ -266,7 +269,7 @@ def _alone() -> int:
     return getrefcount(value)
 
 
-_ALONE = _alone()  # references to what only one local name refers to
+_ALONE = _alone()  # reference count of an object with a single local name
 
 Traced = TypeVar("Traced", bound="Trace | Scope")
 
@@ -274,13 +277,13 @@ _current: Trace | Scope | None = None
 
 
 def current() -> Trace | Scope | None:
-    """The trace that is being made, or the scope within it, if there is one."""
+    """Return the current trace or the innermost scope in it; None outside of traces."""
     return _current
 
 
 @contextmanager
 def tracing(trace: Traced) -> Iterator[Traced]:
-    """While a function is traced: its arguments have no values, so nothing is computed."""
+    """Make `trace` the current one while a function is traced; nothing is computed then."""
     global _current
     outer, _current = _current, trace
     try:
@@ -291,7 +294,7 @@ def tracing(trace: Traced) -> Iterator[Traced]:
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """Within a trace: compute as outside of it."""
+    """Leave the current trace within this block, so that arrays are computed."""
     global _current
     outer, _current = _current, None
     try:

@@ -1,4 +1,4 @@
-"""The user's own line, which every operation remembers for the errors that show later."""
+"""The line of user code that wrote an operation, which nodes store for later error messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from magmath.graph.node import Line
 
 _OWN_FILES: set[str] = set()
 _MOST_LINES = 4096
-_lines: dict[tuple[int, int], tuple[CodeType, Line]] = {}  # by code, which is kept, and position
+_lines: dict[tuple[int, int], tuple[CodeType, Line]] = {}  # by code (kept alive) and position
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def user_line(inside: int = 1) -> Line:
-    """The innermost line outside magmath: where the user wrote the operation. The caller knows that
-    `inside` frames are magmath's, itself included."""
+    """Return the innermost line outside magmath, where the user wrote the operation.
+
+    The innermost `inside` frames, the caller's included, are known to be magmath's.
+    """
     frame: FrameType | None = sys._getframe(inside)
     while frame is not None:
         code = frame.f_code
@@ -35,12 +37,12 @@ def user_line(inside: int = 1) -> Line:
 
 
 def _is_library(file: str) -> bool:
-    """True for Python's standard library, through which magmath may call itself."""
+    """True for files of Python's standard library, through which magmath may call itself."""
     return file.startswith(_LIBRARY) and "site-packages" not in file
 
 
 def _noted(code: CodeType, frame: FrameType) -> Line:
-    """The line of a frame, known from now on: to find it in the code takes long where that is."""
+    """Return and cache the line of a frame: computing it takes long in long functions."""
     line = code.co_filename, frame.f_lineno
     store_bounded(_lines, (id(code), frame.f_lasti), (code, line), _MOST_LINES)
     return line

@@ -1,1 +1,1 @@
-"""Transformations of functions: compiled, differentiated, repeated on the workers."""
+"""Transformations of functions: compilation, gradients, loops and branches, vectorisation."""

@@ -1,4 +1,5 @@
-"""Compiled functions: traced once for each kind of arguments, then run as a program."""
+"""Compiled functions: traced once for each structure and signature of arguments, then run as a
+program."""
 
 from __future__ import annotations
 
@@ -35,18 +36,19 @@ if TYPE_CHECKING:
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, traced once for each combination of shapes, types and layouts (and default
-    type, see `set_default_dtype`), then replayed.
+    """Return the function compiled: traced once for each combination of shapes, types and layouts,
+    then replayed.
 
-    Its arguments may be arrays, NumPy arrays, Python numbers, and lists, tuples and dictionaries of
-    them; numbers become parameters, so another number compiles nothing. It must return arrays (or
-    lists, tuples, dictionaries of them), must not ask for values inside, and runs as Python only
-    while it is traced.
+    The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
+    NumPy arrays, Python numbers, and lists, tuples and dictionaries of them; numbers become
+    parameters, so another number does not compile again. The function must return arrays (or lists,
+    tuples, dictionaries of them), must not read values inside, and runs as Python only while it is
+    traced.
 
-    As if the function were not compiled, variables that it reads have the values that they have at
-    the call, variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and
-    random numbers are new ones in each call. An array that it reads and is not given counts as it
-    is when the function is traced; after an update in place (`a += 1`) it is traced again.
+    As without compilation, variables that it reads have their values at the time of the call,
+    variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call
+    draws new random numbers. An array that it reads, other than an argument, has the value that it
+    has during tracing; after an in-place update (`a += 1`) the function is traced again.
     """
     if not callable(function):
         raise TypeError(f"compile: needs a function of arrays, was given {function!r}")
@@ -54,11 +56,12 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _Key = tuple[Engine, Hashable, Sequence[int], list[Hashable]]
-"""The structure of the arguments, which of them are the same array, and their signatures."""
+"""The engine, the structure of the arguments, which of them are the same array, and their
+signatures."""
 
 
 class _CompiledFunction:
-    """A function and its traces."""
+    """A function and its specializations."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -67,7 +70,7 @@ class _CompiledFunction:
         update_wrapper(self, function, updated=())  # the attributes of a module are its own
 
     def __reduce__(self) -> str:
-        """For pickle and copy: the function itself, by its name, as Python's functions are."""
+        """Return the name of the function, for pickle and copy, as for Python functions."""
         return str(self._function.__qualname__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -88,8 +91,10 @@ class _CompiledFunction:
         return self._last.run(values, leaves)
 
     def _trace(self, key: _Key, values: Sequence[Any]) -> _Specialization:
-        """The trace for this engine and arguments of this structure; made if there is none, or if
-        what it has read otherwise was updated."""
+        """Return the specialization for an engine and arguments of this structure.
+
+        Traces the function if there is none, or if an array that it captures was updated.
+        """
         engine, tree, same, signatures = key
         place = id(engine), DEFAULT.floating, tree, same, tuple(signatures)
         trace = self._traces.get(place)
@@ -98,9 +103,9 @@ class _CompiledFunction:
         return trace
 
     def explain(self) -> Explanation:
-        """How the function is computed for arguments like those of its last call.
+        """Return how the function is computed for arguments like those of its last call.
 
-        Raises MagmathError before the first one.
+        Raises MagmathError before the first call.
         """
         from magmath.diagnostics.explain import explain_run
 
@@ -113,7 +118,7 @@ class _CompiledFunction:
 
 
 class _Specialization:
-    """One program of a function: for these shapes, types and layouts."""
+    """The program of a function for certain shapes, types and layouts."""
 
     def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
         self.engine, tree, same, _ = key
@@ -149,8 +154,11 @@ class _Specialization:
         self._history = _ProvenanceTemplate(traced, position, user_line())
 
     def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:
-        """What `run` takes for arrays that are known and numbers, if they are like those that were
-        traced: the common case, in which nothing is taken apart."""
+        """Return the arguments of `run` if `args` are evaluated arrays and numbers like the traced
+        ones, otherwise None.
+
+        This is the fast path, which does not flatten the arguments.
+        """
         likes = self._likes
         if likes is None or len(args) != len(likes) or not self.captured.is_current:
             return None
@@ -172,7 +180,7 @@ class _Specialization:
         return values, args
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
-        """Replay with other values, those of the arguments."""
+        """Run the program with the values of other arguments; return the function's result."""
         numbers, drawn = self._fixed, NO_NUMBERS
         for i, dtype in self._limits:
             convert_number(values[i], dtype, "compile")
@@ -199,11 +207,11 @@ class _Specialization:
         return found
 
     def _given(self, values: Sequence[Any]) -> list[RemoteArray]:
-        """The arrays that the program takes, in its order."""
+        """Return the input arrays of the program, in order."""
         return [values[x] if isinstance(x, int) else remote_array_of(x) for x in self._arrays]
 
     def _found(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
-        """What the function returns; and arrays that it has updated in place are updated."""
+        """Return the function's result, and update the arguments that it updates in place."""
         if self._updated:
             for i, leaf in zip(self._updated, leaves[self._results :], strict=True):
                 if isinstance(arguments[i], Array):
@@ -221,7 +229,10 @@ class _Specialization:
 
 
 def _same_arrays(leaves: Sequence[Any]) -> Sequence[int]:
-    """For each argument the first that is the same array; empty where all are different."""
+    """Return for each argument the position of the first equal one; empty if all differ.
+
+    Only arrays are compared, by identity.
+    """
     first = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
     same = tuple([first.get(id(x), i) for i, x in enumerate(leaves)])
     return () if same == tuple(range(len(leaves))) else same
@@ -230,7 +241,7 @@ def _same_arrays(leaves: Sequence[Any]) -> Sequence[int]:
 def _arguments(
     places: Sequence[Node | None], values: Sequence[Any], same: Sequence[int]
 ) -> list[Any]:
-    """What a function is called with while it is traced."""
+    """Return the arguments of a function for its trace."""
     given = [_argument(p, v) for p, v in zip(places, values, strict=True)]
     return [given[i] for i in same] if same else given
 
@@ -238,8 +249,11 @@ def _arguments(
 def _traced(
     function: Callable[..., Any], arguments: Any, given: Sequence[Any]
 ) -> tuple[list[Node], Hashable, list[int]]:
-    """Trace a function, with the arguments that are given: the nodes of its results, and how these
-    are nested; then the nodes of the arguments that it has updated in place, and which ones."""
+    """Trace a function; return the nodes of its results, their nesting, and updated arguments.
+
+    The nodes of arguments that the function updates in place follow those of the results; the last
+    value lists the positions of these arguments.
+    """
     before = [x.node if type(x) is Array else None for x in given]
     args, kwargs = arguments
     outputs, returned = flatten(function(*args, **kwargs))
@@ -254,7 +268,7 @@ def _traced(
 
 
 def _graph(nodes: Sequence[Node], trace: Trace) -> Graph:
-    """The graph of a function's results, and of the values that it assigns to variables."""
+    """Return the graph of a function's results and of the values that it assigns to variables."""
     targets = tuple(trace.assigned)
     results = [
         apply(e.ASTYPE, node, dtype=node.dtype) if node in targets else node for node in nodes
@@ -271,7 +285,7 @@ _NUMPY = (np.ndarray, np.generic)
 
 @final
 class _ProvenanceTemplate:
-    """What is remembered of how the results of a compiled function were computed."""
+    """The part of the provenance of a compiled function's results that all calls share."""
 
     def __init__(self, traced: Graph, position: Mapping[Node, int], line: Any) -> None:
         order = traced.nodes
@@ -281,7 +295,7 @@ class _ProvenanceTemplate:
         self._operands: list[int | Node | Operand] = [
             position.get(node, node if node.name == "variable" else known)
             for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
-        ]  # which argument, a variable, or an array that the function reads besides
+        ]  # the position of an argument, a variable, or a captured array
         given = [n for n in order if n.name == "parameter" and n.value is None]
         self._recipe.numbers = [places[node] for node in given]
         self._numbers = [position.get(node, node) for node in given]
@@ -289,8 +303,10 @@ class _ProvenanceTemplate:
     def call(
         self, arguments: Sequence[Any], drawn: Mapping[Node, float]
     ) -> Callable[[Sequence[Node]], None]:
-        """Note what a call reads, before it assigns variables; a function that notes at the leaves
-        of its results how they were computed."""
+        """Record the operands of a call before it assigns variables.
+
+        Returns a function that stores the provenance in the leaves of the results.
+        """
         operands: list[Operand] = []
         for source in self._operands:
             if type(source) is int:
@@ -315,8 +331,10 @@ class _ProvenanceTemplate:
 
 
 def _limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:
-    """The integer types that arguments must fit which are Python's integers, by their positions:
-    those of the arrays that they meet."""
+    """Return the integer types that Python integers among the arguments must fit.
+
+    These are int64 and the types of arrays with which they are combined, by argument position.
+    """
     integers = {place for place in position if place.name == "parameter" and place.dtype is int64}
     limits = [(place, int64) for place in integers]
     for node in traced.nodes:
@@ -330,7 +348,10 @@ def _is_known(value: Any) -> bool:
 
 
 def _like(value: Any) -> tuple[type, DType | None, Layout | None]:
-    """What an argument must be like: an array of a type in a layout, or a number of a class."""
+    """Return the properties that an argument must match: class, element type and layout.
+
+    Type and layout are None for numbers.
+    """
     return (
         (Array, value.dtype, value.layout)
         if type(value) is RemoteArray
@@ -339,7 +360,7 @@ def _like(value: Any) -> tuple[type, DType | None, Layout | None]:
 
 
 def _placeholder(value: Any) -> Node | None:
-    """A leaf for an argument, which has no value while the function is traced."""
+    """Return a leaf without a value for an array or number argument, None for other arguments."""
     if isinstance(value, RemoteArray):
         return input_leaf(value.shape, value.dtype, value.layout, None)
     if isinstance(value, (bool, int, float, complex)):
@@ -348,21 +369,21 @@ def _placeholder(value: Any) -> Node | None:
 
 
 def _argument(place: Node | None, value: Any) -> Any:
-    """What the function is called with while it is traced."""
+    """Return an argument of the function for its trace."""
     if place is None:
         return value
     return Array(place) if isinstance(value, RemoteArray) else TracedScalar(place, value)
 
 
 def _value(argument: Any) -> Any:
-    """What a program takes for an argument: the data of an array, anything else as it is."""
+    """Return the data of an array argument, other arguments and variables unchanged."""
     if isinstance(argument, Variable) or not isinstance(argument, Array):
         return argument
     return remote_array_of(argument.evaluated())
 
 
 def _signature(value: Any) -> Hashable:
-    """What a program depends on of a value."""
+    """Return the properties of an argument that its program depends on."""
     if isinstance(value, RemoteArray):
         return value.shape, value.dtype, value.layout
     if isinstance(value, (bool, int, float, complex)):

@@ -1,4 +1,4 @@
-"""Branches and loops whose course depends on values."""
+"""Branches and loops that depend on values: `cond` and `while_loop`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def cond(
     false_function: Callable[..., Any],
     *operands: Any,
 ) -> Any:
-    """`true_function(*operands)` if a 0-d truth value holds, else `false_function(*operands)`.
+    """Return `true_function(*operands)` if the predicate is true, else `false_function(*operands)`.
 
-    Both functions return arrays nested alike, of the same shapes and types, or None. Where the
-    value of the predicate is known, only the chosen function is called. Within a compiled function
-    or another transformation, where it is not, both functions are computed and the results are
-    selected: elements of the other one do not count, nor do its assignments to variables (a
-    variable that only one function assigns keeps its value otherwise), but both draw their random
-    numbers, and an error in either is raised. As with `mm.where`, its gradient may be nan where
-    that of the function not chosen is.
+    The predicate is a 0-d truth value. Both functions return arrays with the same nesting, shapes
+    and types, or None. If the value of the predicate is known, only the chosen function is called.
+    Within a compiled function or another transformation both functions are computed and the results
+    are selected. The other function's results and assignments have no effect (a variable that only
+    the other function assigns keeps its value), but both functions draw their random numbers, and
+    an error in either is raised. As with `mm.where`, the gradient may be nan if that of the other
+    function is.
 
-    Raises DTypeError or ShapeError for a predicate that is no 0-d truth value, ShapeError,
-    DTypeError or MagmathError where the results differ in shape, type or structure. The name and
-    the meaning are JAX's.
+    Raises DTypeError or ShapeError for a predicate other than a 0-d truth value; ShapeError,
+    DTypeError or MagmathError if the results differ in shape, type or structure. Name and semantics
+    are JAX's.
     """
     for function in (true_function, false_function):
         if not callable(function):
@@ -64,7 +64,7 @@ def cond(
 
 
 def _next(variable: Variable, branch: TracedFunction) -> Node:
-    """The value of a variable after a branch."""
+    """Return the value of a variable after a branch."""
     return branch.assigned.get(variable, variable.node)
 
 
@@ -104,17 +104,17 @@ def _check_alike(first: TracedFunction, second: TracedFunction) -> None:
 
 
 def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: Any) -> Any:
-    """The `value` after `while cond(value): value = body(value)`.
+    """Return the `value` after `while cond(value): value = body(value)`.
 
     `value` is an array, or lists, tuples and dictionaries of arrays, whose shapes and types every
     step keeps; `cond` returns a 0-d truth value. A step is compiled and runs on the workers, and
-    the truth value is read after each. Gradients go through all steps.
+    the controller reads the truth value after each. Gradients go through all steps.
 
-    Whether there is another step depends on values, so a compiled function or another
-    transformation cannot contain such a loop, and raises TracingError, unless the condition is a
-    Python truth value there; call it outside, or use `fori_loop` or `scan` with a fixed number of
-    steps. Raises ShapeError, DTypeError or MagmathError where the body returns something else. The
-    name and the meaning are JAX's.
+    The number of steps depends on values, so in a compiled function or another transformation this
+    raises TracingError, unless the condition is a Python truth value there; call it outside, or use
+    `fori_loop` or `scan` with a fixed number of steps. Raises ShapeError, DTypeError or
+    MagmathError if the body returns other shapes, types or another structure. Name and semantics
+    are JAX's.
     """
     for function in (cond, body):
         if not callable(function):
@@ -149,7 +149,7 @@ def _written_out(
     states: Sequence[Array],
     tree: Hashable,
 ) -> Any:
-    """The steps one by one, as long as the condition does not depend on what is traced."""
+    """Trace the steps one by one while the condition is a Python truth value; return the value."""
     current = list(states)
     while True:
         predicate = cond(unflatten(tree, current))

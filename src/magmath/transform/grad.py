@@ -38,15 +38,15 @@ def grad(
     has_aux: bool = False,
 ) -> Callable[..., Any]: ...
 def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False) -> Any:
-    """The gradient of a 0-d array, or of a function that returns one.
+    """Return the gradient of a 0-d array, or of a function that returns one.
 
     Of an array: `mm.grad(y, x)` is the gradient of y with respect to an array, or to each of
     several. The result is an expression like any other: it can be combined, compiled and
-    differentiated again. What y does not depend on has gradient zero. With respect to a variable,
-    all values that y has read of it count. Arrays whose values were asked for can be differentiated
-    as long as what they were computed from exists; MagmathError is raised where it does not, and
-    where y depends on what xs was computed from but not on xs: `x[0]` is another array each time it
-    is written. Raises ShapeError if y is not 0-d, DTypeError for other than real floats.
+    differentiated again. Arrays that y does not depend on have gradient zero. With respect to a
+    variable, all values of it that y has read count. Evaluated arrays can be differentiated as long
+    as their operands exist. Raises MagmathError if they do not, and if y depends on the operands of
+    xs but not on xs: each `x[0]` in the source is a new array. Raises ShapeError if y is not 0-d,
+    DTypeError for types other than real floats.
 
     Of a function: `mm.grad(f, argnums=0, has_aux=False)` is the function that takes the arguments
     of f and returns the gradient of its result, see `value_and_grad`.
@@ -96,24 +96,24 @@ def value_and_grad(
     argnums: Argnums = 0,
     has_aux: bool = False,
 ) -> Any:
-    """The value and the gradient of a function that returns a 0-d array.
+    """Return the value and the gradient of a function that returns a 0-d array.
 
     With respect to arguments: `mm.value_and_grad(f, argnums=0)` returns a function that takes the
     arguments of f and returns `(value, gradient)`. `argnums` is the position of an argument, or a
     tuple of positions, for which the gradient is a tuple. These arguments are arrays, Python
-    floats, or lists, tuples and dictionaries of them, and the gradient is nested alike, each of
-    the shape and type of its argument. All else that f reads counts as a constant.
+    floats, or lists, tuples and dictionaries of them; the gradient has the same nesting, shapes and
+    types. Everything else that f reads counts as a constant.
 
     With respect to variables: `mm.value_and_grad(f, variables)`, with variables in a list, a tuple
-    or the values of a dictionary, calls `f()` and returns `(value, {variable: gradient})`, which is
-    what `optimizer.update` takes. f may assign variables and draw random numbers.
+    or the values of a dictionary, calls `f()` and returns `(value, {variable: gradient})`, the
+    argument of `optimizer.update`. f may assign variables and draw random numbers.
 
-    With `has_aux`, f returns `(value, auxiliary)` and `(value, auxiliary)` takes the place of the
-    value; the gradient is that of the value alone. The name and the meaning are JAX's.
+    With `has_aux`, f returns `(value, auxiliary)`, and this pair replaces the value in the result;
+    the gradient is that of the value alone. Name and semantics are JAX's.
 
-    f is called as it is, so it may be any Python code, also within a compiled function. Raises
-    TypeError where f or its result is of another kind, ShapeError where the result is not 0-d,
-    DTypeError where it or what it is differentiated by is not real floating point.
+    f runs as ordinary Python code, also within a compiled function. Raises TypeError if f or its
+    result has another type, ShapeError if the result is not 0-d, DTypeError if the result, an
+    argument or a variable is not real floating point.
     """
     if not callable(function) or isinstance(function, Array):
         raise TypeError(f"value_and_grad: needs a function, was given {function!r}")
@@ -172,7 +172,7 @@ def _by_variables(
 def _called(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], has_aux: bool
 ) -> tuple[Any, Array]:
-    """What a function returns, and the value in it."""
+    """Call a function; return its result, and the value without the auxiliary part."""
     result = function(*args, **kwargs)
     if has_aux and not (isinstance(result, tuple) and len(result) == 2):
         raise TypeError(
@@ -195,7 +195,7 @@ def _called(
 
 
 def _argument(value: Any, position: int) -> Array:
-    """An argument as a node of its own, so that other uses of the same array are constants."""
+    """Return an argument as a new node, so that other uses of the same array are constants."""
     if isinstance(value, TracedScalar):
         value = value.converted()
     array = asarray(value) if is_number(value) else as_array("value_and_grad", value)

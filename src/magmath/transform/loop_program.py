@@ -1,8 +1,8 @@
-"""A loop as one program: its body is traced once, and its steps run on the workers.
+"""Compilation of a loop to one program: its body is traced once, and its steps run on the workers.
 
 The states of the loop, the arrays in which it collects a value of each step, and the variables that
-it assigns are targets of the program, computed in place. For gradients the loop is remembered as
-the structure of its body, and written out when a gradient asks for it.
+it assigns are targets of the program, computed in place. The provenance of the results stores the
+structure of the body; gradients unroll the loop.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 
 ROW: Mapping[str, Any] = {"axes": (0,), "extents": (None,), "steps": (1,)}
 Body = Callable[[Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]]
-"""States and the number of the step → the next states, and values to be collected."""
+"""States and step number → the next states, and values to collect."""
 
 
 def row_of(x: Node, number: Node) -> Node:
-    """A row of an array, by its number, which may be known only when the program runs."""
+    """Return a row of an array by its number, which may be computed at run time."""
     return Node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
 
 
 def run_loop(
     name: str, states: Sequence[Array], lower: int, steps: int, body: Body, *, reverse: bool = False
 ) -> tuple[list[Array], list[Array]]:
-    """The states after some steps, the first of which has the number `lower`, and the collected
-    values, in arrays that have a row for each step, in reverse order if `reverse`.
+    """Run a loop; return its final states and the collected values.
 
-    `name` is the public name of the loop, for errors.
+    The first step has the number `lower`. The arrays of collected values have a row for each step,
+    in reverse order if `reverse`. `name` is the public name of the loop, for errors.
     """
     program = _LoopProgram(name, states, lower, steps, body, reverse)
     leaves = program.run()
@@ -67,7 +67,7 @@ def run_loop(
 
 @final
 class _LoopProgram:
-    """The program of a loop."""
+    """The program of a loop, compiled for the layouts of its states."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _LoopProgram:
         self._reverse = reverse
 
     def _collector(self, value: Node, number: Node) -> Node:
-        """The array of a value of each step, with the row of this step written."""
+        """Return the array that collects a value of each step, with this step's row written."""
         rows = zeros((self._steps, *value.shape), dtype=value.dtype)
         data = remote_array_of(rows.evaluated())
         place = input_leaf(data.shape, data.dtype, data.layout, None)
@@ -120,7 +120,7 @@ class _LoopProgram:
         return Node(SET_WINDOW, (place, value, number), ROW, place.shape, place.dtype)
 
     def run(self) -> list[Node]:
-        """The leaves of the states and of what is collected."""
+        """Run all steps; return the leaves of the states and of the collected values."""
         variables = [self.trace.read[leaf] for leaf in self.trace.assigned]
         numbers = self.trace.numbers_of_run(self._steps, self._lower)
         states = self._places[: len(self._start)]
@@ -154,9 +154,9 @@ class _LoopProgram:
 
 
 def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
-    """Compute what is the same in every step and may have been written outside of the loop.
+    """Compute loop-invariant expressions of arrays, which may stem from outside of the loop.
 
-    Gradients with respect to it go through its value, and it is computed once.
+    They are computed once, and gradients with respect to them go through their values.
     """
     varying: set[Node] = set(places)
     order = topological(roots, cut=True)
@@ -179,7 +179,7 @@ def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
 
 
 def _reads_arrays(node: Node) -> bool:
-    """True if an expression reads an array whose value is known."""
+    """True if an expression reads an evaluated array."""
     return any(x.name == "input" or (x.inputs and x.value) for x in topological((node,), cut=True))
 
 
@@ -189,10 +189,10 @@ def _last_first(index: Node, total: int) -> Node:
 
 @final
 class _LoopHistory:
-    """How the results of a loop are computed, as a recipe of all its steps.
+    """The provenance of a loop's results: the recipe of its body, and how to unroll it.
 
-    Their operands are the first states, then what the body reads otherwise. `length` is the number
-    of operations of all steps.
+    The operands are the initial states, then the arrays and variables that the body captures.
+    `length` is the number of operations of all steps.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class _LoopHistory:
         self.length = self._body.length * len(numbers_of_steps)
 
     def captured(self, variables: Mapping[Node, Any]) -> list[Operand]:
-        """What the body reads besides its states, as it is before the loop assigns variables."""
+        """Return the captured operands of the body, before the loop assigns variables."""
         found = [
             operand(variables[self._variables[place]].current_version)
             if place in self._variables
@@ -235,7 +235,7 @@ class _LoopHistory:
         return found
 
     def written_out(self) -> tuple[Recipe, Sequence[int]]:
-        """All steps, one after the other, and the positions of the results."""
+        """Return the recipe of the unrolled loop and the positions of its results."""
         count = len(self._states) + len(self._read)
         long: list[Any] = [None] * count
         current = list(range(len(self._states)))
@@ -274,7 +274,7 @@ class _LoopHistory:
         return Recipe(long, range(count)), [*current, *stacked]
 
     def _varying(self) -> set[int]:
-        """The places of the body whose values differ between steps."""
+        """Return the positions in the body whose values differ between steps."""
         found = {x for x in (*self._states, self._index, *self._assigned) if x is not None}
         for place, step in enumerate(self._body.steps):
             if isinstance(step, tuple) and not found.isdisjoint(step[-1]):
@@ -283,12 +283,12 @@ class _LoopHistory:
 
 
 def _number(placeholder: Node, value: float) -> Node:
-    """A number of a run in the place of one that is given to each run."""
+    """Return a number of this run in place of a parameter."""
     return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
 
 
 def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
-    """Append to a recipe the array of which these are the rows; its position."""
+    """Append the array with these rows to a recipe; return its position."""
     one = (1, *shape)
     places = []
     for place in row:

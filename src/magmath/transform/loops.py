@@ -1,4 +1,5 @@
-"""Loops that run on the workers: the body is one program, its steps need no controller."""
+"""Loops that run on the workers, `fori_loop` and `scan`: the body is one program, whose steps run
+without the controller."""
 
 from __future__ import annotations
 
@@ -28,16 +29,16 @@ from magmath.transform.traced_function import placeholder
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: Any) -> Any:
-    """The `value` after `for i in range(lower, upper): value = body(i, value)`.
+    """Return the `value` after `for i in range(lower, upper): value = body(i, value)`.
 
     `value` is an array, or lists, tuples and dictionaries of arrays; `body` is traced once and must
-    return the same with the same shapes and types. The steps run as one program, in place, on the
-    workers: one message for all of them, and native code where there are many. `i` counts as a
-    Python number. Within a compiled function or another transformation the steps are written out
-    one by one. Gradients of the result write the loop out too, up to 20,000 operations in all.
+    keep structure, shapes and types. The steps run as one program, in place, on the workers: one
+    message for all of them, and native code if there are many. `i` counts as a Python number.
+    Within a compiled function or another transformation the loop is unrolled. Gradients of the
+    result unroll the loop too, up to 20,000 operations in total.
 
-    Raises ShapeError, DTypeError or MagmathError where the body returns something else. The name
-    and the meaning are JAX's.
+    Raises ShapeError, DTypeError or MagmathError if the body changes shapes, types or structure.
+    Name and semantics are JAX's.
     """
     if not callable(body):
         raise TypeError(f"fori_loop: the body is a function of (i, value), was given {body!r}")
@@ -70,8 +71,7 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """The last carry, and the stacked results, of a function that is applied to one row of `xs`
-    after the other.
+    """Apply a function to the rows of `xs` in order; return the last carry and the stacked results.
 
         carry, ys = init, []
         for x in xs:
@@ -79,15 +79,15 @@ def scan(
             ys.append(y)
         return carry, mm.stack(ys)
 
-    `init`, `xs` and what f returns are arrays, or lists, tuples and dictionaries of arrays; all
-    arrays of `xs` have as many rows. Without `xs`, f is called with None, `length` times. With
-    `reverse` the last row comes first. The carry keeps its shapes and types; y may be None. f is
-    traced once, and the steps run as one program on the workers; within a compiled function or
-    another transformation they are written out one by one. Gradients of the results write the loop
-    out too, up to 20,000 operations in all.
+    `init`, `xs` and the results of f are arrays, or lists, tuples and dictionaries of arrays; all
+    arrays of `xs` have the same number of rows. Without `xs`, f is called with None, `length`
+    times. With `reverse` the last row comes first. The carry keeps its shapes and types; y may be
+    None. f is traced once, and the steps run as one program on the workers; within a compiled
+    function or another transformation the loop is unrolled. Gradients of the results unroll the
+    loop too, up to 20,000 operations in total.
 
-    Raises ShapeError, DTypeError or MagmathError where f returns another carry or the numbers of
-    rows differ. The name and the meaning are JAX's.
+    Raises ShapeError, DTypeError or MagmathError if f changes shapes, types or structure of the
+    carry, or if the numbers of rows differ. Name and semantics are JAX's.
     """
     if not callable(f):
         raise TypeError(f"scan: needs a function of (carry, x), was given {f!r}")
@@ -165,7 +165,7 @@ def _written_out(
     steps: int,
     reverse: bool,
 ) -> tuple[Any, Any]:
-    """The steps one by one, within a function that is traced."""
+    """Unroll the loop within a traced function; return the last carry and the stacked results."""
     ys: list[list[Node]] = []
     for i in range(steps)[::-1] if reverse else range(steps):
         following, collected, kind = applied(carry, part(lambda x, i=i: x[i]))
@@ -182,7 +182,7 @@ def _no_rows(
     states: Sequence[Array],
     tree: Hashable,
 ) -> Any:
-    """The results of no step at all, whose shapes a trace tells."""
+    """Return the stacked results of zero steps; a trace determines their shapes."""
     with tracing.tracing(Trace()):
         carry = unflatten(tree, [Array(placeholder(s.shape, s.dtype)) for s in states])
         examples = [Array(placeholder(x.shape[1:], x.dtype)) for x in rows]
@@ -191,16 +191,17 @@ def _no_rows(
 
 
 def state_of(value: Any) -> Array:
-    """An array of the value that a loop begins with, apart from the caller's own handle."""
+    """Return the initial value of a loop as an array with a new handle."""
     if isinstance(value, TracedScalar):
         return value.converted()
     return +value if isinstance(value, Array) else asarray(value)
 
 
 def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Array]) -> list[Node]:
-    """The nodes of the arrays that the body of a loop returned, which must be like its states.
+    """Return the nodes of the arrays that the body of a loop returned.
 
-    Raises MagmathError, ShapeError or DTypeError.
+    Raises MagmathError, ShapeError or DTypeError if their structure, shapes or types are not those
+    of the states.
     """
     leaves, returned_tree = flatten(returned)
     if returned_tree != tree:

@@ -1,4 +1,4 @@
-"""Rematerialisation: functions whose intermediates are computed again for the gradient."""
+"""Rematerialisation: functions whose intermediates are recomputed for the gradient."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from magmath.transform.traced_function import assign_all, placeholder, trace_fun
 
 
 def remat(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose gradient computes its intermediates again instead of keeping them.
+    """Return the function with a gradient that recomputes its intermediates.
 
-    A network of many layers keeps what each layer computes until the gradient has passed it. With
-    `layer = mm.remat(layer)` it keeps only the arguments of each layer, and computes the layer once
-    more when the gradient comes to it: about a third more arithmetic, and the memory of one layer
-    instead of all. The result and the gradient are the same, random numbers included.
+    A network of many layers keeps the intermediates of each layer until its gradient is computed.
+    With `layer = mm.remat(layer)` it keeps only the arguments of each layer and computes the layer
+    once more for its gradient: about a third more arithmetic, and the memory of one layer instead
+    of all. The result and the gradient are the same, random numbers included.
 
-    Its arguments and results are arrays, or lists, tuples and dictionaries of them; other arguments
-    reach it as they are. It cannot ask for values that depend on its arguments. Variables and
-    arrays that it reads otherwise have gradients too, and stay in memory; of a function without
-    arrays among its arguments, what it computes of them is computed again. The meaning is that of
+    Arguments and results are arrays, or lists, tuples and dictionaries of them; other arguments are
+    passed unchanged. The function cannot read values that depend on its arguments. Captured
+    variables and arrays have gradients too, and stay in memory; in a function without array
+    arguments, the values computed from them are recomputed. The semantics are those of
     `jax.checkpoint`.
     """
     if not callable(function) or isinstance(function, Array):
@@ -69,13 +69,13 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _draws(results: Sequence[Node], drawn: Collection[Node]) -> list[Node]:
-    """The numbers of the streams of random numbers that the results depend on."""
+    """Return the random stream numbers that the results depend on."""
     numbers = set(drawn)
     return [node for node in topological(results, cut=True) if node in numbers]
 
 
 def _read(results: Sequence[Node]) -> list[Node]:
-    """The arrays and variables that the results are computed from."""
+    """Return the arrays and variables that the results are computed from."""
     return [
         node
         for node in topological(results, cut=True)
@@ -84,7 +84,8 @@ def _read(results: Sequence[Node]) -> list[Node]:
 
 
 def _captured(results: Sequence[Node], again: Sequence[Node]) -> list[Node]:
-    """What a function reads that may have a gradient and does not depend on its arguments."""
+    """Return the nodes that a function reads that may have a gradient and do not depend on its
+    arguments."""
     varying = set(again)
     found: dict[Node, None] = {}
     for node in topological(results, cut=True):

@@ -1,8 +1,8 @@
-"""A function of arrays as a graph of its arguments, for transformations and control flow.
+"""Tracing of functions into graphs of their arguments, for transformations and control flow.
 
-The function is called once, with placeholders in place of its arguments. What it reads otherwise,
-variables and random numbers included, is part of the surrounding expression at once; what it
-assigns to variables is returned.
+The function is called once, with placeholders for its arguments. Everything else that it reads,
+variables and random numbers included, becomes part of the surrounding expression. Assignments to
+variables are part of the result; the caller applies them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from magmath.ops.leaves import input_leaf
 
 
 def placeholder(shape: Shape, dtype: DType) -> Node:
-    """A leaf without a value, for an argument of a function that is traced."""
+    """Return a leaf without a value, for an argument of a traced function."""
     return input_leaf(shape, dtype, session.engine().environment.whole(shape), None)
 
 
@@ -35,12 +35,12 @@ NOTHING: Hashable = ("nothing",)
 
 @dataclass(frozen=True)
 class TracedFunction:
-    """The results of a function, as nodes of placeholders.
+    """The results of a traced function, as expressions of placeholders.
 
-    tree      how the results are nested
-    results   their nodes
-    assigned  variables that the function assigns, with the nodes of their next values
-    drawn     the numbers of the streams of random numbers that it draws
+    tree      the structure of the results
+    results   the nodes of the results
+    assigned  the variables that the function assigns, and the nodes of their new values
+    drawn     the stream numbers of the random numbers that it draws
     """
 
     tree: Hashable
@@ -49,11 +49,11 @@ class TracedFunction:
     drawn: Sequence[Node]
 
     def unflattened(self, results: Sequence[Any]) -> Any:
-        """Something for each result, nested as the function nests its results."""
+        """Return one object per result, nested as the function nests its results."""
         return None if self.tree == NOTHING else unflatten(self.tree, results)
 
     def applied(self, given: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
-        """The results, and the next values of variables, for nodes in place of placeholders."""
+        """Return the results and new values of variables with nodes in place of placeholders."""
         nodes = rebuilt([*self.results, *self.assigned.values()], given)
         count = len(self.results)
         return nodes[:count], dict(zip(self.assigned, nodes[count:], strict=True))
@@ -62,12 +62,11 @@ class TracedFunction:
 def trace_function(
     name: str, function: Callable[..., Any], tree: Hashable, leaves: Sequence[Any]
 ) -> TracedFunction:
-    """The graph of a function of positional arguments, a tree of these leaves.
+    """Trace a function of positional arguments, given as a tree of leaves.
 
-    Leaves that are nodes reach the function as arrays, everything else as it is. `name` is the
-    public name of the transformation, for errors. Raises TypeError where the function returns
-    something else than arrays and numbers, MagmathError where it updates an array in place that
-    exists outside of it.
+    Leaves that are nodes reach the function as arrays, other leaves unchanged. `name` is the public
+    name of the transformation, for errors. Raises TypeError if the function returns anything but
+    arrays and numbers, MagmathError if it updates in place an array that exists outside of it.
     """
     with tracing(Scope()) as scope:
         given = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
@@ -99,6 +98,6 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def assign_all(assigned: Mapping[Variable, Node]) -> None:
-    """Give variables their next values."""
+    """Assign new values to variables."""
     if assigned:
         assign(list(assigned.items()))

@@ -1,4 +1,4 @@
-"""Vectorisation: a function of one example becomes a function of a batch of them."""
+"""Vectorisation: `vmap` turns a function of one example into a function of a batch."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ Axes: TypeAlias = "int | Sequence[Any] | Mapping[Any, Any] | None"
 
 
 def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
-    """The function of a batch of examples that `function` is for one of them.
+    """Return the function that applies `function` to each example of a batch.
 
     `mm.vmap(f)(xs)` equals `mm.stack([f(x) for x in xs])`, computed by the same operations on
     arrays with one more dimension: f is called once. Its arguments and results are arrays, or
     lists, tuples and dictionaries of them.
 
-    in_axes   for each argument the axis that numbers the examples, or None for an argument that all
-              examples share; one for all arguments, or a tuple of one for each. In the place of an
-              argument that is a tree stands an axis for all of its arrays, or a tree like it.
-              Keyword arguments are mapped along their first axis
-    out_axes  where that axis is in each result, likewise; None for one that is the same for all
+    in_axes   for each argument the axis of the examples, or None for an argument that all examples
+              share; one value for all arguments, or a tuple with one for each. For an argument that
+              is a tree, its entry is an axis for all of its arrays, or a tree like it. Keyword
+              arguments are mapped along their first axis
+    out_axes  the position of that axis in each result, in the same form; None for a result that is
+              the same for all examples
 
-    It can be nested, and combined with `grad`, `compile` and the other transformations. Random
-    numbers are drawn once for each example, from the generators that f draws from. f may assign
-    variables only values that are the same for all examples, and cannot ask for values that depend
-    on its arguments. The name and the meaning are JAX's.
+    It can be nested, and combined with `grad`, `compile` and the other transformations. Each
+    example has its own random numbers, from the generators that f draws from. f may assign
+    variables only values that are the same for all examples, and cannot read values that depend on
+    its arguments. Name and semantics are JAX's.
 
-    Raises ShapeError where an array lacks the axis or the numbers of examples differ, MagmathError
-    where a result without an axis, or the new value of a variable, differs between examples.
+    Raises ShapeError if an array lacks the axis or the numbers of examples differ, MagmathError if
+    a result without an axis, or the new value of a variable, differs between examples.
     """
     if not callable(function) or isinstance(function, Array):
         raise TypeError(f"vmap: needs a function of arrays, was given {function!r}")
@@ -78,7 +79,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
 def _axes_of_arguments(
     in_axes: Axes, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[int | None]:
-    """The axis of each leaf of the arguments."""
+    """Return the axis of each leaf of the arguments."""
     if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
         raise MagmathError(
             f"vmap: in_axes has {len(in_axes)} entries, the function was called with {len(args)} "
@@ -92,7 +93,7 @@ def _axes_of_arguments(
 
 
 def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
-    """An axis for each leaf of a tree, given one for all of them or a tree like it."""
+    """Return an axis for each leaf of a tree, given one axis for all or a tree of axes."""
     if axes is None or hasattr(axes, "__index__"):
         return [None if axes is None else index(axes)] * len(flatten(value)[0])
     found: list[int | None] = []
@@ -114,8 +115,8 @@ def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
 def _examples(
     leaves: Sequence[Any], axes: Sequence[int | None]
 ) -> tuple[dict[Node, Node], list[Any], int]:
-    """The batches by the placeholders of one example, the leaves of the arguments that the function
-    is traced with, and the number of examples."""
+    """Return the batches by the placeholders of one example, the leaves of the arguments for the
+    trace, and the number of examples."""
     given: dict[Node, Node] = {}
     places: list[Any] = []
     sizes: dict[int, str] = {}
@@ -159,7 +160,7 @@ def _mapped_argument(leaf: Any, axis: int) -> Node:
 
 
 def _result(x: Operand, axis: int | None) -> Array:
-    """A result with the axis of the examples where it is wanted."""
+    """Return a result with the axis of the examples at position `axis`."""
     if axis is None:
         if x.varies:
             raise MagmathError(
