@@ -1,6 +1,6 @@
 """The interface between a worker and a bound program.
 
-The executor in `program/` implements it; tests bind fake programs.
+The executor in `executor/` implements it; tests bind fake programs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ BindProgram = Callable[[Program, ProgramOwner], ProgramPort]
 
 def bind_program(program: Program, worker: ProgramOwner) -> ProgramPort:
     """Bind a program to the executor."""
-    from magmath.executor.executable import Context, Executable  # loads the kernels: on first use
+    from magmath.executor.context import Context
+    from magmath.executor.executable import Executable  # loads the kernels: on first use
 
     context = Context(
         worker.comm,

@@ -165,8 +165,8 @@ class Worker:
 
     @cached_property
     def _compute(self) -> Compute:
-        from magmath.executor.eager import compute
-        from magmath.executor.executable import Context  # loads the kernels: on first use
+        from magmath.executor.context import Context
+        from magmath.executor.eager import compute  # loads the kernels: on first use
 
         context = Context(self.comm, self.heap, self.device, self.options.deterministic)
         return partial(compute, context)
