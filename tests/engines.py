@@ -16,8 +16,8 @@ from dataclasses import replace
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.runtime import Pool, start_pool
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
+from magmath.runtime.transport_interface import WorkerOptions
 
 _engines: dict[tuple[str, int], Engine] = {}
 

@@ -14,7 +14,7 @@ from magmath.core.dtypes import float32
 from magmath.layout import Layout, Mesh
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Call, Program, Slot
-from magmath.runtime.worker import Worker
+from magmath.runtime.program_port import ProgramOwner
 
 
 def fake_program(
@@ -43,7 +43,7 @@ class FakeExecutable:
     undefined             cannot be bound
     """
 
-    def __init__(self, program: Program, worker: Worker) -> None:
+    def __init__(self, program: Program, worker: ProgramOwner) -> None:
         call = program.instructions[0]
         assert isinstance(call, Call)
         self._operation, self._attributes = call.operation, call.attributes

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from magmath import Layout, Mesh
-from magmath.diagnostics.layout_svg import draw_layout
+from magmath.layout.svg import draw_layout
 
 PICTURES = {
     "block_cyclic": Layout.block_cyclic((128, 128), (2, 2)).bind((512, 768), Mesh.line(4)),

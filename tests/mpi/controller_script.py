@@ -16,8 +16,8 @@ import torch
 
 from magmath.layout import Layout
 from magmath.runtime import Pool
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
+from magmath.runtime.transport_interface import WorkerOptions
 from pool_fakes import fake_program
 
 

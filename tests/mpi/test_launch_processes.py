@@ -19,8 +19,8 @@ from magmath.layout import Layout
 from magmath.runtime import Pool, process
 from magmath.runtime.launch import launcher_command, worker_environment
 from magmath.runtime.transport import processes
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
+from magmath.runtime.transport_interface import WorkerOptions
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
 

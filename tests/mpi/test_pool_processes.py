@@ -29,8 +29,8 @@ from magmath.memory.torch_dtypes import to_torch
 from magmath.runtime import Pool, start_pool
 from magmath.runtime.launch import worker_environment
 from magmath.runtime.messages import Done, encode
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
+from magmath.runtime.transport_interface import WorkerOptions
 from pool_fakes import fake_program
 from processes import eventually, is_gone, parent_of
 

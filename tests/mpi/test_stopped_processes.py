@@ -19,8 +19,8 @@ from magmath.errors import OptionError, WorkerLost
 from magmath.layout import Layout
 from magmath.runtime import Pool, start_pool
 from magmath.runtime.health import ProcessWatch
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
+from magmath.runtime.transport_interface import WorkerOptions
 from pool_fakes import fake_program
 from processes import eventually, is_gone
 

@@ -17,8 +17,7 @@ import magmath as mm
 from engines import current, engine_of
 from magmath.array.array import Array
 from magmath.graph import Graph, Node
-from magmath.layout import Layout
-from magmath.layout.rule import Rule
+from magmath.layout import Layout, Rule
 from magmath.ops.bluestein import next_smooth
 from magmath.passes.pipeline import run
 from magmath.passes.place import _Placing

@@ -26,8 +26,8 @@ from magmath.ops import OPERATIONS
 from magmath.ops.gather_scatter import PUT
 from magmath.passes import candidate_cost
 from magmath.runtime import Pool
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
+from magmath.runtime.transport_interface import WorkerOptions
 from operation_table import ROWS, cases
 
 READING = ("take", "take_along", "searchsorted")

@@ -28,8 +28,8 @@ from magmath.layout import Layout, Mesh
 from magmath.memory.torch_dtypes import to_torch
 from magmath.runtime import Pool, command_queue, start_pool
 from magmath.runtime.transport.inline import InlineTransport
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
+from magmath.runtime.transport_interface import WorkerOptions
 from pool_fakes import FakeExecutable, fake_program
 
 

@@ -28,8 +28,8 @@ from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
 from magmath.optim import Adam, GradientDescent, Momentum
 from magmath.program.instructions import Move, Program
 from magmath.runtime import Pool, start_pool
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.threads import ThreadTransport
+from magmath.runtime.transport_interface import WorkerOptions
 
 DIGITS = mm.data.load("digits")
 X = DIGITS.train_images[:300].reshape(300, 64)

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from layouts import layouts, shapes
-from magmath.diagnostics import layout_regions
-from magmath.diagnostics.layout_regions import array_sections
-from magmath.diagnostics.layout_svg import draw_layout, worker_colour
-from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
+from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split, regions
+from magmath.layout.regions import array_sections
+from magmath.layout.svg import draw_layout, worker_colour
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -97,7 +96,7 @@ def test_what_is_left_out_is_marked_and_the_rest_is_true(data: st.DataObject) ->
         shape, grid, (Split(0, Cyclic(shape[0], 1, 2)), Split(1, Cyclic(shape[1], 2, 3)))
     )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(layout_regions, "MAX_RECTANGLES", 49)
+        patched.setattr(regions, "MAX_RECTANGLES", 49)
         (panel,) = array_sections(layout)
     assert len(panel.regions) <= 49
     seen = np.zeros(shape, int)

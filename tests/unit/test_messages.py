@@ -26,7 +26,7 @@ from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import decode_command, decode_reply, encode
 from magmath.runtime.tiles import Frame
-from magmath.runtime.transport.interface import WorkerOptions
+from magmath.runtime.transport_interface import WorkerOptions
 from magmath.runtime.worker import Worker
 from pool_fakes import FakeExecutable
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from magmath.array.lazy_array import LazyArray
-from magmath.diagnostics.layout_svg import draw_layout
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import WorkerLost
 from magmath.graph import apply, topological
+from magmath.layout.svg import draw_layout
 from magmath.ops.manipulation import CONCAT
 from magmath.ops.slicing import slice_along
 

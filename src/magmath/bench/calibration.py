@@ -23,8 +23,8 @@ from magmath.core.cpu import cpu_name
 from magmath.cost import DEFAULT_MACHINE, GemmRate, Link, Machine
 from magmath.engine import session
 from magmath.runtime.pool import Pool
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
+from magmath.runtime.transport_interface import WorkerOptions
 
 _GEMM_EXTENT: Final = 768
 _CALLS: Final = 5

@@ -18,9 +18,9 @@ import torch
 
 from magmath.core.dtypes import DType
 from magmath.core.index_set import Tile
-from magmath.executor.bind import attach_user_line
-from magmath.executor.executable import Context
+from magmath.executor.context import Context
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent
+from magmath.executor.user_line import attach_user_line
 from magmath.graph import KernelCall, Node, Shape
 from magmath.layout import Layout, Mesh
 from magmath.memory.heap import View

@@ -10,16 +10,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
-from magmath.comm.communicator import Communicator
 from magmath.errors import MemoryLimitError
-from magmath.executor.bind import Binding, attach_user_line, bind
+from magmath.executor.bind import Binding, bind
+from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.numpy_fast_path import silent, without_fp_warnings
 from magmath.executor.select import (
     WORTH_SECONDS,
@@ -29,7 +28,8 @@ from magmath.executor.select import (
     native_executors,
 )
 from magmath.executor.tiers import Tiers
-from magmath.memory.heap import Block, Heap
+from magmath.executor.user_line import attach_user_line
+from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
 from magmath.memory.torch_dtypes import to_torch
 from magmath.program.arena import arrange
@@ -42,77 +42,6 @@ Poll = Callable[[int, list[float]], bool]
 Number = bool | int | float | complex
 KEPT_BINDINGS = 4
 CHUNK_SECONDS = 0.05  # between polls for interrupts and reports of progress
-
-
-class Memory(Protocol):
-    """The memory of blocks: a heap, or the view that a team's lanes have of it."""
-
-    def peer(self, block: Block, rank: int, /) -> torch.Tensor:
-        """Return a block's memory on a worker."""
-
-    def leader(self, block: Block, /) -> torch.Tensor:
-        """Return the memory that stores shared arrays."""
-
-
-def no_progress_thread() -> ProgressThread | None:
-    """Return None, for a worker that does everything in one thread."""
-    return None
-
-
-@dataclass
-class Context:
-    """The resources that a worker provides to its programs."""
-
-    comm: Communicator
-    heap: Heap
-    device: torch.device
-    deterministic: bool = False
-    native: bool = True
-    lanes: Memory | None = None  # memory of a team's lanes
-    progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
-    """Returns the progress thread for concurrent moves; created on first use, by all workers."""
-    failures: list[Exception] = field(default_factory=list)  # of calls, raised after the run
-    is_abandoned: Callable[[], bool] = bool
-    """Returns True if the run is abandoned; polled between long instructions."""
-
-    @property
-    def rank(self) -> int:
-        """The number of this worker."""
-        return self.comm.rank
-
-    @property
-    def memory(self) -> Memory:
-        """The memory of blocks, this worker's and its peers'."""
-        return self.heap if self.lanes is None else self.lanes
-
-    def threads_of_all(self) -> AbstractContextManager[None]:
-        """Return a context in which kernels use the threads of all workers of this host, which
-        wait."""
-        from magmath.kernels.threads import more_threads
-
-        return more_threads(self.comm.size if self.comm.shares_memory else 1)
-
-    def gemm(
-        self,
-        out: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        *,
-        bias: torch.Tensor | None = None,
-        activation: str = "none",
-        alpha: torch.Tensor | None = None,
-        accumulate: bool = False,
-    ) -> Callable[[], object]:
-        """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
-        from magmath.kernels.deterministic_gemm import bind_deterministic
-        from magmath.kernels.gemm import bind_gemm, tuner_for
-
-        tuner = tuner_for(self.deterministic)
-        ready = bind_deterministic if self.deterministic else bind_gemm
-        if accumulate:
-            assert alpha is not None
-            return ready(out, a, b, alpha=alpha.item, beta=1.0, tuner=tuner)
-        return ready(out, a, b, bias=bias, activation=activation, tuner=tuner)
 
 
 class Executable:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from magmath.errors import LayoutError
+from magmath.executor.tensors import Tensors
 from magmath.layout import Layout, plan
 from magmath.layout.moves import Move as Part
 from magmath.layout.redistribution import Stage
@@ -20,7 +21,6 @@ from magmath.program.instructions import Move
 if TYPE_CHECKING:
     from magmath.comm import Communicator
     from magmath.comm.progress_thread import ProgressThread, Task
-    from magmath.executor.bind import Tensors
 
 Ready = Callable[[], object]
 

@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -36,16 +35,14 @@ from magmath.codegen.emit import (
     literal,
 )
 from magmath.core.index_set import IndexSet, Tile
-from magmath.executor.bind import attach_user_line
 from magmath.executor.dependence import Access, insert, next_loop
+from magmath.executor.tensors import Tensors
+from magmath.executor.user_line import attach_user_line
 from magmath.layout import plan
 from magmath.layout.moves import Move as Part
 from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
-
-if TYPE_CHECKING:
-    from magmath.executor.bind import Tensors
 
 PART = """
 
@@ -89,7 +86,7 @@ class Fault:
         return error
 
 
-Find = Callable[["Tensors"], torch.Tensor]
+Find = Callable[[Tensors], torch.Tensor]
 """Returns a tensor of a binding."""
 
 

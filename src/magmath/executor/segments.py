@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from magmath.executor.native import Fault, NativeSource
+from magmath.executor.tensors import Tensors
+
 if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild
-    from magmath.executor.bind import Tensors
-    from magmath.executor.native import Fault, NativeSource
 
 Ready = Callable[[], object]
 

@@ -19,13 +19,13 @@ import numpy as np
 
 from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, Calls
+from magmath.executor.context import Context
 from magmath.executor.native import NativeSource, write_loop, write_segments
 from magmath.executor.segments import Segments
 from magmath.kernels.threads import single_threaded
 
 if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild
-    from magmath.executor.executable import Context
 
 TRIALS = 3  # timed chunks per executor, after one to warm up
 RECHECK = 40  # chunks before the others are timed again; the interval then doubles each time

@@ -14,13 +14,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TypeVar, final
 from weakref import WeakSet
 
 import torch
 
 from magmath.comm.local_group import LocalGroup
 from magmath.executor.bind import Binding, bind
+from magmath.executor.context import Context
 from magmath.executor.native import write_loop
 from magmath.executor.select import Executor, Native
 from magmath.kernels.threads import single_threaded_blas
@@ -28,9 +29,6 @@ from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.arena import arrange
 from magmath.program.instructions import Program
-
-if TYPE_CHECKING:
-    from magmath.executor.executable import Context
 
 Result = TypeVar("Result")
 

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from time import perf_counter
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from magmath.executor.bind import Binding, Calls
 from magmath.executor.native import write_segments
 from magmath.executor.segments import Segments
 from magmath.executor.select import WORTH_SECONDS, Alternative, Choice
-
-if TYPE_CHECKING:
-    from magmath.executor.bind import Binding, Calls
 
 LEAST_RUNS = 8
 SAMPLE_SECONDS = 2e-3

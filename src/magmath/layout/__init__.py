@@ -3,11 +3,10 @@ move."""
 
 from __future__ import annotations
 
-from magmath.layout.layout import Layout
+from magmath.layout.layout import Layout, Rule
 from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage, plan
-from magmath.layout.rule import Rule
 from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split, even_cuts
 
 __all__ = [

@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from magmath.errors import LayoutError
-from magmath.layout.boxes import check_tiling
-
-if TYPE_CHECKING:
-    from magmath.layout.layout import Layout
+from magmath.layout.boxes import Box, check_tiling
+from magmath.layout.mesh import Mesh
+from magmath.layout.split import Split
 
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 _MAX_INDEX = 2**63 - 1  # indices are int64
 
 
-def check_extents(layout: Layout) -> None:
+class LayoutParts(Protocol):
+    """The parts of a `Layout`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extent of each dimension of the array."""
+
+    @property
+    def mesh(self) -> Mesh:
+        """The workers."""
+
+    @property
+    def splits(self) -> tuple[Split | None, ...]:
+        """The split of each dimension, or None."""
+
+    @property
+    def partial(self) -> tuple[str | None, ...]:
+        """The pending reduction along each mesh axis, or None."""
+
+    @property
+    def boxes(self) -> tuple[tuple[Box, int], ...] | None:
+        """The boxes and their workers, or None."""
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions of the array."""
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the whole array."""
+
+    @property
+    def is_partial(self) -> bool:
+        """True if a reduction is pending."""
+
+
+def check_extents(layout: LayoutParts) -> None:
     """Check that extents are not negative and the number of elements fits into int64."""
     shape = layout.shape
     if min(shape, default=0) < 0 or max(shape, default=0) > _MAX_INDEX or layout.size > _MAX_INDEX:
@@ -23,7 +58,7 @@ def check_extents(layout: Layout) -> None:
         )
 
 
-def check_splits(layout: Layout) -> None:
+def check_splits(layout: LayoutParts) -> None:
     """Check that each split has the extent of its dimension and its own, sufficiently long mesh
     axis."""
     if len(layout.splits) != layout.ndim:
@@ -55,7 +90,7 @@ def check_splits(layout: Layout) -> None:
             )
 
 
-def check_partial(layout: Layout) -> None:
+def check_partial(layout: LayoutParts) -> None:
     """Check that all pending reductions have one name and that their mesh axes split no
     dimension."""
     if layout.partial == (None,) * layout.mesh.ndim:
@@ -73,7 +108,7 @@ def check_partial(layout: Layout) -> None:
             )
 
 
-def check_boxes(layout: Layout) -> None:
+def check_boxes(layout: LayoutParts) -> None:
     """Check that boxes tile the array, and that they have no splits or pending reductions with
     them."""
     assert layout.boxes is not None

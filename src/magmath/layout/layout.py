@@ -20,7 +20,7 @@ from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
 from magmath.layout.checks import check_boxes, check_extents, check_partial, check_splits
 from magmath.layout.mesh import Mesh
-from magmath.layout.rule import BoxLike, Rule, worker_number
+from magmath.layout.rule import BoxLike, UnboundLayout, worker_number
 from magmath.layout.split import HaloRanges, Split
 
 
@@ -340,7 +340,7 @@ class Layout:
 
     def _repr_html_(self) -> str:
         """Return a picture for notebooks: the shape, and the workers that store each region."""
-        from magmath.diagnostics.layout_svg import draw_layout
+        from magmath.layout.svg import draw_layout
 
         return draw_layout(self)
 
@@ -381,6 +381,19 @@ class Layout:
             if isinstance(error, LayoutError):
                 raise
             raise LayoutError(f"a malformed layout cannot be decoded: {error}") from error
+
+
+class Rule(UnboundLayout):
+    """An unbound layout, created by the constructors of `Layout`; immutable and hashable."""
+
+    def bind(self, shape: Sequence[int], mesh: Mesh) -> Layout:
+        """Return the layout of an array of `shape` over `mesh`, the workers of the pool.
+
+        A grid of p * q uses the first p * q workers. Raises LayoutError if the rule does not fit
+        the shape or the workers.
+        """
+        extents, place, splits, boxes = self.bound_parts(shape, mesh)
+        return Layout(extents, place, splits, boxes=boxes)
 
 
 @lru_cache(maxsize=4096)

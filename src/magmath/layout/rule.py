@@ -10,17 +10,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import index
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Self, TypeAlias
 
 from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
 from magmath.layout.mesh import Mesh
 from magmath.layout.split import Blocks, Cyclic, Split
 
-if TYPE_CHECKING:
-    from magmath.layout.layout import Layout
-
 BoxLike: TypeAlias = "Sequence[slice | tuple[int, int]]"
+BoundParts: TypeAlias = tuple[
+    tuple[int, ...], Mesh, tuple[Split | None, ...], tuple[tuple[Box, int], ...] | None
+]
+"""Shape, mesh, splits and boxes of a `Layout`."""
 _OpenBox: TypeAlias = tuple[tuple[int | None, int | None], ...]
 
 
@@ -42,8 +43,9 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """An unbound layout, created by the constructors of `Layout`; immutable and hashable."""
+class UnboundLayout:
+    """What a `Rule` says: how dimensions are split, before their extents and the workers are
+    known."""
 
     terms: tuple[Term, ...] = ()
     grid: tuple[int, ...] | None = None
@@ -51,40 +53,41 @@ class Rule:
     boxes: tuple[tuple[_OpenBox, int], ...] | None = None
     mesh: Mesh | None = None
 
-    @staticmethod
+    @classmethod
     def along(
+        cls,
         dim: int,
         mesh_axis: int | str | None,
         *,
         cuts: Sequence[int] | None = None,
         block: int | None = None,
-    ) -> Rule:
+    ) -> Self:
         """Return a rule that splits one dimension; see `Layout.split` and `Layout.cyclic`."""
         numbers = None if cuts is None else _indices("cuts of a layout", cuts)
-        return Rule((Term(_index("the axis of a layout", dim), mesh_axis, numbers, _block(block)),))
+        return cls((Term(_index("the axis of a layout", dim), mesh_axis, numbers, _block(block)),))
 
-    @staticmethod
-    def on_grid(grid: Sequence[int], blocks: Sequence[int] | None = None) -> Rule:
+    @classmethod
+    def on_grid(cls, grid: Sequence[int], blocks: Sequence[int] | None = None) -> Self:
         """Return a rule that splits dimension i along axis i of a grid; see `Layout.grid`."""
         shape = _indices("the grid of a layout", grid)
         if not shape or min(shape) < 1:
             raise LayoutError(f"Layout.grid needs lengths of at least 1, not {shape}")
         if blocks is None:
-            return Rule(tuple([Term(dim, dim) for dim in range(len(shape))]), shape)
+            return cls(tuple([Term(dim, dim) for dim in range(len(shape))]), shape)
         if len(blocks) != len(shape):
             raise LayoutError(
                 f"Layout.block_cyclic needs one block length for each axis of the grid, not "
                 f"blocks {tuple(blocks)} for grid {shape}"
             )
         sizes = [_block(block) for block in blocks]
-        return Rule(tuple([Term(dim, dim, block=b) for dim, b in enumerate(sizes)]), shape)
+        return cls(tuple([Term(dim, dim, block=b) for dim, b in enumerate(sizes)]), shape)
 
-    @staticmethod
-    def from_boxes(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
+    @classmethod
+    def from_boxes(cls, boxes: Sequence[tuple[BoxLike, int]]) -> Self:
         """Return a rule that places boxes on workers; see `Layout.blocks`."""
         try:
             pairs = [(box, index(worker)) for box, worker in boxes]
-            return Rule(boxes=tuple([(_open_box(box), worker) for box, worker in pairs]))
+            return cls(boxes=tuple([(_open_box(box), worker) for box, worker in pairs]))
         except (TypeError, ValueError) as error:
             if isinstance(error, LayoutError):
                 raise
@@ -93,25 +96,18 @@ class Rule:
                 f"was given {boxes!r}"
             ) from None
 
-    def over(self, mesh: Mesh) -> Rule:
+    def over(self, mesh: Mesh) -> Self:
         """Return this rule on the workers of `mesh` instead of the whole pool."""
         return replace(self, mesh=mesh)
 
-    def bind(self, shape: Sequence[int], mesh: Mesh) -> Layout:
-        """Return the layout of an array of `shape` over `mesh`, the workers of the pool.
-
-        A grid of p * q uses the first p * q workers. Raises LayoutError if the rule does not fit
-        the shape or the workers.
-        """
-        # Layout's constructors return rules, so its module cannot be imported above.
-        from magmath.layout.layout import Layout
-
+    def bound_parts(self, shape: Sequence[int], mesh: Mesh) -> BoundParts:
+        """Return the parts of the layout of an array of `shape` over `mesh`; see `Rule.bind`."""
         extents = tuple([index(extent) for extent in shape])
         place = self._resolve_mesh(mesh)
         whole: list[Split | None] = [None] * len(extents)
         if self.boxes is not None:
             boxes = tuple([(_close_box(box, extents), worker) for box, worker in self.boxes])
-            return Layout(extents, place, tuple(whole), boxes=boxes)
+            return extents, place, tuple(whole), boxes
         for term in self.terms:
             if not -len(extents) <= term.dim < len(extents):
                 raise LayoutError(
@@ -122,7 +118,7 @@ class Rule:
                 )
             dim = term.dim % len(extents)
             whole[dim] = self._split(term, extents[dim], place)
-        return Layout(extents, place, tuple(whole))
+        return extents, place, tuple(whole), None
 
     def _resolve_mesh(self, pool: Mesh) -> Mesh:
         """Return the mesh over which the rule splits."""

@@ -116,7 +116,7 @@ class ArrayTable:
                 taken = position in donated
                 made.append(given[donated[position]] if taken else result.allocate(self._heap))
         except Exception as error:
-            from magmath.executor.bind import attach_user_line
+            from magmath.executor.user_line import attach_user_line
 
             for position, stored in enumerate(made):
                 if position not in donated:

@@ -20,7 +20,6 @@ from typing import Final, NoReturn
 from weakref import WeakSet
 
 from magmath.errors import MagmathError, WorkerLost
-from magmath.graph import Node
 from magmath.memory.local_array import LocalArray
 from magmath.runtime import messages
 from magmath.runtime.failures import exception_from
@@ -28,7 +27,7 @@ from magmath.runtime.interrupts import Interrupts
 from magmath.runtime.messages import Command, Failure, Number, Reply
 from magmath.runtime.run_handle import PendingCommand, RunHandle
 from magmath.runtime.tiles import Frame
-from magmath.runtime.transport.interface import Payload, Transport
+from magmath.runtime.transport_interface import Expression, Payload, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -183,9 +182,9 @@ class CommandQueue:
 
     def compute(
         self,
-        order: Sequence[Node],
-        wanted: Sequence[Node],
-        given: Mapping[Node, int],
+        order: Sequence[Expression],
+        wanted: Sequence[Expression],
+        given: Mapping[Expression, int],
         outputs: Sequence[int],
     ) -> list[LocalArray]:
         """Compute nodes on the inline worker; see `Pool.compute`."""

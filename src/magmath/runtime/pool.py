@@ -25,7 +25,6 @@ from magmath.errors import (
     WorkerError,
 )
 from magmath.files.formats import StorageSpec
-from magmath.graph import Node
 from magmath.layout import Layout, Mesh
 from magmath.memory.torch_dtypes import from_torch, to_torch
 from magmath.program.instructions import Program
@@ -35,7 +34,7 @@ from magmath.runtime.failures import add_user_line, exception_from
 from magmath.runtime.messages import Failure, Number
 from magmath.runtime.run_handle import ProgressCallback, RunHandle
 from magmath.runtime.tiles import covering_workers, extract_tile, insert_tile
-from magmath.runtime.transport.interface import ControlTraffic, Transport
+from magmath.runtime.transport_interface import ControlTraffic, Expression, Transport
 
 _numbers: Final = count(1)
 """Numbers of arrays and programs, unique across pools."""
@@ -394,7 +393,10 @@ class Pool:
         self._queue.submit(command, run=run)
 
     def compute(
-        self, order: Sequence[Node], wanted: Sequence[Node], given: Mapping[Node, int]
+        self,
+        order: Sequence[Expression],
+        wanted: Sequence[Expression],
+        given: Mapping[Expression, int],
     ) -> list[tuple[int, Layout]]:
         """Compute `wanted` immediately, without a program, on the inline worker.
 

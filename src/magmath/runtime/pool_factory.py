@@ -10,7 +10,7 @@ from magmath.core.integers import require_integer
 from magmath.core.resources import processor_count
 from magmath.errors import OptionError
 from magmath.runtime.pool import Pool
-from magmath.runtime.transport.interface import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
+from magmath.runtime.transport_interface import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
 
 
 def start_pool(

@@ -1,8 +1,8 @@
 """The main program of a worker process: MPI to the workers, a socket to the controller.
 
-The launcher starts it with the controller's address and the pool's directory as arguments and the
-pool's keys in the environment. It sends Hello, executes commands until Stop, and exits immediately
-when the controller has gone.
+The launcher starts `python -m magmath.runtime.process` with the controller's address and the pool's
+directory as arguments and the pool's keys in the environment. It sends Hello, executes commands
+until Stop, and exits immediately when the controller has gone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -26,7 +27,7 @@ from magmath.runtime.health import exit_when_stuck, exit_with_controller
 from magmath.runtime.messages import Reply, encode
 from magmath.runtime.program_port import BindProgram, bind_program
 from magmath.runtime.tiles import Frame, frame_bytes
-from magmath.runtime.transport.interface import WorkerOptions
+from magmath.runtime.transport_interface import WorkerOptions
 from magmath.runtime.worker import Worker
 
 SECRET_VARIABLE: Final = "MAGMATH_POOL_SECRET"
@@ -114,7 +115,7 @@ def main(
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="magmath.runtime.worker", description="A worker process; started by mm.init."
+        prog="magmath.runtime.process", description="A worker process; started by mm.init."
     )
     parser.add_argument("--connect", required=True, metavar="ADDRESS")
     parser.add_argument("--directory", required=True)
@@ -161,3 +162,7 @@ def _connect(
     exit_with_controller(dealer, directory)
     dealer.connect(address)
     return dealer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,20 +1,23 @@
 """The interface between a worker and a bound program.
 
-The executor in `program/` implements it; tests bind fake programs.
+The executor in `executor/` implements it; tests bind fake programs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+import torch
+
+from magmath.comm import Communicator
 from magmath.comm.progress_thread import ProgressThread, Task
+from magmath.memory.heap import Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program
+from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.messages import Number
-
-if TYPE_CHECKING:
-    from magmath.runtime.worker import Worker
+from magmath.runtime.transport_interface import WorkerOptions
 
 Poll = Callable[[int, list[float]], bool]
 """Called between chunks of a run with completed steps and emitted scalars; True stops the run."""
@@ -64,12 +67,25 @@ class ProgramPort(Protocol):
         """Release the resources of the binding."""
 
 
-BindProgram = Callable[[Program, "Worker"], ProgramPort]
+class ProgramOwner(Protocol):
+    """A worker, as its programs see it."""
+
+    comm: Communicator
+    heap: Heap
+    device: torch.device
+    options: WorkerOptions
+    arrays: ArrayTable
+    is_abandoned: Callable[[], bool]
+    """Called between two instructions of a run; returns whether the run is abandoned."""
 
 
-def bind_program(program: Program, worker: Worker) -> ProgramPort:
+BindProgram = Callable[[Program, ProgramOwner], ProgramPort]
+
+
+def bind_program(program: Program, worker: ProgramOwner) -> ProgramPort:
     """Bind a program to the executor."""
-    from magmath.executor.executable import Context, Executable  # loads the kernels: on first use
+    from magmath.executor.context import Context
+    from magmath.executor.executable import Executable  # loads the kernels: on first use
 
     context = Context(
         worker.comm,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.errors import ProtocolError
 from magmath.runtime import messages
@@ -14,10 +14,16 @@ from magmath.runtime.tiles import Frame
 
 if TYPE_CHECKING:
     from magmath.program.instructions import Program
-    from magmath.runtime.command_queue import CommandQueue
 
 ProgressCallback = Callable[[int, list[float]], None]
 """Called with the completed steps of a run, and the scalars emitted since the last report."""
+
+
+class PendingCommands(Protocol):
+    """The commands of a pool, as a run sees them."""
+
+    def wait(self, pending: PendingCommand) -> None:
+        """Wait until a command and every earlier one have been answered."""
 
 
 class RunHandle:
@@ -39,7 +45,7 @@ class RunHandle:
 
     def __init__(
         self,
-        queue: CommandQueue,
+        queue: PendingCommands,
         outputs: list[int],
         steps: int,
         progress: ProgressCallback | None,

@@ -2,14 +2,12 @@
 
 A `Worker` is independent of the transport of its commands: direct calls in the controller's
 process, queues between threads, or sockets. Every worker of a pool receives the same sequence of
-allocating commands, so the heap stays symmetric without communication. A launcher starts `python -m
-magmath.runtime.worker`.
+allocating commands, so the heap stays symmetric without communication.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -23,7 +21,6 @@ from magmath.comm.progress_thread import ProgressThread
 from magmath.core.dtypes import as_dtype
 from magmath.core.resources import memory_share
 from magmath.errors import WorkerError
-from magmath.graph import Node
 from magmath.layout import Layout
 from magmath.memory.heap import Heap, PrivateSource, View, WindowSource
 from magmath.memory.local_array import LocalArray, TileSpec, tile_spec
@@ -38,12 +35,13 @@ from magmath.runtime.messages import Command, Failure, Number, Reply
 from magmath.runtime.poison import PoisonTable
 from magmath.runtime.program_port import BindProgram, Poll, ProgramPort, bind_program
 from magmath.runtime.tiles import Frame, fill_tensor
-from magmath.runtime.transport.interface import Payload, WorkerOptions
+from magmath.runtime.transport_interface import Expression, Payload, WorkerOptions
 
 _UNBOUNDED = 1 << 62
 
 Answer = tuple[Reply, Frame | None]
-Compute = Callable[[Sequence[Node], Sequence[Node], dict[Node, View]], list[LocalArray]]
+Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalArray]]
+"""The executor's; only the executor knows the type of the expressions."""
 
 
 @dataclass(slots=True)
@@ -150,9 +148,9 @@ class Worker:
 
     def compute(
         self,
-        order: Sequence[Node],
-        wanted: Sequence[Node],
-        given: Mapping[Node, int],
+        order: Sequence[Expression],
+        wanted: Sequence[Expression],
+        given: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
@@ -167,8 +165,8 @@ class Worker:
 
     @cached_property
     def _compute(self) -> Compute:
-        from magmath.executor.eager import compute
-        from magmath.executor.executable import Context  # loads the kernels: on first use
+        from magmath.executor.context import Context
+        from magmath.executor.eager import compute  # loads the kernels: on first use
 
         context = Context(self.comm, self.heap, self.device, self.options.deterministic)
         return partial(compute, context)
@@ -364,9 +362,3 @@ class Worker:
 
 def _never_stop(command: messages.LongCommand, steps: int, values: list[float]) -> bool:
     return False
-
-
-if __name__ == "__main__":
-    from magmath.runtime.process import main
-
-    sys.exit(main())

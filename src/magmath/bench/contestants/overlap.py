@@ -15,8 +15,8 @@ from magmath.bench.contestants.common import VERSIONS
 from magmath.bench.peers.service import Contestant
 from magmath.engine import session
 from magmath.runtime.pool import Pool
-from magmath.runtime.transport.interface import WorkerOptions
 from magmath.runtime.transport.processes import ProcessTransport
+from magmath.runtime.transport_interface import WorkerOptions
 
 _NEVER = 1 << 62
 _INPUTS = 784

@@ -10,13 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from magmath.comm.local_group import LocalGroup
-from magmath.graph import Node
 from magmath.kernels.threads import limit_to_processors, set_threads
 from magmath.memory.local_array import LocalArray
 from magmath.runtime.failures import add_user_line
 from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Number, Progress
 from magmath.runtime.program_port import BindProgram, bind_program
-from magmath.runtime.transport.interface import Deliver, Payload, Transport, WorkerOptions
+from magmath.runtime.transport_interface import (
+    Deliver,
+    Expression,
+    Payload,
+    Transport,
+    WorkerOptions,
+)
 from magmath.runtime.worker import Worker
 
 
@@ -61,9 +66,9 @@ class InlineTransport(Transport):
 
     def compute(
         self,
-        order: Sequence[Node],
-        wanted: Sequence[Node],
-        given: Mapping[Node, int],
+        order: Sequence[Expression],
+        wanted: Sequence[Expression],
+        given: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:

@@ -30,7 +30,7 @@ from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decod
 from magmath.runtime.mpich_buffers import SHM_FOLDER, mpich_settings, warn_without_shared_memory
 from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_sigkill
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
-from magmath.runtime.transport.interface import (
+from magmath.runtime.transport_interface import (
     HEARTBEAT_TIMEOUT,
     Deliver,
     Payload,
@@ -55,7 +55,7 @@ _CLOSED: Final = "the pool is closed, start a new one"
 _IPC_PATH_LIMIT: Final = 100
 """Maximum bytes of a socket path, with a margin."""
 
-WORKER_COMMAND: Final = (sys.executable, "-m", "magmath.runtime.worker")
+WORKER_COMMAND: Final = (sys.executable, "-m", "magmath.runtime.process")
 
 
 class ProcessTransport(Transport):

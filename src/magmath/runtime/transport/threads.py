@@ -23,7 +23,7 @@ from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
 from magmath.runtime.program_port import BindProgram, bind_program
 from magmath.runtime.tiles import Frame, frame_bytes
-from magmath.runtime.transport.interface import (
+from magmath.runtime.transport_interface import (
     Deliver,
     Payload,
     Transport,

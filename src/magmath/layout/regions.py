@@ -11,7 +11,7 @@ from itertools import pairwise, product
 import numpy as np
 
 from magmath.layout.boxes import Box
-from magmath.layout.layout import Layout
+from magmath.layout.checks import LayoutParts
 from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split
 
 MAX_RECTANGLES = 576
@@ -51,7 +51,7 @@ class Section:
     regions: tuple[Region, ...]
 
 
-def array_sections(layout: Layout) -> list[Section]:
+def array_sections(layout: LayoutParts) -> list[Section]:
     """Return the sections of an array of any number of dimensions, in row-major order."""
     leading = max(0, layout.ndim - 2)
     deep = sum(split is not None for split in layout.splits[:leading]) or 1
@@ -70,7 +70,7 @@ def _last_two(
     return (found[0] if len(found) == 2 else line), (found[-1] if found else line)
 
 
-def _intervals(layout: Layout, dim: int, most: int) -> tuple[Interval, ...]:
+def _intervals(layout: LayoutParts, dim: int, most: int) -> tuple[Interval, ...]:
     extent = layout.shape[dim]
     if layout.boxes is not None:
         cuts = sorted({end for box, _ in layout.boxes for end in box[dim]} | {0, extent})
@@ -111,7 +111,7 @@ def _numbered(split: Split, numbers: Sequence[int]) -> Iterator[Interval]:
 
 
 def _section(
-    layout: Layout,
+    layout: LayoutParts,
     lead: tuple[Interval, ...],
     rows: tuple[Interval, ...],
     columns: tuple[Interval, ...],
@@ -134,7 +134,7 @@ def _section(
     return Section(box, hidden, rows, columns, regions)
 
 
-def _boxes(layout: Layout, lead: Box) -> tuple[Region, ...]:
+def _boxes(layout: LayoutParts, lead: Box) -> tuple[Region, ...]:
     """Return the boxes, clipped to a section."""
     assert layout.boxes is not None
     found = []
@@ -148,7 +148,7 @@ def _boxes(layout: Layout, lead: Box) -> tuple[Region, ...]:
     return tuple(found)
 
 
-def _holding_workers(layout: Layout, chosen: tuple[Interval, ...]) -> tuple[int, ...]:
+def _holding_workers(layout: LayoutParts, chosen: tuple[Interval, ...]) -> tuple[int, ...]:
     """Return the workers at the owners' coordinates: one if every mesh axis splits a dimension."""
     if any(piece.hidden for piece in chosen):
         return ()

@@ -8,9 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
-from magmath.graph import Node
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program
 from magmath.program.instructions import encode as encode_program
@@ -26,6 +25,9 @@ Payload: TypeAlias = Frame | Program | None
 Deliver: TypeAlias = Callable[[int, Reply, Frame | None], bool]
 """Called with a worker's number, reply and frame; returns True to stop a running program.
 """
+
+Expression = TypeVar("Expression")
+"""What the inline worker computes without a program: passed through to the executor."""
 
 
 @dataclass(slots=True)
@@ -86,9 +88,9 @@ class Transport(ABC):
 
     def compute(
         self,
-        order: Sequence[Node],
-        wanted: Sequence[Node],
-        given: Mapping[Node, int],
+        order: Sequence[Expression],
+        wanted: Sequence[Expression],
+        given: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:

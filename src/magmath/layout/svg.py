@@ -12,9 +12,10 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from html import escape
+from typing import Any, Protocol
 
-from magmath.diagnostics.layout_regions import Interval, Region, Section, array_sections
-from magmath.layout.layout import Layout
+from magmath.layout.checks import LayoutParts
+from magmath.layout.regions import Interval, Region, Section, array_sections
 from magmath.layout.split import Cyclic
 
 WIDTH = 640
@@ -29,8 +30,33 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _MARGIN, _LINE, _GAP, _DEPTH = 6, 17, 20, 6
 
 
+class DrawnLayout(LayoutParts, Protocol):
+    """A `Layout`, as a picture sees it."""
+
+    @property
+    def shared(self) -> bool:
+        """True if the array is stored once per host."""
+
+    @property
+    def reduction(self) -> str | None:
+        """The name of the pending reduction, or None."""
+
+    @property
+    def is_replicated(self) -> bool:
+        """True if each worker of the mesh stores the whole array, with no pending reduction."""
+
+    def dim_of(self, axis: int) -> int | None:
+        """Return the dimension that mesh axis `axis` splits, or None."""
+
+    def local_size(self, worker: int) -> int:
+        """The number of elements that a worker stores."""
+
+    def encode(self) -> tuple[Any, ...]:
+        """Return nested tuples that are equal for equal layouts."""
+
+
 def draw_layout(
-    layout: Layout, itemsize: int | None = None, kind: str = "Layout", dtype: str = ""
+    layout: DrawnLayout, itemsize: int | None = None, kind: str = "Layout", dtype: str = ""
 ) -> str:
     """Return the SVG of an array in this layout.
 
@@ -54,7 +80,7 @@ def format_amount(elements: int, itemsize: int | None) -> str:
     return f"{size:.3g} {_UNITS[unit]}"
 
 
-def describe_placements(layout: Layout) -> list[str]:
+def describe_placements(layout: DrawnLayout) -> list[str]:
     """Describe the placements of a layout in words."""
     if layout.boxes is not None:
         return [f"{len(layout.boxes)} rectangles, each on one worker"]
@@ -69,7 +95,7 @@ def describe_placements(layout: Layout) -> list[str]:
     ]
 
 
-def _sentence(layout: Layout, axis: int) -> str:
+def _sentence(layout: DrawnLayout, axis: int) -> str:
     count, dim, pending = layout.mesh.shape[axis], layout.dim_of(axis), layout.partial[axis]
     if pending is not None:
         return f"{count} parts whose {pending} is the array"
@@ -124,7 +150,7 @@ class _Scale:
 class _Drawing:
     """The elements of a picture, and the current vertical position."""
 
-    def __init__(self, layout: Layout, itemsize: int | None) -> None:
+    def __init__(self, layout: DrawnLayout, itemsize: int | None) -> None:
         self.layout = layout
         self.itemsize = itemsize
         self.parts: list[str] = []
@@ -353,7 +379,7 @@ class _Drawing:
         )
 
 
-def _extents(layout: Layout, side: float) -> tuple[float, float]:
+def _extents(layout: DrawnLayout, side: float) -> tuple[float, float]:
     """Return height and width in pixels, proportional to the last two extents within limits."""
     if layout.ndim < 2:
         return 40.0, min(2.0 * side, WIDTH - 80) if layout.ndim else 40.0

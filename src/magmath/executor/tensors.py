@@ -1,0 +1,86 @@
+"""The tensors of a program: the memory behind its slots, this worker's and its peers'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from magmath.core.index_set import shift_tile
+from magmath.executor.context import Context
+from magmath.memory.heap import Block
+from magmath.memory.local_array import LocalArray
+from magmath.memory.torch_dtypes import to_torch
+from magmath.program.instructions import Program
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors of slots, this worker's and its peers'."""
+
+    program: Program
+    context: Context
+    stored: Mapping[int, LocalArray]
+    scalars: Mapping[int, torch.Tensor]
+    block: Block | None
+    offsets: Mapping[int, int]
+
+    @cached_property
+    def _cache(self) -> dict[tuple[int, int], torch.Tensor]:
+        return {}
+
+    @property
+    def rank(self) -> int:
+        """The number of this worker."""
+        return self.context.comm.rank
+
+    def own(self, slot: int) -> torch.Tensor:
+        """Return this worker's tensor of a slot."""
+        return self.of(slot, self.rank)
+
+    def of(self, slot: int, rank: int) -> torch.Tensor:
+        """Return worker `rank`'s tensor of a slot (a peer's through shared memory)."""
+        key = (slot, rank)
+        if key not in self._cache:
+            self._cache[key] = self._make(slot, rank)
+        return self._cache[key]
+
+    def _make(self, index: int, rank: int) -> torch.Tensor:
+        slot = self.program.slots[index]
+        if index in self.scalars:
+            return self.scalars[index]
+        if slot.alias is not None:
+            return self._view(index, slot.alias, rank)
+        if index in self.stored:
+            return self._typed(index, rank, self.stored[index].block, 0)
+        assert self.block is not None
+        return self._typed(index, rank, self.block, self.offsets[index])
+
+    def _typed(self, index: int, rank: int, block: Block, offset: int) -> torch.Tensor:
+        """Return bytes of a block, at an offset, as the tensor of a slot."""
+        slot, lies = self.program.slots[index], self.context.memory
+        memory = lies.leader(block) if slot.layout.shared else lies.peer(block, rank)
+        shape = slot.layout.local_shape(rank)
+        nbytes = torch.Size(shape).numel() * slot.dtype.itemsize
+        return memory[offset : offset + nbytes].view(to_torch(slot.dtype)).view(shape)
+
+    def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
+        """Return this slot's tile as a view of the tensor in whose memory it is stored."""
+        base = self.of(alias, rank)
+        layout = self.program.slots[index].layout
+        start = self.program.slots[index].start
+        inner, outer = layout.tiles(rank), self.program.slots[alias].layout.tiles(rank)
+        if start is not None and inner:
+            inner = (shift_tile(inner[0], start),)
+        if not inner or not outer:
+            return base.new_empty(layout.local_shape(rank))
+        if inner == outer:
+            return base
+        located = [whole.locate(part) for whole, part in zip(outer[0], inner[0], strict=True)]
+        for d, positions in enumerate(located):
+            selector = positions.selector()
+            assert isinstance(selector, slice)
+            base = base[(slice(None),) * d + (selector,)]
+        return base
