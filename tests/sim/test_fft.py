@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current, engine_of
 from magmath.array.array import Array
+from magmath.engine import session
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Rule
 from magmath.ops.bluestein import next_smooth
@@ -268,7 +269,7 @@ def test_a_split_axis_of_any_length_is_transformed_in_parts(
 ) -> None:
     """A prime length, and one with a factor that is too small to divide it by."""
     with current(kind, workers):
-        engine = mm.array.session.engine()
+        engine = session.engine()
         engine.environment = replace(engine.environment, workspace=0)
         for number, (n, shape, axis) in enumerate(
             [(4099, (4099,), 0), (4106, (4106, 1), 0), (4099, (1, 4099), 1)]
@@ -288,7 +289,7 @@ def test_a_split_axis_of_any_length_is_transformed_in_parts(
 
 def test_the_gradient_of_a_transform_of_prime_length() -> None:
     with current("messages", 2):
-        engine = mm.array.session.engine()
+        engine = session.engine()
         engine.environment = replace(engine.environment, workspace=0)
         x = mm.asarray(numbers((4099,), "float64"), layout=Layout.split(0))
         total = mm.sum(mm.square(mm.abs(mm.fft.fft(mm.astype(x, mm.complex128)))))

@@ -21,6 +21,7 @@ import magmath.engine.session
 from engines import current
 from executors import only
 from magmath.comm.counting import CountingCommunicator
+from magmath.engine import session
 from magmath.errors import DataError, MagmathError, NonFiniteLoss, ShapeError, WeightsError
 from magmath.executor import executable
 from magmath.layout import plan
@@ -491,7 +492,7 @@ def test_ctrl_c_keeps_what_was_learnt(kind: str, workers: int) -> None:
 
 def test_network_of_a_pool_that_is_gone_says_so() -> None:
     pool = start_pool(0, device="cpu")
-    mm.array.session.use(pool)
+    session.use(pool)
     net = network()
     net.build((64,))
     pool.close()
@@ -654,7 +655,7 @@ def loop_of(program: Program) -> list[Any]:
 def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -> None:
     pool, counting = counted_pool(workers)
     try:
-        engine = mm.array.session.use(pool)
+        engine = session.use(pool)
         sent: list[int] = []
         watcher = Watcher(lambda: sum(c.bytes for c in counting))
         net = network(Adam(1e-3))
@@ -679,7 +680,7 @@ def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -
         assert engine.pool is pool
     finally:
         pool.close()
-        mm.array.session._engine = None
+        session._engine = None
 
 
 def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
@@ -690,14 +691,14 @@ def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
     for strategy in ("data", "model"):
         pool, counting = counted_pool(2)
         try:
-            mm.array.session.use(pool)
+            session.use(pool)
             watcher = Watcher(lambda c=counting: sum(one.bytes for one in c))
             net = network(layers=layers)
             net.fit(X, Y, batch_size=batch, epochs=3, strategy=strategy, reporter=watcher)
             moved[strategy] = int(np.diff(watcher.seen)[0]) / (300 // batch)
         finally:
             pool.close()
-            mm.array.session._engine = None
+            session._engine = None
     parameters = 64 * width + width + width * 10 + 10
     # reduce-scatter and allgather of all parameters: n/2 elements from each worker in each
     assert moved["data"] <= 4 * 2 * parameters + 200
@@ -733,7 +734,7 @@ def test_native_code_agrees_with_replay(
 def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     chooser = only(1)
     pool = start_pool(0, device="cpu", threads=2)
-    mm.array.session.use(pool)
+    session.use(pool)
     try:
         replayed, team = network(Adam(1e-2)), network(Adam(1e-2))
         expected = replayed.fit(X, Y, batch_size=60, epochs=3).steps
@@ -744,4 +745,4 @@ def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(chooser.used) == {"team"}
     finally:
         pool.close()
-        mm.array.session._engine = None
+        session._engine = None
