@@ -19,7 +19,7 @@ _PLAIN = (bool, int, float, complex, str, type(None))
 
 
 def representation(module: Module) -> str:
-    """The class with its settings, and the modules in it, one to a line."""
+    """Return the class with its settings, and its modules, one per line."""
     children = list(_children(module))
     head = f"{type(module).__name__}({', '.join(_settings(module))}"
     if not children:
@@ -31,7 +31,7 @@ def representation(module: Module) -> str:
 
 
 def _children(module: Module) -> list[tuple[str, Module]]:
-    """The modules in its attributes, also in nested lists, tuples and dictionaries."""
+    """Return the modules in its attributes, also in nested lists, tuples and dictionaries."""
     found: list[tuple[str, Module]] = []
     stack = list(reversed(list(module.parts())))
     while stack:
@@ -45,7 +45,7 @@ def _children(module: Module) -> list[tuple[str, Module]]:
 
 
 def _settings(module: Module) -> list[str]:
-    """The attributes that are numbers, texts, or functions, as arguments."""
+    """Return the attributes that are numbers, strings or functions, formatted as arguments."""
     found = []
     for name, value in module.parts():
         hidden = name.startswith("_") or name == "training"
@@ -60,7 +60,7 @@ def _settings(module: Module) -> list[str]:
 
 
 def summary(module: Module, shapes: Sequence[Any], dtype: DTypeLike) -> str:
-    """One line for each module, with the shape of its output and its own parameters."""
+    """Return a line for each module, with its output shape and the size of its own parameters."""
     shown: dict[int, Any] = {}
 
     def observer(called: Module, outputs: Any) -> None:
@@ -86,7 +86,7 @@ def summary(module: Module, shapes: Sequence[Any], dtype: DTypeLike) -> str:
 
 
 def table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Lines with columns of equal width, the last one to the right."""
+    """Return lines with aligned columns, the last one aligned to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows]
 
@@ -105,7 +105,7 @@ def _shapes(outputs: Any) -> str:
 
 
 def _own_size(inventory: Inventory, path: str, module: Module) -> int:
-    """The number of elements of the parameters in the attributes of this module itself."""
+    """Return the number of elements of a module's parameters, without those of inner modules."""
     parameters = {id(p) for _, p in module.named_parameters()}
     inner = [f"{other}." for other in inventory.modules if other.startswith(f"{path}.")]
     return sum(

@@ -1,4 +1,4 @@
-"""States of modules in safetensors files: written as a whole, checked before anything changes."""
+"""States of modules in safetensors files: written atomically, checked before any value changes."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def assign_state(
 
 
 def save(module: Module, path: str | os.PathLike[str]) -> None:
-    """Write a module's state, and which paths share variables."""
+    """Write a module's state and the aliases of its shared variables to a file."""
     write(path, module.state_dict(), {"aliases": json.dumps(module.aliases())})
 
 
 def load(module: Module, path: str | os.PathLike[str], strict: bool) -> None:
-    """Read a module's state."""
+    """Load a module's state from a file."""
     state, metadata = read(path)
     load_arrays(module, path, state, metadata, strict)
 
@@ -67,7 +67,10 @@ def load_arrays(
     metadata: dict[str, str],
     strict: bool = True,
 ) -> None:
-    """Take the arrays of a file; of a variable that only the file's module shares, all get it."""
+    """Assign the arrays of a file to a module.
+
+    If only the file's module shares a variable, each of this module's variables gets its value.
+    """
     check_finite(path, state)
     aliases = json.loads(metadata.get("aliases", "{}"))
     own = module._walked().variables
@@ -96,7 +99,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The arrays of a safetensors file, and its metadata."""
+    """Return the arrays of a safetensors file, and its metadata."""
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).exists():
@@ -114,7 +117,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
 
 
 def check_finite(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Raise WeightsError where a value is nan or infinite."""
+    """Raise WeightsError if a value is nan or infinite."""
     import torch
 
     for name, tensor in tensors.items():
