@@ -1,4 +1,4 @@
-"""Callbacks: what happens during training besides the steps."""
+"""Callbacks: objects whose methods `fit` calls during training."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """The base of callbacks; each method does nothing here."""
+    """The base class of callbacks; its methods do nothing."""
 
     def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
-        """`fit` begins: so many epochs of so many steps."""
+        """`fit` begins, with this number of epochs and of steps in each."""
 
     def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
-        """An epoch begins; the first one that the trainer ever runs is 0."""
+        """An epoch begins; the count starts at 0 with the trainer's first epoch."""
 
     def on_step_end(self, trainer: Trainer, done: int, loss: float, speed: float) -> None:
-        """So many steps of this epoch are done, the last with this loss, at so many samples a
-        second. Steps run on the workers without the controller, which is told now and then."""
+        """`done` steps of this epoch are done, the last one with this loss; `speed` is in samples
+        per second.
+
+        Steps run on the workers without the controller, which receives their progress periodically.
+        """
 
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
         """An epoch has ended, validation included. `trainer.stop()` makes it the last one."""
 
     def on_train_end(self, trainer: Trainer, finished: bool) -> None:
-        """`fit` ends; `finished` is False where an exception (Ctrl-C too) ends it."""
+        """`fit` ends; `finished` is False if an exception (Ctrl-C too) ends it."""
 
 
 @final
 class Reporting(Callback):
-    """Tells a reporter."""
+    """Passes the progress to a reporter."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -61,7 +64,7 @@ class Reporting(Callback):
 
 @final
 class _OfRecord(Callback):
-    """A plain function of the epoch's record."""
+    """Calls a function with each epoch's record."""
 
     def __init__(self, function: Callable[[EpochRecord], object]) -> None:
         self._function = function
@@ -77,7 +80,7 @@ class BestWeights(Callback):
     monitor   a name of `EpochRecord.figures`: by default "validation_loss", without validation
               data "loss"
     mode      "min" or "max"; by default "min" for losses and errors, otherwise "max"
-    restore   False: leave the module as it is after the last epoch; `best` has the best state
+    restore   if False, the module keeps its state after the last epoch; `best` has the best state
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class BestWeights(Callback):
         self._note(trainer, record)
 
     def _note(self, trainer: Trainer, record: EpochRecord) -> bool:
-        """Whether it is."""
+        """Keep the state if it is the best one; return True if it is."""
         name, value = self._monitored(record)
         better = self._sign(name) * (self.best_value - value)
         if better > self._margin or math.isnan(better):
@@ -128,7 +131,7 @@ class BestWeights(Callback):
         return name, figures[name]
 
     def _sign(self, name: str) -> int:
-        """1 where less is better, otherwise -1."""
+        """Return 1 if smaller values are better, otherwise -1."""
         mode = self.mode or ("min" if "loss" in name or "error" in name else "max")
         return 1 if mode == "min" else -1
 
@@ -140,8 +143,8 @@ class BestWeights(Callback):
 
 @final
 class EarlyStopping(BestWeights):
-    """Stops training after `patience` epochs in which the figure has not improved by more than
-    `minimum_change`; see `BestWeights` for the other arguments."""
+    """Stops training after `patience` epochs without an improvement of the monitored value by more
+    than `minimum_change`; see `BestWeights` for the other arguments."""
 
     def __init__(
         self,
@@ -185,7 +188,7 @@ class LearningRateSchedule(Callback):
 
 
 def as_callback(given: Any) -> Callback:
-    """The callback; of a function of the epoch's record one that calls it."""
+    """Return a callback, or one that calls the given function of the epoch's record."""
     if isinstance(given, Callback):
         return given
     if isinstance(given, type) or not callable(given):
