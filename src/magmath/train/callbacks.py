@@ -99,7 +99,7 @@ class BestWeights(Callback):
         self.best_value = math.nan
 
     def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
-        """Begin anew."""
+        """Discard the best state of an earlier training run."""
         self._forget()
 
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -161,7 +161,7 @@ class EarlyStopping(BestWeights):
         self.waited = 0
 
     def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
-        """Begin anew."""
+        """Discard the best state, and restart the count of epochs without improvement."""
         super().on_train_begin(trainer, epochs, steps)
         self.waited = 0
 
