@@ -12,27 +12,27 @@ from magmath.ops.leaves import constant
 
 
 def relu(x: Array, /) -> Array:
-    """Return max(x, 0); its gradient at 0 is 0."""
+    """max(x, 0); its gradient at 0 is 0."""
     x = as_array("relu", x)
     return Array(apply(e.OPERATIONS["maximum"], x.node, constant(0, x.dtype), line=user_line()))
 
 
 def sigmoid(x: Array, /) -> Array:
-    """Return 1 / (1 + exp(-x)), as (1 + tanh(x/2)) / 2, which does not overflow."""
+    """1 / (1 + exp(-x)), computed as (1 + tanh(x/2)) / 2, which does not overflow."""
     x = floating("sigmoid", x)
     half = constant(0.5, x.dtype)
     return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
 
 
 def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
-    """Return log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element."""
+    """log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element."""
     x = floating("log_softmax", x)
     shifted = subtract(x, stop_gradient(max(x, axis=axis, keepdims=True)))
     return subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True)))
 
 
 def softmax(x: Array, /, *, axis: int = -1) -> Array:
-    """Return exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element."""
+    """exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element."""
     x = floating("softmax", x)
     powers = exp(subtract(x, stop_gradient(max(x, axis=axis, keepdims=True))))
     return divide(powers, sum(powers, axis=axis, keepdims=True))

@@ -1,7 +1,7 @@
 """Modules, layers, their functions, losses, metrics and initializers.
 
-`NeuralNetwork` is here for users; it is defined in `train/`, above this package, and is loaded when
-it is first asked for.
+This package also exports `NeuralNetwork`, which is defined in `train/`, above this package, and is
+loaded on first access.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from magmath.train.network import NeuralNetwork
-else:  # hidden from type checkers: with a `__getattr__`, any name would pass
+else:  # hidden from type checkers, which would accept any name because of `__getattr__`
 
     def __getattr__(name: str) -> type[NeuralNetwork]:
         if name == "NeuralNetwork":

@@ -1,7 +1,7 @@
-"""Calls of modules with inputs that have a shape and a type but no values.
+"""Calls of modules with abstract inputs, which have a shape and a type but no values.
 
-So a module makes its parameters and tells the shapes of its outputs by the one rule there is: its
-own `__call__`.
+Such a call makes the parameters of a module and determines the shapes of its outputs, from its
+`__call__` alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AbstractArray:
 
 
 def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[Any, ...]:
-    """Abstract arrays of these shapes. ShapeError for what is no shape."""
+    """Return abstract arrays of these shapes. Raises ShapeError for other objects."""
     element = get_default_dtype() if dtype is None else as_dtype(dtype)
     for shape in shapes:
         sizes = isinstance(shape, (tuple, list)) and all(hasattr(n, "__index__") for n in shape)
@@ -48,7 +48,7 @@ def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[
 
 
 def call(module: Callable[..., Any], inputs: Any) -> Any:
-    """A module's outputs: a tuple has its arguments, a dictionary its keyword arguments."""
+    """Call a module: a tuple has its arguments, a dictionary its keyword arguments."""
     if isinstance(inputs, dict):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
@@ -57,7 +57,7 @@ def call(module: Callable[..., Any], inputs: Any) -> Any:
 def trace_call(module: Callable[..., Any], inputs: Any) -> Any:
     """Call a module with abstract arrays; the abstract outputs, nested as the outputs are.
 
-    Nothing is computed, assigned or drawn but the first values of parameters.
+    Computes and draws only the initial values of parameters; assigns no variables.
     """
     environment = session.engine().environment
     leaves, tree = flatten(inputs)

@@ -128,7 +128,7 @@ def summary(
 
 
 def table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Lines with columns of equal width, the last one to the right."""
+    """Return lines with aligned columns, the last one aligned to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows]
 

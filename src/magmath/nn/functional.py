@@ -1,6 +1,6 @@
-"""Functions of neural networks: what layers compute, without their parameters.
+"""Functions of neural networks: the computations of layers, with parameters as arguments.
 
-The names and meanings are PyTorch's, except that weights of `linear` are (inputs, units).
+Names and semantics are PyTorch's, except that weights of `linear` are (inputs, units).
 """
 
 from __future__ import annotations
@@ -149,7 +149,10 @@ ACTIVATIONS: dict[str, Callable[..., Array]] = {
 
 
 def activation_function(activation: str | Callable[[Array], Array]) -> Callable[..., Array]:
-    """The function of this name, or the function given; MagmathError listing the names."""
+    """Return the function of this name, or the given function.
+
+    Raises MagmathError, listing the names, for an unknown name.
+    """
     if callable(activation):
         return activation
     if activation not in ACTIVATIONS:
@@ -163,7 +166,7 @@ def activation_function(activation: str | Callable[[Array], Array]) -> Callable[
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x · weight + bias: x (…, inputs), weight (inputs, units), bias (units,).
+    """Return x · weight + bias: x (…, inputs), weight (inputs, units), bias (units,).
 
     Integers are converted to the weight's type.
     """
@@ -174,7 +177,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def flatten(x: Array, start_axis: int = 1) -> Array:
-    """The axes from `start_axis` on as one: each sample as one row."""
+    """Return x with the axes from `start_axis` on merged into one: a row for each sample."""
     x = as_array("flatten", x)
     start = normalize_axes("flatten", start_axis, x.ndim)[0] if x.ndim > 1 else 0
     return reshape(x, (*x.shape[:start], size_of(x.shape[start:])))
@@ -183,9 +186,10 @@ def flatten(x: Array, start_axis: int = 1) -> Array:
 def dropout(
     x: Array, rate: float = 0.5, *, training: bool = True, rng: Distributions | None = None
 ) -> Array:
-    """In training each element is zeroed with probability `rate`, the rest scaled by 1/(1-rate).
+    """Set each element to zero with probability `rate` in training, and scale the others by
+    1/(1-rate).
 
-    The mask is drawn from `rng` (`mm.random.Generator`, `mm.nn.RngState`), or the pool's sequence,
+    The mask is drawn from `rng` (`mm.random.Generator`, `mm.nn.RngState`), or the pool's generator,
     by global element index: the same for every layout and number of workers.
     Source: Srivastava et al. (2014).
     """
@@ -199,8 +203,11 @@ def dropout(
 
 
 def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
-    """(…, classes): 1 at each label, otherwise 0; in the default floating point type if none is
-    given. A label out of range gives zeros."""
+    """Return an array (…, classes) with 1 at each label, otherwise 0.
+
+    Its type is the default floating point type unless `dtype` is given. A label out of range gives
+    zeros.
+    """
     labels = as_array("one_hot", labels)
     if not labels.dtype.is_integer:
         raise DTypeError(f"one_hot: needs integer labels, was given {labels.dtype}")
@@ -211,7 +218,7 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
 
 
 def embedding(indices: Array, weight: Array) -> Array:
-    """The rows of `weight` (count, features) at integer indices of any shape: (…, features)."""
+    """Return the rows of `weight` (count, features) at integer indices (…), as (…, features)."""
     indices = as_array("embedding", indices)
     if not indices.dtype.is_integer:
         raise DTypeError(
@@ -229,10 +236,10 @@ def layer_norm(
     bias: Array | None = None,
     epsilon: float = 1e-5,
 ) -> Array:
-    """x with mean 0 and variance 1 over its last axes, which have `normalized_shape`; times weight,
-    plus bias.
+    """Return x normalized to mean 0 and variance 1 over its last axes, times weight, plus bias.
 
-    Source: Ba, Kiros and Hinton (2016). Moments of half types are computed in float32.
+    The last axes have the shape `normalized_shape`. Source: Ba, Kiros and Hinton (2016). Moments of
+    half types are computed in float32.
     """
     x = floating("layer_norm", x)
     shape: Shape
@@ -266,9 +273,10 @@ def batch_norm(
     axis: int = 1,
     epsilon: float = 1e-5,
 ) -> Array:
-    """(x - mean) / √(variance + epsilon) · weight + bias, each of them (channels,) along `axis`.
+    """Return (x - mean) / √(variance + epsilon) · weight + bias.
 
-    Source: Ioffe and Szegedy (2015). In training the moments are those of `batch_moments(x)`.
+    Mean, variance, weight and bias are (channels,), along `axis`. In training the moments are those
+    of `batch_moments(x)`. Source: Ioffe and Szegedy (2015).
     """
     x = floating("batch_norm", x)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
@@ -283,7 +291,7 @@ def batch_norm(
 
 
 def _along(values: Array, axis: int, ndim: int) -> Array:
-    """(channels,) as an array that broadcasts along an axis."""
+    """Return an array (channels,) reshaped to broadcast along an axis."""
     shape = [1] * ndim
     shape[axis] = values.shape[0]
     return reshape(values, tuple(shape))

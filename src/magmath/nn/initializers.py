@@ -1,14 +1,13 @@
-"""Initializers: first values of parameters, as functions of the shape.
+"""Initializers: initial values of parameters, as functions of the shape.
 
-An initializer is a small object that is called with a shape, and is what `mm.variable` takes in the
-place of a value:
+An initializer is a small object that is called with a shape; `mm.variable` accepts it instead of a
+value:
 
     w = mm.variable("w", mm.nn.initializers.glorot, shape=(784, 128))
     x = mm.nn.initializers.Uniform(-1.0, 1.0)((32, 28, 28))
 
-Random ones draw from the pool's sequence of random numbers, or from a generator that is given. The
-numbers follow from the position of each element, so they are the same for every layout and number
-of workers.
+Random initializers draw from the pool's generator, or from a given one. The numbers depend on the
+global position of each element, so they are the same for every layout and number of workers.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ Distribution = Literal["uniform", "normal", "truncated_normal"]
 
 
 class RandomSource(Protocol):
-    """What random initializers draw from: a generator, or the module `mm.random`."""
+    """The source of random initializers: a generator, or the module `mm.random`."""
 
     def uniform(self, low: float, high: float, shape: Shape, *, dtype: DTypeLike) -> Array:
-        """Numbers drawn evenly from [low, high)."""
+        """Return numbers from the uniform distribution over [low, high)."""
 
     def normal(self, mean: float, std: float, shape: Shape, *, dtype: DTypeLike) -> Array:
-        """Numbers from the normal distribution."""
+        """Return numbers from the normal distribution."""
 
 
 @dataclass(frozen=True)
 class Initializer(ABC):
-    """First values as a function of the shape."""
+    """The base class of initializers: initial values as a function of the shape."""
 
     def __call__(
         self,
@@ -59,10 +58,9 @@ class Initializer(ABC):
         layout: LayoutLike = None,
         rng: random.Generator | int | None = None,
     ) -> Array:
-        """An array of this shape, of the default floating point type unless `dtype` is given.
+        """Return an array of this shape, by default of the default floating point type.
 
-        `rng` is a generator or a seed; without one random numbers are the next of the pool's
-        sequence.
+        `rng` is a generator or a seed; by default random numbers come from the pool's generator.
         """
         element = get_default_dtype() if dtype is None else as_dtype(dtype)
         source: Any = random if rng is None else rng
@@ -73,13 +71,13 @@ class Initializer(ABC):
 
     @abstractmethod
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
-        """The values, of this shape and type."""
+        """Return the values, of this shape and type."""
 
 
 @final
 @dataclass(frozen=True)
 class Constant(Initializer):
-    """The same number everywhere."""
+    """The same number for all elements."""
 
     value: float
 
@@ -90,7 +88,7 @@ class Constant(Initializer):
 @final
 @dataclass(frozen=True)
 class Uniform(Initializer):
-    """Numbers drawn evenly from [low, high)."""
+    """Numbers from the uniform distribution over [low, high)."""
 
     low: float = 0.0
     high: float = 1.0
@@ -112,15 +110,15 @@ class Normal(Initializer):
 
 
 TRUNCATED_AT = 2.0
-"""How many standard deviations from the mean `TruncatedNormal` reaches."""
+"""Maximum distance of `TruncatedNormal` from the mean, in standard deviations."""
 
 
 @final
 @dataclass(frozen=True)
 class TruncatedNormal(Initializer):
-    """Numbers from a normal distribution, without those further than 2 std from the mean.
+    """Numbers from a normal distribution that is truncated at 2 std from the mean.
 
-    `std` is that of the whole distribution; the numbers that are left have 0.88 times as much.
+    `std` is that of the distribution before truncation; afterwards it is 0.88 times as large.
     """
 
     mean: float = 0.0
@@ -139,11 +137,11 @@ class TruncatedNormal(Initializer):
 @final
 @dataclass(frozen=True)
 class VarianceScaling(Initializer):
-    """Numbers of mean 0 and variance scale / fan, so that signals keep their size from layer to
-    layer.
+    """Numbers of mean 0 and variance scale / fan, so that signals keep their magnitude across
+    layers.
 
     The fan is the number of inputs of an output ("fan_in"), of outputs of an input ("fan_out"), or
-    the mean of both ("fan_avg"). A matrix is (inputs, outputs), as of `Dense`; a kernel of a
+    the mean of both ("fan_avg"). A matrix is (inputs, outputs), as in `Dense`; a kernel of a
     convolution is (outputs, inputs, height, width). Source: Glorot and Bengio (2010) for "fan_avg",
     He et al. (2015) for "fan_in" with scale 2, LeCun et al. (1998) for "fan_in" with scale 1.
     """
@@ -179,10 +177,10 @@ class VarianceScaling(Initializer):
 @final
 @dataclass(frozen=True)
 class Orthogonal(Initializer):
-    """A matrix with orthonormal columns, or rows where it is wider than high, times `gain`.
+    """A matrix with orthonormal columns, or rows if it is wider than high, times `gain`.
 
-    Of more than two dimensions, all but the first count as columns. The distribution is even over
-    all such matrices. Source: Saxe et al. (2014); Mezzadri (2007) for the signs.
+    For more than two dimensions, all but the first count as columns. The distribution is uniform
+    over all such matrices. Source: Saxe et al. (2014); Mezzadri (2007) for the signs.
     """
 
     gain: float = 1.0
@@ -216,7 +214,7 @@ class Identity(Initializer):
 @final
 @dataclass(frozen=True)
 class Mask(Initializer):
-    """`value` with probability `probability`, otherwise 0: `Mask(0.8, 1 / 0.8)` is dropout's."""
+    """`value` with probability `probability`, otherwise 0: `Mask(0.8, 1 / 0.8)` is for dropout."""
 
     probability: float = 0.5
     value: float = 1.0
@@ -237,7 +235,7 @@ def _check_floating(name: str, dtype: DType) -> None:
 
 
 def _fans(shape: Shape) -> tuple[int, int]:
-    """The numbers of inputs of each output and of outputs of each input."""
+    """Return the number of inputs of each output and of outputs of each input."""
     if len(shape) < 2:
         raise ShapeError(
             f"VarianceScaling: a shape of 2 dimensions or more says how many inputs and outputs "
@@ -255,7 +253,7 @@ def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
     return total + coefficients[0]
 
 
-# Wichura (1988), algorithm AS 241, PPND7: for probabilities about 1/2, and for those further off.
+# Wichura (1988), algorithm AS 241, PPND7: for probabilities near 1/2, and for the others.
 _MIDDLE = (3.3871327179, 50.434271938, 159.29113202, 59.109374720)
 _MIDDLE_BELOW = (1.0, 17.895169469, 78.757757664, 67.187563600)
 _OUTSIDE = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103)
@@ -265,7 +263,7 @@ STD_OF_TRUNCATED = 0.87962566103423978
 
 
 def _normal_quantile(p: Array) -> Array:
-    """Where the standard normal distribution reaches probabilities in 0.02 … 0.98, to 3e-7."""
+    """Return quantiles of the standard normal distribution for p in 0.02 … 0.98, to 3e-7."""
     q = p - 0.5
     r = 0.180625 - q * q
     middle = q * _polynomial(_MIDDLE, r) / _polynomial(_MIDDLE_BELOW, r)
@@ -305,11 +303,11 @@ INITIALIZERS: dict[str, Initializer] = {
     "identity": identity,
     "mask": mask,
 }
-"""The initializers that layers know by name; those without "_normal" are uniform."""
+"""The initializers that layers accept by name; "glorot", "he" and "lecun" are uniform."""
 
 
 def initializer(given: str | float | Callable[..., Array]) -> Callable[..., Array]:
-    """The initializer of this name, the constant, or the function of a shape that is given."""
+    """Return the initializer of this name, of a constant, or the given function of a shape."""
     if callable(given):
         return given
     if isinstance(given, (int, float)):

@@ -1,7 +1,7 @@
-"""What a module consists of: variables and modules by path, found in one walk over its attributes.
+"""The parts of a module: variables and modules by path, found in one walk over its attributes.
 
-A walk is kept until an attribute of some module is replaced, or a list or dictionary in which
-modules are kept has other items, so a training step does not walk.
+The result is cached until an attribute of any module is replaced, or a list or dictionary of parts
+has other items, so a training step does not walk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _generation = 0
 
 
 def note_change() -> None:
-    """An attribute of a module was replaced: what was found before may not be right any more."""
+    """Invalidate all inventories after an attribute of a module was replaced."""
     global _generation
     _generation += 1
 
@@ -50,9 +50,9 @@ class Inventory(Generic[Kind]):
         self.modules: dict[str, Kind] = {}
         self.aliases: dict[str, str] = {}
         self.deferred: dict[str, Deferred] = {}
-        self._paths: dict[int, str] = {}  # of what was found, by identity
+        self._paths: dict[int, str] = {}  # paths of found parts, by id
         self._repeated: list[tuple[str, str]] = []  # paths of modules that were found again
-        self._open: set[int] = set()  # modules that contain the one that is looked at
+        self._open: set[int] = set()  # modules that contain the current one
         self._containers: list[tuple[Any, list[Any]]] = []
         self._generation = _generation
         self._visit(root, "")
@@ -61,7 +61,7 @@ class Inventory(Generic[Kind]):
 
     @property
     def is_current(self) -> bool:
-        """True if the walk would find the same again."""
+        """True if another walk would find the same parts."""
         return self._generation == _generation and all(
             _is_same(_items(container), items) for container, items in self._containers
         )
@@ -101,7 +101,7 @@ class Inventory(Generic[Kind]):
             _put(self.variables, path, variable)
 
     def _add_aliases(self) -> None:
-        """The paths of the variables of modules that were found again."""
+        """Add the paths of the variables of modules that were found repeatedly."""
         for repeated, first in self._repeated:
             known = {path: path for path in self.variables} | self.aliases
             for path, owner in known.items():
@@ -127,7 +127,7 @@ _UNNAMED = ("parameter", "buffer", "rng_state")
 
 
 def joined(path: str, name: str) -> str:
-    """The path of an attribute or item."""
+    """Return the path of an attribute or item."""
     return f"{path}.{name}" if path else name
 
 

@@ -1,8 +1,8 @@
-"""Losses: how far outputs are from targets, as functions of (outputs, targets).
+"""Losses: differences of outputs from targets, as functions of (outputs, targets).
 
-The values and gradients are those of PyTorch's functions of the same meaning. `reduction` is
-"mean", "sum" or "none", which returns the loss of each sample (or element). `fit` takes a loss by
-its name in `LOSSES` or as a function.
+Values and gradients are those of the corresponding PyTorch functions. `reduction` is "mean", "sum"
+or "none", which returns the loss of each sample (or element). `fit` accepts a loss by its name in
+`LOSSES` or as a function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from magmath.ops import elementwise as e
 
 Reduction = Literal["mean", "sum", "none"]
 LEAST_LOG = -100.0
-"""What `binary_cross_entropy` takes for the logarithm of 0, as PyTorch does."""
+"""The value that `binary_cross_entropy` uses for the logarithm of 0, as in PyTorch."""
 
 
 def cross_entropy(
@@ -36,15 +36,15 @@ def cross_entropy(
     ignore_index: int | None = None,
     reduction: Reduction = "mean",
 ) -> Array:
-    """-log softmax(outputs)[label], or for probabilities -Σ p · log softmax(outputs).
+    """Return -log softmax(outputs)[label], or for probabilities -Σ p · log softmax(outputs).
 
     outputs          (N, classes, …) scores before softmax
     targets          (N, …) integers in [0, classes), or probabilities of the shape of the outputs
     weight           (classes,) factors; with integer targets the mean is a weighted one
-    label_smoothing  this share of each target is spread evenly over all classes
+    label_smoothing  share of each target that is spread evenly over all classes
     ignore_index     samples with this label have loss 0 and do not count in the mean
 
-    A label out of range counts as loss 0; `fit` and `evaluate` check. Source of label_smoothing:
+    A label out of range has loss 0; `fit` and `evaluate` check labels. Source of label_smoothing:
     Szegedy et al. (2016), section 7.
     """
     if outputs.ndim < 2:
@@ -97,9 +97,9 @@ def _of_labels(
 def binary_cross_entropy(
     outputs: Array, targets: Array, *, weight: Any = None, reduction: Reduction = "mean"
 ) -> Array:
-    """-t · log(p) - (1 - t) · log(1 - p) of probabilities p, element by element.
+    """Return -t · log(p) - (1 - t) · log(1 - p) for probabilities p, element by element.
 
-    Logarithms are at least -100. For scores take `binary_cross_entropy_with_logits`, which is more
+    Logarithms are at least -100. For scores use `binary_cross_entropy_with_logits`, which is more
     exact. `weight` is a factor for each element, and broadcasts.
     """
     targets = _alike("binary_cross_entropy", outputs, targets)
@@ -115,10 +115,9 @@ def binary_cross_entropy_with_logits(
     pos_weight: Any = None,
     reduction: Reduction = "mean",
 ) -> Array:
-    """`binary_cross_entropy` of sigmoid(outputs), without overflow.
+    """Return `binary_cross_entropy` of sigmoid(outputs), without overflow.
 
-    `weight` is a factor for each element, `pos_weight` one for the part of the targets; both
-    broadcast.
+    `weight` is a factor of each element, `pos_weight` a factor of the term with t; both broadcast.
     """
     targets = _alike("binary_cross_entropy_with_logits", outputs, targets)
     if pos_weight is None:
@@ -130,13 +129,13 @@ def binary_cross_entropy_with_logits(
 
 
 def mean_squared_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
-    """(outputs - targets)² element by element, in the outputs' type."""
+    """Return (outputs - targets)² element by element, in the outputs' type."""
     targets = _alike("mean_squared_error", outputs, targets)
     return _reduced(elementwise.square(outputs - targets), reduction)
 
 
 def mean_absolute_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
-    """|outputs - targets| element by element: the L1 loss. Its slope where they are equal is 0."""
+    """Return |outputs - targets| element by element: the L1 loss, whose gradient at 0 is 0."""
     targets = _alike("mean_absolute_error", outputs, targets)
     return _reduced(elementwise.abs(outputs - targets), reduction)
 
@@ -144,7 +143,7 @@ def mean_absolute_error(outputs: Array, targets: Array, *, reduction: Reduction 
 def huber(
     outputs: Array, targets: Array, *, delta: float = 1.0, reduction: Reduction = "mean"
 ) -> Array:
-    """½ d² where |d| ≤ delta, else delta · (|d| - ½ delta), of d = outputs - targets.
+    """Return ½ d² if |d| ≤ delta, else delta · (|d| - ½ delta), for d = outputs - targets.
 
     Divided by delta it is the smooth L1 loss. Source: Huber (1964).
     """
@@ -164,10 +163,10 @@ def hinge(
     weight: Any = None,
     reduction: Reduction = "mean",
 ) -> Array:
-    """The hinge loss, to a power.
+    """Return the hinge loss, to a power.
 
-    Of outputs of any shape and targets -1 and 1 of the same shape: max(0, margin - t · y), element
-    by element. Of outputs (N, classes) and integer targets (N,): the sum over the wrong classes i
+    For outputs of any shape and targets -1 and 1 of the same shape: max(0, margin - t · y), element
+    by element. For outputs (N, classes) and integer targets (N,): the sum over the wrong classes i
     of max(0, margin - y[label] + y[i]), divided by the number of classes; `weight` (classes,) is a
     factor of each sample by its label. Source: Crammer and Singer (2001).
     """
@@ -194,11 +193,11 @@ def kl_divergence(
     log_targets: bool = False,
     reduction: Reduction | Literal["batchmean"] = "mean",
 ) -> Array:
-    """The Kullback–Leibler divergence t · (log t - outputs), element by element.
+    """Return the Kullback–Leibler divergence t · (log t - outputs), element by element.
 
-    The outputs are logarithms of probabilities, such as of `mm.log_softmax`; the targets are
+    The outputs are logarithms of probabilities, such as those of `mm.log_softmax`; the targets are
     probabilities, or their logarithms with `log_targets`. The divergence of two distributions is
-    the sum: "batchmean" is its mean over the first dimension, "mean" is over all elements.
+    the sum: "batchmean" is its mean over the first dimension, "mean" that over all elements.
     """
     targets = _alike("kl_divergence", outputs, targets)
     if log_targets:
@@ -216,7 +215,7 @@ def kl_divergence(
 
 
 def class_mask(labels: Array, classes: int) -> Array:
-    """(N, classes, …) booleans, true at the label of each of the (N, …) samples."""
+    """Return (N, classes, …) booleans, true at the label of each of the (N, …) samples."""
     shape = (labels.shape[0], classes, *labels.shape[1:])
     column = manipulation.reshape(labels.node, (labels.shape[0], 1, *labels.shape[1:]))
     numbers = apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=1)
@@ -234,8 +233,10 @@ def _reduced(losses: Array, reduction: str) -> Array:
 
 
 def _alike(name: str, outputs: Array, targets: Array) -> Array:
-    """The targets in the outputs' type. ShapeError unless both have the same shape: what would be
-    broadcast is hardly meant."""
+    """Return the targets in the outputs' type.
+
+    Raises ShapeError unless both have the same shape, because broadcasting is rarely intended.
+    """
     _check_shapes(name, outputs, targets)
     return astype(targets, outputs.dtype, copy=False)
 
@@ -268,7 +269,7 @@ def _class_factors(weight: Any, outputs: Array) -> Array:
 
 
 def _log(x: Array) -> Array:
-    """The logarithm, at least -100."""
+    """Return the logarithm, at least -100."""
     positive = x > 0
     return elementwise.maximum(
         where(positive, elementwise.log(where(positive, x, 1.0)), LEAST_LOG), LEAST_LOG
@@ -291,11 +292,11 @@ LOSSES: dict[str, Callable[[Array, Array], Array]] = {
     "hinge": hinge,
     "kl_divergence": kl_divergence,
 }
-"""The losses that `fit` knows by name."""
+"""The losses that `fit` accepts by name."""
 
 
 def loss_function(loss: Any) -> Callable[[Array, Array], Array]:
-    """The loss of this name, or the function given."""
+    """Return the loss of this name, or the given function."""
     if callable(loss):
         function: Callable[[Array, Array], Array] = loss
         return function

@@ -1,9 +1,9 @@
-"""Metrics: figures of how good outputs are, as functions of (outputs, targets).
+"""Metrics: measures of the quality of outputs, as functions of (outputs, targets).
 
-Each metric is made of counts, which are summed over the batches of an epoch, and of the figure that
-follows from their sum: the share of hits for accuracy, a ratio of counts for F1. So a figure of
-many batches is that of all their samples together, whatever their sizes. The values are those of
-scikit-learn. All of it is computed by the workers, where the arrays are stored.
+A metric consists of counts, which are summed over the batches of an epoch, and a function of the
+sums that returns the metric's value: the share of hits for accuracy, a ratio of counts for F1. So
+the value for many batches is that for all their samples, whatever the batch sizes. The values are
+those of scikit-learn. The workers compute counts and values.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Counts = tuple[Array, ...]
 @final
 @dataclass(frozen=True)
 class Metric:
-    """A metric in the form that accumulates.
+    """A metric that accumulates over batches.
 
     counts  (outputs, targets) → arrays whose sums over batches are those of all samples
-    result  these sums, in the same order → the figure
+    result  these sums, in the same order → the value of the metric
     """
 
     counts: Callable[[Array, Array], Counts]
     result: Callable[..., Array]
 
     def __call__(self, outputs: Array, targets: Array) -> Array:
-        """The figure of one batch."""
+        """Return the value for one batch."""
         return self.result(*self.counts(outputs, targets))
 
 
@@ -51,7 +51,7 @@ class Metric:
 
 
 def accuracy(outputs: Array, targets: Array) -> Array:
-    """The share of samples whose label has the largest output; of equal ones the first counts.
+    """Return the share of samples whose label has the largest output, the first of equal ones.
 
     outputs: (N, classes), or (N,) integers that are predicted labels. targets: (N,) integers, or
     (N, classes) probabilities.
@@ -60,7 +60,7 @@ def accuracy(outputs: Array, targets: Array) -> Array:
 
 
 def top_k_accuracy(outputs: Array, targets: Array, k: int = 5) -> Array:
-    """The share of samples whose label is among the k largest outputs (N, classes).
+    """Return the share of samples whose label is among the k largest outputs (N, classes).
 
     Of equal outputs those of larger classes count as larger, as in scikit-learn.
     """
@@ -70,11 +70,11 @@ def top_k_accuracy(outputs: Array, targets: Array, k: int = 5) -> Array:
 def precision(
     outputs: Array, targets: Array, average: Average = "macro", classes: int | None = None
 ) -> Array:
-    """The share of samples predicted as a class that are of it; 0 where none is predicted.
+    """Return the share of correct predictions among those of a class; 0 without predictions.
 
-    average  "macro": the mean over the classes that occur; "micro": of all samples together; None:
-             one number for each class
-    classes  their number, where the outputs are (N,) integers
+    average  "macro": the mean over the classes that occur; "micro": the share over all classes;
+             None: one number for each class
+    classes  the number of classes, if the outputs are (N,) integers
     """
     return class_ratio("precision", average, classes)(outputs, targets)
 
@@ -82,25 +82,25 @@ def precision(
 def recall(
     outputs: Array, targets: Array, average: Average = "macro", classes: int | None = None
 ) -> Array:
-    """The share of samples of a class that are predicted as it; see `precision`."""
+    """Return the share of samples of a class that are predicted as it; see `precision`."""
     return class_ratio("recall", average, classes)(outputs, targets)
 
 
 def f1(
     outputs: Array, targets: Array, average: Average = "macro", classes: int | None = None
 ) -> Array:
-    """The harmonic mean of precision and recall; see `precision`."""
+    """Return the harmonic mean of precision and recall; see `precision`."""
     return class_ratio("f1", average, classes)(outputs, targets)
 
 
 def confusion_matrix(outputs: Array, targets: Array, classes: int | None = None) -> Array:
-    """(classes, classes) int64: how many samples of class i (row) are predicted as j (column)."""
+    """Return the numbers of samples of class i (row) predicted as j (column), as int64."""
     (matrix,) = _pair_counts(classes, outputs, targets)
     return matrix
 
 
 def top_k(k: int) -> Metric:
-    """`top_k_accuracy` in the form that accumulates."""
+    """Return `top_k_accuracy` as a `Metric`."""
     if k < 1:
         raise MagmathError(f"top_k_accuracy: k must be at least 1, was given {k}")
     return Metric(partial(_top_hits, k), _mean)
@@ -111,7 +111,7 @@ def class_ratio(
     average: Average = "macro",
     classes: int | None = None,
 ) -> Metric:
-    """`precision`, `recall` or `f1` in the form that accumulates."""
+    """Return `precision`, `recall` or `f1` as a `Metric`."""
     if average not in ("micro", "macro", None):
         raise MagmathError(
             f'{name}: average must be "micro", "macro" or None, was given {average!r}'
@@ -126,7 +126,7 @@ def _hits(outputs: Array, targets: Array) -> Counts:
 
 
 def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
-    """The label's output is among the k largest if fewer than k others are ahead of it."""
+    """Count the samples for which fewer than k other outputs rank before the label's output."""
     if outputs.ndim != 2:
         raise ShapeError(f"top_k_accuracy: outputs must be (N, classes), was given {outputs.shape}")
     truth = _class_of(targets)
@@ -148,7 +148,7 @@ def _mean(total: Array, count: Array) -> Array:
 
 
 def _one_hot(outputs: Array, targets: Array, classes: int | None) -> tuple[Array, Array]:
-    """(N, classes) numbers, 1 at the true and at the predicted label of each sample."""
+    """Return two arrays (N, classes) with 1 at the true and at the predicted label, otherwise 0."""
     predicted, truth, count = _labels(outputs, targets, classes)
     there, called = (astype(class_mask(x, count), float64) for x in (truth, predicted))
     return there, called
@@ -160,7 +160,7 @@ def _pair_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
 
 
 def _class_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
-    """How many samples of each class are found, predicted, and there."""
+    """Return for each class the numbers of correct predictions, predictions, and samples."""
     there, called = _one_hot(outputs, targets, classes)
     return tuple([statistics.sum(x, axis=0) for x in (there * called, called, there)])
 
@@ -182,12 +182,12 @@ def _class_ratio(name: str, average: Average, found: Array, called: Array, there
 
 
 def mean_absolute_error(outputs: Array, targets: Array) -> Array:
-    """The mean of |outputs - targets| over all elements."""
+    """Return the mean of |outputs - targets| over all elements."""
     return METRICS["mean_absolute_error"](outputs, targets)
 
 
 def mean_squared_error(outputs: Array, targets: Array) -> Array:
-    """The mean of (outputs - targets)² over all elements."""
+    """Return the mean of (outputs - targets)² over all elements."""
     return METRICS["mean_squared_error"](outputs, targets)
 
 
@@ -200,7 +200,7 @@ def _errors(name: str, of: Callable[[Array], Array], outputs: Array, targets: Ar
 
 
 def _labels(outputs: Array, targets: Array, classes: int | None) -> tuple[Array, Array, int]:
-    """Predicted labels, true labels and the number of classes."""
+    """Return predicted labels, true labels and the number of classes."""
     if outputs.ndim == 2:
         classes = outputs.shape[1]
     elif targets.ndim == 2:
@@ -216,7 +216,7 @@ def _labels(outputs: Array, targets: Array, classes: int | None) -> tuple[Array,
 
 
 def _class_of(x: Array) -> Array:
-    """Labels (N,) as they are; the first largest of each row of (N, classes)."""
+    """Return labels (N,) unchanged, or the first maximum of each row of (N, classes)."""
     if x.ndim == 2:
         return _first_maximum(x)
     if x.ndim != 1 or not x.dtype.is_integer:
@@ -254,4 +254,4 @@ METRICS: dict[str, Metric] = {
     "mean_absolute_error": Metric(partial(_errors, "mean_absolute_error", elementwise.abs), _mean),
     "mean_squared_error": Metric(partial(_errors, "mean_squared_error", elementwise.square), _mean),
 }
-"""The metrics that training knows by name."""
+"""The metrics that training accepts by name."""

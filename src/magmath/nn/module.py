@@ -1,9 +1,9 @@
-"""Module: a part of a network, which is a Python object with variables and other modules.
+"""Module: a part of a network, a Python object with variables and other modules.
 
-A module is a class with `__call__`. Its attributes, and lists, tuples and dictionaries in them,
-hold parameters, buffers and other modules; the path to a variable ("blocks.3.conv.weight") is its
-name. Nothing is registered, and `__init__` need not call that of this class. A part that two
-modules share is one part. The attributes are walked when the parts are first asked for, not in each
+A module class defines `__call__`. Its attributes, and lists, tuples and dictionaries in them,
+contain parameters, buffers and other modules; the path to a variable ("blocks.3.conv.weight") is
+its name. There is no registration, and `__init__` need not call that of this class. A part that two
+modules share is one part. The attributes are walked on the first access to the parts, not in each
 step.
 """
 
@@ -37,17 +37,18 @@ Filter = str | Callable[[str, Variable], bool] | None
 
 _STRUCTURAL = (Variable, Deferred, list, tuple, dict)
 _TRAINABLE = object()
-"""Stands for what `trainable` depends on, where compiled functions have asked for it."""
+"""Represents the trainable flags of all parameters, as state that compiled functions depend on."""
 
 _HIDDEN = ("_inventory", "_mode")
-"""Attributes that are no parts: the walk that is kept, and what stands for the mode in traces."""
+"""Attributes that are not parts: the cached walk, and the object that represents the mode in
+traces."""
 
 _forced = 0
-"""How many calls of `Module.mode` are open: then the mode does not depend on the module's state."""
+"""Number of active `Module.mode` blocks; in these the mode does not depend on modules' state."""
 
 
 def _observed(call: Call) -> Call:
-    """A module's `__call__`, noted by functions that are traced and by observers."""
+    """Return a module's `__call__`, wrapped so that traces and observers record it."""
 
     @wraps(call)
     def observed(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -65,7 +66,7 @@ def _observed(call: Call) -> Call:
 
 
 class Module:
-    """The base of all layers and networks.
+    """The base class of all layers and networks.
 
         class Block(mm.nn.Module):
             def __init__(self, units):
@@ -75,8 +76,8 @@ class Module:
             def __call__(self, x):
                 return x + self.norm(mm.relu(self.dense(x)))
 
-    Layers make their parameters when they see their first input, or when `build` is called with
-    its shape. `training` is True until `eval` is called, and again after `train`.
+    Layers make their parameters at the first call, or when `build` is called with the shape of an
+    input. `training` is True until `eval` is called, and again after `train`.
     """
 
     training = True
@@ -88,7 +89,7 @@ class Module:
             cls.__call__ = _observed(vars(cls)["__call__"])  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for these inputs; each class of modules defines it."""
+        """Return the outputs for these inputs; each module class defines it."""
         raise NotImplementedError(
             f"{type(self).__name__}: a module needs a method __call__(self, x) that returns its "
             f"output"
@@ -111,7 +112,7 @@ class Module:
         note_update(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: the attributes, without what is found by a walk over them."""
+        """Return the attributes without the cached walk, for pickle and copy."""
         return {name: value for name, value in vars(self).items() if name not in _HIDDEN}
 
     def __repr__(self) -> str:
@@ -120,12 +121,15 @@ class Module:
     # parts --------------------------------------------------------------------------------------
 
     def parts(self) -> Iterable[tuple[str, Any]]:
-        """The attributes by name, among which modules and variables are looked for."""
+        """Return the attributes by name, which may contain modules and variables."""
         return [(name, value) for name, value in vars(self).items() if name not in _HIDDEN]
 
     def materialize(self, dtype: DTypeLike = None, **shapes: tuple[int, ...]) -> None:
-        """Make the variables that attributes defer (`nn.deferred`), of these shapes; in the default
-        floating point type if none is given. Attributes that have a variable keep it."""
+        """Make the variables that attributes defer (`nn.deferred`), with these shapes.
+
+        Their type is the default floating point type unless `dtype` is given. Attributes that have
+        a variable keep it.
+        """
         for name, shape in shapes.items():
             part = self.__dict__.get(name)
             if isinstance(part, Deferred):
@@ -161,44 +165,44 @@ class Module:
         return not self._walked().deferred
 
     def named_parameters(self) -> list[tuple[str, Parameter]]:
-        """The parameters with their paths, in the order of the attributes; a shared one once.
+        """Return the parameters with their paths, in the order of the attributes; shared ones once.
 
-        A floating point `mm.variable` in an attribute counts as a parameter too. MagmathError
-        before the module is built.
+        A floating point `mm.variable` in an attribute counts as a parameter too. Raises
+        MagmathError before the module is built.
         """
         found = self._built("parameters").variables
         return [(path, v) for path, v in found.items() if _is_parameter(v)]  # type: ignore[misc]
 
     def parameters(self) -> list[Parameter]:
-        """The parameters, in the order of `named_parameters`."""
+        """Return the parameters, in the order of `named_parameters`."""
         return [parameter for _, parameter in self.named_parameters()]
 
     def trainable(self) -> list[Parameter]:
-        """The parameters that are not frozen: those by which training differentiates."""
+        """Return the parameters that are not frozen, which training updates."""
         trace = tracing.current()
         if trace is not None:
             trace.note_state(_TRAINABLE)
         return [p for p in self.parameters() if getattr(p, "trainable", True)]
 
     def named_buffers(self) -> list[tuple[str, Variable]]:
-        """The buffers, and states of random streams, with their paths."""
+        """Return the buffers and random states with their paths."""
         found = self._built("buffers").variables
         return [(path, v) for path, v in found.items() if not _is_parameter(v)]
 
     def buffers(self) -> list[Variable]:
-        """The buffers, in the order of `named_buffers`."""
+        """Return the buffers and random states, in the order of `named_buffers`."""
         return [buffer for _, buffer in self.named_buffers()]
 
     def named_modules(self) -> list[tuple[str, Module]]:
-        """The module itself, under "", and all in it with their paths; a shared one once."""
+        """Return this module, under "", and all modules in it by path; shared ones once."""
         return list(self._walked().modules.items())
 
     def modules(self) -> list[Module]:
-        """The module itself and all modules in it."""
+        """Return the module itself and all modules in it."""
         return list(self._walked().modules.values())
 
     def apply(self, function: Callable[[Module], object]) -> Module:
-        """Call a function with each module, those within a module before it; returns the module."""
+        """Call a function with each module, inner modules before outer ones; return the module."""
         for module in reversed(self.modules()):
             function(module)
         return self
@@ -206,22 +210,22 @@ class Module:
     # modes --------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Module:
-        """Put all modules into training mode (dropout, statistics of the batch); returns itself."""
+        """Set training mode (dropout, batch statistics) in all modules; return the module."""
         for module in self.modules():
             if module.training is not mode:
                 module.training = mode
         return self
 
     def eval(self) -> Module:
-        """Put all modules into evaluation mode; returns itself."""
+        """Set evaluation mode in all modules; return the module."""
         return self.train(False)
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
-        """Within it all modules are in training or evaluation mode."""
+        """Set training or evaluation mode in all modules within this block."""
         global _forced
         former = [(module, module.training) for module in self.modules()]
-        for module, _ in former:  # for a while, so no compiled function is traced again
+        for module, _ in former:  # temporary, so no compiled function is traced again
             object.__setattr__(module, "training", training)
         _forced += 1
         try:
@@ -232,17 +236,17 @@ class Module:
                 object.__setattr__(module, "training", own)
 
     def freeze(self, which: Filter = None) -> Module:
-        """Have training leave parameters as they are; returns the module.
+        """Exclude parameters from training; return the module.
 
-        which   a path such as "encoder" or "blocks.*.norm", in which * is any one name and which
-                stands for all parameters below it; a function of path and parameter; None for all
+        which   a path such as "encoder" or "blocks.*.norm", in which * matches any one name, for
+                all parameters below it; a function of path and parameter; None for all
 
-        Raises MagmathError where a path fits no parameter.
+        Raises MagmathError if a path matches no parameter.
         """
         return self._set_trainable("freeze", which, False)
 
     def unfreeze(self, which: Filter = None) -> Module:
-        """Have training change parameters again; `which` as in `freeze`."""
+        """Include parameters in training again; return the module. `which` as in `freeze`."""
         return self._set_trainable("unfreeze", which, True)
 
     def _set_trainable(self, operation: str, which: Filter, trainable: bool) -> Module:
@@ -265,41 +269,42 @@ class Module:
     # building -----------------------------------------------------------------------------------
 
     def build(self, *shapes: Any, dtype: DTypeLike = None) -> Module:
-        """Make all parameters for inputs of these shapes, batch included; returns the module.
+        """Make all parameters for inputs of these shapes, batch included; return the module.
 
-        `module.build((1, 784))` traces a call with an input of that shape; nothing is computed but
-        the first values of the parameters. Several shapes stand for several arguments, and keyword
-        arguments or nested inputs are given to `nn.trace_call`. dtype: of the inputs, the default
-        floating point type if none is given.
+        `module.build((1, 784))` traces a call with an input of that shape and computes only the
+        initial values of the parameters. Several shapes stand for several arguments; for keyword
+        arguments or nested inputs use `nn.abstract.trace_call`. dtype: the type of the inputs, by
+        default the default floating point type.
         """
         trace_call(self, inputs_of("build", shapes, dtype))
         self._built("build")
         return self
 
     def summary(self, *shapes: Any, dtype: DTypeLike = None) -> str:
-        """A table of the layers with the shapes of their outputs and numbers of parameters, for
+        """Return a table of the layers with their output shapes and numbers of parameters, for
         inputs of these shapes (see `build`)."""
         return summary(self, Module, shapes, dtype)
 
     # state --------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Array]:
-        """The values of parameters, buffers and random states by path. They stay as they are when
-        the module learns on. A shared variable is there once, under its first path."""
+        """Return snapshots of parameters, buffers and random states by path.
+
+        Later training does not change them. A shared variable occurs once, under its first path.
+        """
         return {path: v.snapshot() for path, v in self._built("state_dict").variables.items()}
 
     def aliases(self) -> dict[str, str]:
-        """The further paths of shared variables, each with the path that `state_dict` has."""
+        """Return the other paths of shared variables, each with the path used by `state_dict`."""
         return dict(self._built("aliases").aliases)
 
     def load_state_dict(
         self, state: Mapping[str, Any], strict: bool = True
     ) -> tuple[list[str], list[str]]:
-        """Take values by path: arrays of magmath, NumPy or torch. The module must be built.
+        """Assign values by path: arrays of magmath, NumPy or torch. The module must be built.
 
         Returns the paths that are missing in `state` and those that the module lacks; with `strict`
-        there must be none. Raises WeightsError, which lists all that does not fit, and then changes
-        nothing.
+        both are errors. Raises WeightsError, which lists all problems, before any value changes.
         """
         found = self._built("load_state_dict")
         return assign_state(found.variables, found.aliases, state, strict)
@@ -309,7 +314,7 @@ class Module:
         save(self, path)
 
     def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
-        """Read what `save` wrote; the module must be built.
+        """Load a file that `save` has written; the module must be built.
 
         Raises WeightsError if the file is damaged or belongs to another module.
         """
@@ -332,7 +337,7 @@ def _fits(which: Filter, path: str, parameter: Variable) -> bool:
 
 
 def check_module(operation: str, module: object) -> Module:
-    """The module. MagmathError with a remedy for what is no module."""
+    """Return the module. Raises MagmathError with a remedy for any other object."""
     if isinstance(module, Module):
         return module
     remedy = "a module is an object such as mm.nn.Dense(10)"

@@ -1,4 +1,4 @@
-"""The kinds of variables that modules have: parameters, buffers and states of random streams."""
+"""The kinds of variables that modules have: parameters, buffers and random states."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from magmath.graph import Node, Shape
 from magmath.ops.creation import iota
 
 Initial = Callable[..., Any]
-"""A function `f(shape, dtype=…)` that returns the first value of a parameter."""
+"""A function `f(shape, dtype=…)` that returns the initial value of a parameter."""
 
 MODULE_STREAMS = 1 << 50
-"""The first stream of random states that were given no seed."""
+"""The first stream of random states without their own seed."""
 STREAMS_EACH = 1 << 32
 
 
 class Parameter(Variable):
-    """A variable that training changes.
+    """A variable that training updates.
 
-    value      an array, a number, or a function f(shape, dtype=…) that returns the first value
-    shape      where `value` is a number or a function
-    trainable  whether `Module.trainable` lists it, see `Module.freeze`
+    value      an array, a number, or a function f(shape, dtype=…) that returns the initial value
+    shape      the shape, if `value` is a number or a function
+    trainable  True if `Module.trainable` lists it, see `Module.freeze`
 
-    A module that has a parameter as an attribute names it by its path, such as
-    "blocks.3.conv.weight". In a function that is traced, the first value is computed at once.
+    A module with a parameter as an attribute names it by its path, such as "blocks.3.conv.weight".
+    In a traced function the initial value is computed immediately.
     """
 
     __slots__ = ("trainable",)
@@ -55,7 +55,7 @@ class Parameter(Variable):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Whether it is trainable."""
+        """The trainable flag, which copies inherit."""
         return {"trainable": self.trainable}
 
 
@@ -80,10 +80,10 @@ class Buffer(Variable):
 
 @final
 class RngState(Variable, Distributions):
-    """A random stream of a module's own: seed and number of the next draw, saved with the module.
+    """The generator state of a module: a seed and the next stream number, saved with the module.
 
-    With a seed it draws the sequence of `mm.random.Generator(seed)`; without one a sequence of its
-    own that follows from the pool's seed. Compiled functions advance it as they assign variables.
+    With a seed it draws the sequence of `mm.random.Generator(seed)`, otherwise a separate sequence
+    derived from the pool's seed. Compiled functions advance it as they assign variables.
     """
 
     __slots__ = ()
@@ -97,7 +97,7 @@ class RngState(Variable, Distributions):
         return self
 
     def draw(self) -> tuple[Node, Node]:
-        """The seed and the number of the next stream, as operands of a random operation."""
+        """Return the seed and the number of the next stream as operands of a random operation."""
         seed, number = self[0].node, self[1].node
         self.assign(Array(self.node) + Array(iota((2,), 0)))
         return seed, number
@@ -117,7 +117,7 @@ def _first_value(
     dtype: DTypeLike,
     layout: LayoutLike,
 ) -> RemoteArray:
-    """The data of a first value, which exists outside of the function that is traced."""
+    """Return the data of an initial value, which is computed outside of the current trace."""
     extents = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
     with tracing.suspended():
         if callable(value):
@@ -141,7 +141,7 @@ def _first_value(
 
 @final
 class Deferred:
-    """A variable that a module makes when it knows its shape, which is at its first call.
+    """A placeholder for a variable that a module makes at its first call, when its shape is known.
 
     See `Module.materialize`. `kind` is `Parameter` or `Buffer`.
     """
@@ -154,12 +154,12 @@ class Deferred:
         return f"Deferred({self.kind.__name__})"
 
     def make(self, shape: Shape, dtype: DTypeLike = None) -> Parameter | Buffer:
-        """The variable, of this shape."""
+        """Return the variable with this shape."""
         return self.kind(self.initial, shape, dtype=dtype)
 
 
 def deferred(initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter) -> Any:
-    """A `Deferred`; to type checkers it is the variable that will take its place."""
+    """Return a `Deferred`; for type checkers it has the type of the variable that replaces it."""
     return Deferred(initial, kind)
 
 

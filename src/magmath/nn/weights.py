@@ -1,4 +1,4 @@
-"""States of modules in safetensors files: written as a whole, checked before anything changes."""
+"""States of modules in safetensors files: written atomically, checked before any value changes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,10 @@ def load_arrays(
     metadata: dict[str, str],
     strict: bool = True,
 ) -> None:
-    """Take the arrays of a file; of a variable that only the file's module shares, all get it."""
+    """Assign the arrays of a file to a module.
+
+    If only the file's module shares a variable, each of this module's variables gets its value.
+    """
     check_finite(path, state)
     aliases = json.loads(metadata.get("aliases", "{}"))
     own = module._walked().variables
@@ -118,7 +121,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The arrays of a safetensors file, and its metadata."""
+    """Return the arrays of a safetensors file, and its metadata."""
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).exists():
@@ -136,7 +139,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
 
 
 def check_finite(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Raise WeightsError where a value is nan or infinite."""
+    """Raise WeightsError if a value is nan or infinite."""
     import torch
 
     for name, tensor in tensors.items():

@@ -34,4 +34,4 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adamw": AdamW,
     "lars": LARS,
 }
-"""The optimizers, with their default settings, by the names that networks know."""
+"""The optimizers, with their default settings, by the names that networks accept."""

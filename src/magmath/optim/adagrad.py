@@ -1,4 +1,4 @@
-"""Adagrad: steps scaled by all gradients so far."""
+"""Adagrad: steps scaled by the sum of all squared gradients."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from magmath.optim.rates import LearningRate
 class Adam(Optimizer):
     """Adam; with `amsgrad` the second moment never decreases.
 
-    `weight_decay` is an L2 penalty, which the moments see; `AdamW` decays the weights themselves.
+    `weight_decay` is an L2 penalty, part of the gradients whose moments are computed; `AdamW`
+    decays the weights themselves.
     Source: Kingma and Ba (2015), algorithm 1; Reddi et al. (2018), algorithm 2.
     """
 
@@ -84,7 +85,7 @@ def _moved(
     rate: Node,
     count: Node | None,
 ) -> tuple[Node, State]:
-    """Adam's step, without any decay."""
+    """Return the next value and states of Adam's step, without weight decay."""
     assert count is not None
     beta1, beta2 = settings.beta1, settings.beta2
     first = beta1 * state["first"] + (1 - beta1) * gradient

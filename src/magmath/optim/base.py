@@ -1,9 +1,9 @@
-"""The optimizer: a rule that turns a parameter, its gradient and a state into their next values.
+"""The optimizer: a rule that computes the next values of a parameter and its state from a gradient.
 
 A rule is written on nodes, so an update is part of the graph: it is fused into the gradient's
-product, split over workers, and stored in place. The same rule serves `update` in a loop of the
-user's own, `minimize`, and the training step of a network. The state belongs to the optimizer and
-the variable: it is the same however the loss was written.
+product, split over workers, and stored in place. The same rule is used by `update` in a user's
+loop, by `minimize`, and by the training step of a network. The state belongs to the optimizer and
+the variable, independently of the expression of the loss.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ State = dict[str, Node]
 
 @dataclass(eq=False, repr=False)
 class Optimizer(ABC):
-    """A rule with a learning rate: a number, a schedule (`mm.optim.schedules`), or a function of
-    the step (in `fit`: of the epoch, counted on from one call to the next).
+    """The base class of optimizers: an update rule with a learning rate and common settings.
 
+    learning_rate a number, a schedule (`mm.optim.schedules`), or a function of the step (in `fit`:
+                  of the epoch, whose count continues from one call to the next)
     weight_decay  adds weight_decay · w to the gradient of each w, the gradient of an L2 penalty
     clip_value    limits each element of the gradients to ±clip_value
     clip_norm     scales all gradients of a step by one factor, so that their common 2-norm, over
                   all variables and workers, is at most clip_norm
     groups        other settings for some variables, by a pattern of their names, such as
-                  `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that matches counts
+                  `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that matches is used
 
-    The rate is a parameter of the program: changing it compiles nothing. The other settings stay as
-    they are. Rules compute in float32 at least: of a variable of a half type a float32 copy is
-    kept, which takes the updates. Source: Micikevicius et al. (2018), Mixed precision training,
-    section 3.1; for clip_norm Pascanu et al. (2013).
+    The rate is a parameter of the program, so changing it does not recompile. The other settings
+    cannot change. Rules compute in float32 at least: a variable of a half type has a float32 master
+    copy, to which updates are applied. Source: Micikevicius et al. (2018), Mixed precision
+    training, section 3.1; for clip_norm Pascanu et al. (2013).
     """
 
     learning_rate: LearningRate = 0.01
@@ -74,7 +75,7 @@ class Optimizer(ABC):
         self._steps = 0
         self._groups: Groups[Optimizer] = Groups(self)
         self.kept = States(self._needs)
-        """What is kept of the variables that were updated."""
+        """The states of the variables that were updated."""
         self._minimizer = Minimizer(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -94,8 +95,10 @@ class Optimizer(ABC):
         return f"{type(self).__name__}({', '.join(s for s in shown if s != 'groups={}')})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: the settings. The state belongs to the variables, which the copy
-        does not know: `state_dict` returns it."""
+        """Return the settings, for pickle and copy.
+
+        The states belong to the variables, which the copy does not have: `state_dict` returns them.
+        """
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -107,27 +110,27 @@ class Optimizer(ABC):
     @property
     @abstractmethod
     def states(self) -> tuple[str, ...]:
-        """The names of the arrays, of the parameter's shape and first zero, that the rule keeps."""
+        """The names of the rule's state arrays, of the parameter's shape and initially zero."""
 
     @property
     def counts(self) -> bool:
-        """True if the rule needs the number of the step (from 1)."""
+        """True if the rule needs the step number (from 1)."""
         return False
 
     @abstractmethod
     def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
-        """The next values of the parameter and its states.
+        """Return the next values of the parameter and its states.
 
-        They are of one type, float32 at least; `rate` is a 0-d node of that type. `count`, the
-        number of the step, is 0-d float64: powers of it are not exact enough in float32.
+        They have one type, float32 at least; `rate` is a 0-d node of that type. `count`, the step
+        number, is 0-d float64: powers with it as the exponent are not exact enough in float32.
         """
 
     def next_values(
         self, slots: Sequence[Slot], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
-        """The nodes of parameters and of what is kept of them, each with that of its next value.
+        """Return pairs of each node of parameters and states and the node of its next value.
 
         `rates` are the learning rates, in the order of the method `rates`.
         """
@@ -147,7 +150,7 @@ class Optimizer(ABC):
     def _next(self, slot: Slot, gradient: Node, rate: Node, count: Node | None) -> Slot:
         dtype, state = compute_dtype(slot.value.dtype), dict(slot.states)
         value, master = slot.value, state.pop(MASTER, None)
-        if master is not None:  # which counts unless the variable was given another value since
+        if master is not None:  # used unless the variable was assigned since the last update
             same = e.call("equal", e.astype(master, value.dtype), value)
             value = e.where(same, master, e.astype(value, dtype))
         number = None if count is None else e.astype(count, float64)
@@ -168,25 +171,25 @@ class Optimizer(ABC):
     # learning rates ---------------------------------------------------------------------------
 
     def rate(self, step: int) -> float:
-        """The learning rate at a step (or epoch)."""
+        """Return the learning rate at a step (or epoch)."""
         return rate_at(self.learning_rate, step)
 
     def rates(self, step: int, epoch: int | None = None) -> list[float]:
-        """The learning rate at a step, and those of groups that have their own.
+        """Return the learning rate at a step, and those of groups with their own rates.
 
-        `epoch` is the number of the epoch in `fit`, in which schedules and functions count epochs
-        unless they are schedules per step.
+        `epoch` is the epoch number in `fit`, where schedules and functions count epochs unless they
+        are schedules per step.
         """
         return [rate_at(one, step, epoch) for one in self._groups.learning_rates]
 
     @property
     def varies_within_epochs(self) -> bool:
-        """True if a learning rate is a schedule that counts steps in `fit` too."""
+        """True if a learning rate is a schedule that counts steps in `fit`."""
         rates = self._groups.learning_rates
         return any(isinstance(one, Schedule) and one.per == "step" for one in rates)
 
     def advance(self, steps: int) -> None:
-        """Count steps that were taken by `next_values`."""
+        """Count steps that used `next_values`."""
         self._steps += steps
 
     @property
@@ -195,7 +198,7 @@ class Optimizer(ABC):
         return self._steps
 
     def end_epoch(self, figures: Mapping[str, float | None]) -> None:
-        """Pass an epoch's figures, such as `loss`, to schedules that monitor one (`Plateau`)."""
+        """Pass an epoch's metrics, such as `loss`, to schedules that monitor one (`Plateau`)."""
         for one in self._groups.learning_rates:
             if plateau := plateau_of(one):
                 plateau.monitored(figures)
@@ -203,10 +206,10 @@ class Optimizer(ABC):
     # steps ------------------------------------------------------------------------------------
 
     def update(self, gradients: Mapping[Variable, Array]) -> None:
-        """Take a step: give each variable its next value, by its gradient.
+        """Take a step: assign each variable its next value, computed from its gradient.
 
-        All are computed together. Within a compiled function this is part of its program. Raises
-        ShapeError for a gradient of another shape than its variable.
+        One program computes all of them; within a compiled function the step is part of its
+        program. Raises ShapeError if a gradient has another shape than its variable.
         """
         variables = list(gradients)
         _check_variables("update", variables)
@@ -238,8 +241,10 @@ class Optimizer(ABC):
         return [parameter(source(), dtype) for source in asked]
 
     def _rate_source(self, index: int) -> Callable[[], float]:
-        """What returns a learning rate for the next step. The first one, which is asked first,
-        counts the step."""
+        """Return a function that returns a learning rate for the next step.
+
+        The function of the first rate, which is called first, also counts the step.
+        """
 
         def source() -> float:
             self._steps += index == 0
@@ -255,12 +260,12 @@ class Optimizer(ABC):
         *,
         check_finite: bool = True,
     ) -> float:
-        """Take `steps` steps that lower a 0-d expression; returns its value before the last one.
+        """Take `steps` steps that reduce a 0-d expression; return its value before the last one.
 
-        The expression is taken as a function of its variables, and of the random numbers that it
-        draws: steps go on from the values that the variables have, with new random numbers. They
-        run on the workers, in one message. Whether the expression is written anew or given again,
-        the optimizer goes on from its state.
+        The expression is used as a function of its variables and random numbers: steps start from
+        the current values of the variables and draw new random numbers. They run on the workers, in
+        one message. The optimizer continues from its state, whether the expression is the same
+        object or a new one.
 
         Raises ShapeError if the expression is not 0-d, NonFiniteLoss if it becomes nan or infinite
         (not with `check_finite=False`).
@@ -284,7 +289,7 @@ class Optimizer(ABC):
         return values[-1]
 
     def explain(self) -> Explanation:
-        """The program of the last `minimize`. Raises MagmathError before the first one."""
+        """Explain the program of the last `minimize`. Raises MagmathError before the first call."""
         from magmath.diagnostics.explain import explain_program
         from magmath.engine import session
 
@@ -296,7 +301,7 @@ class Optimizer(ABC):
     # state ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Array]:
-        """The state, by names that are those of the variables: "w.velocity", "w.count", "steps".
+        """Return the states, by the names of the variables: "w.velocity", "w.count", "steps".
 
         The values are snapshots, 0-d for counts. Raises MagmathError if two variables have the same
         name.
@@ -309,11 +314,11 @@ class Optimizer(ABC):
         return {**state, "steps": constant(self._steps, dtype=int64)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that `state_dict` returned; the values may be arrays of any kind.
+        """Load states that `state_dict` returned; the values may be arrays of any library.
 
-        The state of a variable is used when the optimizer next updates a variable of that name. A
-        variable that the state lacks begins anew. Raises ShapeError, then, for a state of another
-        shape than its variable.
+        The state of a variable is used when the optimizer next updates a variable of that name,
+        which raises ShapeError if the shapes differ. Variables without a loaded state start from
+        zero states.
         """
         given = dict(state)
         if "steps" not in given:
@@ -346,7 +351,7 @@ def _check_expression(expression: Array) -> None:
 
 
 def _check_variables(what: str, variables: Sequence[Variable]) -> None:
-    """TypeError for what an optimizer cannot change."""
+    """Raise TypeError for anything but a sequence of variables."""
     single = isinstance(variables, Array) or not isinstance(variables, Sequence)
     given: Sequence[object] = [variables] if single else variables
     if single or not all(isinstance(v, Variable) for v in given):

@@ -1,4 +1,4 @@
-"""Clipping of gradients: element by element, or all together by their common norm."""
+"""Clipping of gradients: element by element, or by the common norm of all gradients."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import sum_
 
-LEAST_NORM = 1e-6  # is added to the norm, as PyTorch does: a norm of zero divides nothing
+LEAST_NORM = 1e-6  # added to the norm, as in PyTorch, to avoid a division by zero
 
 
 def check_limits(value: float | None, norm: float | None) -> None:
-    """MagmathError for limits that are not positive, or for both kinds at once."""
+    """Raise MagmathError for limits that are not positive, or if both are given."""
     for name, limit in (("clip_value", value), ("clip_norm", norm)):
         if limit is not None and not limit > 0:
             raise MagmathError(f"{name} must be positive, was given {limit}")
@@ -27,10 +27,10 @@ def check_limits(value: float | None, norm: float | None) -> None:
 
 
 def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) -> Sequence[Node]:
-    """Gradients with elements in ±value, or scaled by one factor so that their norm is at most
-    `norm`; those of half types are float32 then.
+    """Return gradients with elements in ±value, or scaled so that their norm is at most `norm`.
 
-    The norm is that of all elements of all gradients, wherever they are stored.
+    The norm is that of all elements of all gradients, on all workers. Scaled gradients of half
+    types become float32.
     """
     if value is not None:
         return [_limited(g, value) for g in gradients]
@@ -41,7 +41,7 @@ def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) 
 
 
 def wide(x: Node) -> Node:
-    """x in the type that it is computed in: float32 for half types."""
+    """Return x in its compute type: float32 for half types."""
     return e.astype(x, compute_dtype(x.dtype))
 
 

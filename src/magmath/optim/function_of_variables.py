@@ -1,8 +1,8 @@
-"""An expression as a function of its variables.
+"""Conversion of an expression to a function of its variables.
 
-`minimize` steps from the values that variables have, whatever values an expression has read at the
-line that wrote it. What else the expression reads are constants: plain arrays, former values of
-variables, and random arrays that users refer to.
+`minimize` starts from the current values of variables, whatever values the expression has read at
+the line that wrote it. Everything else that the expression reads is constant: plain arrays, former
+values of variables, and random arrays that user code references.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from magmath.graph.rebuild import with_expressions
 
 @final
 class FunctionOfVariables:
-    """An expression as a function of its variables: `output`, which reads their leaves.
+    """An expression as a function of its variables.
 
-    Of a variable that it has read several times, at different values, the last one counts; former
-    values are constants. So are random arrays that users refer to; others are drawn anew in each
-    step: `draws` are the leaves with the numbers of their streams, in the order of the draws, and
-    their generators. `reads_present_values` tells whether it has read the values that its variables
-    have. Raises MagmathError where it depends on no variable that is given, and where it depends on
-    variables through an array that was computed and cannot be computed again.
+    output   the expression of the variables' leaves
+    draws    the leaves of random stream numbers, in the order of the draws, and their generators
+    reads_present_values   True if the expression has read the current values of its variables
+
+    If the expression has read several values of a variable, the last one is the argument; former
+    values are constants. Random arrays that user code references are constants too; each step draws
+    the others anew. Raises MagmathError if the expression depends on none of the given variables,
+    or depends on variables through an evaluated array that cannot be recomputed.
     """
 
     def __init__(self, expression: Array, variables: Sequence[Variable]) -> None:
@@ -80,20 +82,22 @@ class FunctionOfVariables:
         self.key: Hashable = (graph.key, *read, *order)
 
     def is_of(self, expression: Array, variables: Sequence[Variable]) -> bool:
-        """True if it was made of this expression and these variables, and still holds."""
+        """True if it was made of this expression and these variables, and is still valid."""
         if self._node() is not expression.node or self._targets != [id(v) for v in variables]:
             return False
-        present = self._present.items()  # through which evaluated arrays count as constants
+        present = self._present.items()  # for these, evaluated arrays are constants
         return not self.reads_present_values and all(_is_present(v, n) for v, n in present)
 
     def draws_of(self, leaf: Node) -> int:
-        """How often the expression draws from the generator that it has drawn a number from."""
+        """Return the number of draws from the generator of a stream number leaf."""
         return sum(state is self.draws[leaf] for state in self.draws.values())
 
 
 def _evaluate_constants(node: Node) -> None:
-    """Compute the arrays that an expression reads, that users refer to, and that depend on no
-    variable: a data set that was drawn is not drawn anew."""
+    """Compute the intermediates that user code references and that depend on no variable.
+
+    So a randomly drawn data set is not drawn anew.
+    """
     order = topological((node,), cut=True)
     named = live_intermediates(order, (node,))
     constants = [x for x in order if x in named and not x.reads_version and not x.is_leaf]
@@ -103,8 +107,8 @@ def _evaluate_constants(node: Node) -> None:
 
 
 def _newest_values(output: Node) -> dict[Node, int]:
-    """The variables that an expression depends on, by their leaves, with the numbers of the last
-    values that it has read of them."""
+    """Return the leaves of the variables that an expression depends on, with the number of the last
+    version of each that it has read."""
     newest: dict[Node, int] = {}
     for node in topological([output]):
         if node.operation.version:
@@ -119,13 +123,13 @@ def _newest_values(output: Node) -> dict[Node, int]:
 
 
 def _is_present(variable: Node, number: int) -> bool:
-    """True if the value of a variable with this number is the one that it has."""
+    """True if this is the version number of a variable's current value."""
     owner = variable.value()
     return owner is not None and owner.number == number
 
 
 def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
-    """An expression with variables in place of the last values that it has read of them."""
+    """Return an expression with variables in place of their last versions that it has read."""
     new: dict[Node, Node] = {}
     varying: set[Node] = set()
     for node in topological([output]):
@@ -147,7 +151,7 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
 
 
 def _draws(leaves: Sequence[Node]) -> dict[Node, RngState]:
-    """The leaves with the numbers of streams, and the generators, in the order of the draws."""
+    """Return the leaves of random stream numbers and their generators, in order of the draws."""
     found = {
         leaf: state
         for leaf in leaves

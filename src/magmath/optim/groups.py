@@ -1,6 +1,6 @@
-"""Groups of variables with settings of their own: no decay for biases, another rate for one layer.
+"""Groups of variables with their own settings, such as no decay for biases.
 
-A group is another optimizer of the same class, with other settings, whose rule is used for the
+A group is another optimizer of the same class with other settings. Its rule is used for the
 variables whose names match the group's pattern.
 """
 
@@ -15,7 +15,7 @@ from magmath.errors import MagmathError
 from magmath.optim.rates import LearningRate
 
 OF_ALL = ("clip_value", "clip_norm", "groups")
-"""Settings of a whole step, which a group cannot have."""
+"""Settings of a whole step, which a group cannot change."""
 
 
 class Grouped(Protocol):
@@ -39,7 +39,7 @@ Rule = TypeVar("Rule", bound=Grouped)
 class Groups(Generic[Rule]):
     """The groups of an optimizer; number 0 is the optimizer itself, for all other variables.
 
-    `members` are the optimizers, `rate_index` says which of the learning rates each uses.
+    `members` are the optimizers, `rate_index` the index of each one's learning rate.
     """
 
     def __init__(self, optimizer: Rule) -> None:
@@ -55,11 +55,11 @@ class Groups(Generic[Rule]):
 
     @property
     def learning_rates(self) -> list[LearningRate]:
-        """The optimizer's learning rate, and those of groups that have their own."""
+        """The optimizer's learning rate, and those of groups with their own rates."""
         return [one.learning_rate for one in (self.members[0], *self._own_rates)]
 
     def index(self, name: str) -> int:
-        """The number of the group of a variable: the first one whose pattern matches its name."""
+        """Return the number of a variable's group, the first one whose pattern matches its name."""
         for i, pattern in enumerate(self._patterns):
             if fnmatchcase(name, pattern):
                 return i + 1

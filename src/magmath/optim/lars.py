@@ -22,7 +22,7 @@ class LARS(Optimizer):
         v ← momentum · v + rate · λ · (g + weight_decay · w);  w ← w - v
 
     The norms are over all elements of a variable, on all workers. A variable that is zero, or has
-    neither gradient nor decay, has λ = 1; the paper's 0 would keep a bias zero for ever. Biases and
+    neither gradient nor decay, has λ = 1; the paper's 0 would never change a zero bias. Biases and
     scales of normalisation often have no decay: `groups={"*.bias": {"weight_decay": 0.0}}`.
     Source: You, Gitman and Ginsburg (2017), algorithm 1.
     """

@@ -1,8 +1,8 @@
-"""Minimizing an expression: its update as a program, found by the structure of the expression.
+"""Minimizing an expression: update programs, cached by the structure of the expression.
 
-`minimize` takes an expression as a function of its variables. In an ordinary training loop the loss
-is written anew in each step, and differs from the last one only in the arrays that it reads. So the
-program is known by the structure of the expression, and takes these arrays as operands.
+`minimize` uses an expression as a function of its variables. In an ordinary training loop each step
+builds the loss anew, and it differs from the last one only in the arrays that it reads. The program
+is therefore cached by the structure of the expression, and these arrays are its operands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
 KEPT_PROGRAMS = 64
-"""Programs that an optimizer keeps, for expressions of so many structures."""
+"""Maximum number of programs, one per expression structure, that an optimizer keeps."""
 
 
 class Updating(Protocol):
@@ -54,7 +54,7 @@ class Updating(Protocol):
 
 @final
 class Minimizer:
-    """The programs by which an optimizer minimizes expressions."""
+    """Minimizes expressions for an optimizer, and caches the programs."""
 
     def __init__(self, optimizer: Updating) -> None:
         self._optimizer = optimizer
@@ -69,8 +69,10 @@ class Minimizer:
         rates: Sequence[Sequence[float]],
         steps: int,
     ) -> list[float]:
-        """Take `steps` steps with each of the rates, one for each group that has its own; the
-        values of the expression before them."""
+        """Take `steps` steps with each of the rates; return the expression's values before them.
+
+        Each entry of `rates` has a rate for each group with its own rate.
+        """
         function = self._function
         if function is None or not function.is_of(expression, variables):
             function = self._function = FunctionOfVariables(expression, variables)
@@ -83,7 +85,7 @@ class Minimizer:
         try:
             for rate in rates:
                 left = steps
-                if drawn:  # the first step takes the random numbers of the expression
+                if drawn:  # the first step uses the random numbers of the expression
                     values += program.run(function, rate, 1, first, drawn=True)
                     left, drawn = left - 1, False
                 if left:
@@ -109,14 +111,17 @@ class Minimizer:
 
     @property
     def last(self) -> _Program | None:
-        """The program that was used last."""
+        """The most recently used program."""
         return next(reversed(self._programs.values()), None)
 
 
 @final
 class _Released:
-    """An expression that is minimized, which keeps the values of variables no more: these could not
-    be overwritten otherwise. At the end it is the value before the first step."""
+    """An expression during minimization, which releases the values of variables that it keeps.
+
+    Otherwise these values could not be overwritten. Afterwards the expression has its value before
+    the first step.
+    """
 
     def __init__(self, expression: Array) -> None:
         self._expression = expression
@@ -127,8 +132,11 @@ class _Released:
             self.end([math.nan])
 
     def end(self, values: Sequence[float]) -> None:
-        """The expression has the first of the values. Without one no step was taken, and it is the
-        same expression again, of the values that the variables have still."""
+        """Give the expression the first of the values.
+
+        Without values no step was taken, and the expression is restored: the variables still have
+        their values.
+        """
         provenance, expression = self._provenance, self._expression
         if provenance is None:
             return
@@ -149,7 +157,7 @@ def _of_present_values(read: Operand) -> Node | None:
 
 @final
 class _Program:
-    """The update of certain variables that lowers expressions of one structure."""
+    """The program that updates certain variables to minimize expressions of one structure."""
 
     def __init__(
         self,
@@ -186,7 +194,7 @@ class _Program:
         self.compiled: Compiled = engine.compile(self.graph)
 
     def _numbered(self, place: Node, each: int) -> Node:
-        """The number of a stream in a step of a run, in which so many are drawn in each step."""
+        """Return the stream number in a step of a run, with `each` draws per step."""
         assert self._step is not None
         return place + self._step.leaf * each
 
@@ -199,8 +207,11 @@ class _Program:
         *,
         drawn: bool,
     ) -> list[float]:
-        """Take steps; with `drawn`, with the random numbers that the expression has drawn. `first`
-        gets the first value that is computed, unless it has one."""
+        """Take steps; return the values of the expression before them.
+
+        drawn   use the random numbers that the expression has drawn
+        first   a list that receives the first computed value, unless it has one
+        """
         given: dict[Node, Any] = dict(zip(self._rates, rates, strict=True))
         numbers = _streams(function, steps, drawn)
         for place, leaf in zip(self._places, function.leaves, strict=True):
@@ -228,7 +239,7 @@ class _Program:
 
 
 def _streams(function: FunctionOfVariables, steps: int, drawn: bool) -> dict[Node, int]:
-    """The numbers of the streams of the first of some steps, by the leaves that stand for them."""
+    """Return the stream numbers of the first of some steps, by their leaves."""
     if drawn:
         return {leaf: leaf.value for leaf in function.draws}
     following: dict[int, int] = {}
@@ -242,7 +253,7 @@ def _streams(function: FunctionOfVariables, steps: int, drawn: bool) -> dict[Nod
 
 
 def _placeholder(leaf: Node) -> Node:
-    """A leaf whose value is given with each run; variables have theirs."""
+    """Return a leaf whose value is an operand of each run; variables stay."""
     if leaf.name == "variable":
         return leaf
     if leaf.name == "parameter":
@@ -256,7 +267,7 @@ def _leaf(v: Variable) -> Node:
 
 
 def rate_dtype(variables: Sequence[Any]) -> DType:
-    """The type of the learning rate for variables: wide enough for all of them."""
+    """Return the type of the learning rate for variables: wide enough for all of them."""
     return promote(*[compute_dtype(v.dtype) for v in variables])
 
 

@@ -22,7 +22,8 @@ LearningRate = float | Schedule | Callable[[int], float]
 
 
 def check_learning_rate(rate: Any) -> None:
-    """TypeError for what is no learning rate, MagmathError for a number that is not positive."""
+    """Raise TypeError for anything but a learning rate, MagmathError for a rate that is not
+    positive."""
     if callable(rate):
         return
     if not hasattr(rate, "__float__"):
@@ -35,7 +36,7 @@ def check_learning_rate(rate: Any) -> None:
 
 
 def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
-    """A learning rate at a step; in `fit`, of an epoch with this number."""
+    """Return a learning rate at a step; in `fit`, in an epoch with this number."""
     if not callable(rate):
         return float(rate)
     per_step = isinstance(rate, Schedule) and rate.per == "step"
@@ -59,10 +60,10 @@ class Rated(Protocol):
 
 @final
 class EpochRates:
-    """The learning rates of the steps of an epoch, which runs on the workers as one message.
+    """The learning rates of the steps of an epoch, which the workers run after one message.
 
     Rates that are the same in all steps are parameters of the step's program. Rates of schedules
-    per step are rows of a table, which is sent at the start of each epoch.
+    per step are rows of a table, which the controller sends at the start of each epoch.
     """
 
     def __init__(self, optimizer: Rated, dtype: DType, steps: int) -> None:
@@ -75,14 +76,14 @@ class EpochRates:
             self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)
 
     def nodes(self, step: Node) -> list[Node]:
-        """The rates at a step of the epoch, given by its number, 0-d, from 0."""
+        """Return the rates at a step of the epoch, given by its number, 0-d, from 0."""
         if self._table is None:
             return self._numbers
         row = window(self._table.leaf, 0, step, 1)
         return [reshape(slice_along(row, 1, i, i + 1), ()) for i in range(len(self._numbers))]
 
     def begin(self, epoch: int) -> None:
-        """Set the rates of the next epoch, which has this number."""
+        """Set the rates for the epoch with this number."""
         first = self._optimizer.steps
         if self._table is None:
             for number, rate in zip(

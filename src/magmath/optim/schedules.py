@@ -1,11 +1,11 @@
 """Schedules: learning rates that change with the step.
 
-A schedule is a small object that maps the number of a step, from 0, to a learning rate. Optimizers
-take it as `learning_rate=`. A rate is a parameter of the compiled step, so a schedule compiles
-nothing. In loops of the user's own (`update`, `minimize`) the optimizer counts its steps. In
-`fit` a schedule counts epochs, or with `per="step"` steps.
+A schedule is a small object that maps a step number, from 0, to a learning rate. Optimizers accept
+it as `learning_rate=`. A rate is a parameter of the compiled step, so a schedule does not recompile
+it. In user loops (`update`, `minimize`) the optimizer counts its steps. In `fit` a schedule counts
+epochs, or with `per="step"` steps.
 
-Where PyTorch has a scheduler of the same meaning the values are equal to its values.
+If PyTorch has a corresponding scheduler, the values are equal.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from magmath.errors import MagmathError
 
 Per = Literal["epoch", "step"]
 LEAST_CHANGE = 1e-8
-"""The least reduction of a rate that `Plateau` makes, as PyTorch's does."""
+"""Smallest reduction of a rate that `Plateau` makes, as in PyTorch."""
 
 
 class Schedule(ABC):
-    """A learning rate that changes with the step; `per` says what is counted in `fit`."""
+    """A learning rate that changes with the step; in `fit` it counts `per`, epochs or steps."""
 
     per: Per
 
     @abstractmethod
     def __call__(self, step: int) -> float:
-        """The learning rate at a step, counted from 0."""
+        """Return the learning rate at a step, counted from 0."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Formula(Schedule):
 @final
 @dataclass(frozen=True)
 class Constant(Formula):
-    """The same rate in all steps: what other schedules are combined with."""
+    """The same rate in all steps, to combine with other schedules."""
 
     rate: float
 
@@ -104,9 +104,9 @@ class Exponential(Formula):
 @final
 @dataclass(frozen=True)
 class Polynomial(Formula):
-    """From `rate` to `end` in so many steps, as a power of the share of steps that are left.
+    """The rate changes from `rate` to `end` in `steps` steps, as a power of the remaining share.
 
-    The power 1 is a straight line. After that the rate stays.
+    The power 1 gives a straight line. After these steps the rate is constant.
     """
 
     rate: float
@@ -122,10 +122,10 @@ class Polynomial(Formula):
 @final
 @dataclass(frozen=True)
 class Cosine(Formula):
-    """From `rate` to `end` in so many steps, along half a cosine.
+    """The rate changes from `rate` to `end` in `steps` steps, along half a cosine.
 
-    After that the rate rises again along the same curve, as PyTorch's does. With `restarts` it
-    begins anew at `rate` instead, each period `growth` times as long as the one before. Source:
+    After these steps the rate rises again along the same curve, as in PyTorch. With `restarts` it
+    restarts at `rate` instead, each period `growth` times as long as the one before. Source:
     Loshchilov and Hutter (2017), SGDR.
     """
 
@@ -146,11 +146,11 @@ class Cosine(Formula):
 @final
 @dataclass(frozen=True)
 class WarmUp(Formula):
-    """A straight line from `start_factor` times the first rate of `after` to that rate, in so many
-    steps; then `after`, which counts its steps from there.
+    """The rate rises linearly from `start_factor` times the first rate of `after` to that rate in
+    `steps` steps; then `after` starts from its step 0.
 
-    `after` is a schedule or a number; what it counts in `fit` is what this schedule counts. Source:
-    Goyal et al. (2017), section 2.2.
+    `after` is a schedule or a number; in `fit` it counts what this schedule counts. Source: Goyal
+    et al. (2017), section 2.2.
     """
 
     after: Schedule | float
@@ -167,10 +167,11 @@ class WarmUp(Formula):
 @final
 @dataclass(frozen=True)
 class OneCycle(Formula):
-    """Up from rate / div_factor to `rate` in the share `pct_start` of the steps, then down to
-    rate / div_factor / final_div_factor, where it stays; along a cosine, or straight with `linear`.
+    """The rate rises from rate / div_factor to `rate` in the share `pct_start` of the steps, then
+    falls to rate / div_factor / final_div_factor and stays there.
 
-    It counts steps in `fit` unless `per="epoch"`. Source: Smith and Topin (2018).
+    It changes along a cosine, or with `linear` along straight lines. It counts steps in `fit`
+    unless `per="epoch"`. Source: Smith and Topin (2018).
     """
 
     rate: float
@@ -201,8 +202,8 @@ class Plateau(Schedule):
     """A rate that is multiplied by `factor` when a value stops improving for `patience` epochs.
 
     `fit` passes the value called `monitor` ("loss", "validation_loss", "accuracy", …) at the end of
-    each epoch; in a loop of your own call `observe`. A value improves if it is less than the best
-    one (with `mode="max"`: more) by the share `threshold` of it. After a change the next `cooldown`
+    each epoch; a user's loop calls `observe`. A value improves if it is less than the best one
+    (with `mode="max"`: more) by the share `threshold` of it. After a reduction the next `cooldown`
     values do not count. The rate never falls below `minimum`.
     """
 
@@ -227,7 +228,7 @@ class Plateau(Schedule):
         return self.rate
 
     def observe(self, value: float) -> None:
-        """Take the next value, and lower the rate if it is time to."""
+        """Record the next value, and reduce the rate after too many without an improvement."""
         value = float(value)
         if self._is_better(value):
             self._best, self._bad = value, 0
@@ -246,7 +247,10 @@ class Plateau(Schedule):
         return value > self._best * (1 + self.threshold)
 
     def monitored(self, figures: Mapping[str, float | None]) -> None:
-        """Take the value that is monitored from the figures of an epoch."""
+        """Observe the monitored value among the metrics of an epoch.
+
+        Raises MagmathError if it is missing.
+        """
         value = figures.get(self.monitor)
         if value is None:
             there = ", ".join([name for name, figure in figures.items() if figure is not None])
@@ -257,17 +261,17 @@ class Plateau(Schedule):
         self.observe(value)
 
     def state_dict(self) -> dict[str, float]:
-        """The rate and what was observed, as numbers."""
+        """Return the rate, the best value and the counters, as numbers."""
         return {"rate": self.rate, "best": self._best, "bad": self._bad, "waiting": self._waiting}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         self.rate, self._best = state["rate"], state["best"]
         self._bad, self._waiting = int(state["bad"]), int(state["waiting"])
 
 
 def plateau_of(rate: object) -> Plateau | None:
-    """The `Plateau` that a learning rate is, or warms up to, if any."""
+    """Return the `Plateau` that a learning rate is or warms up to, or None."""
     while isinstance(rate, WarmUp):
         rate = rate.after
     return rate if isinstance(rate, Plateau) else None

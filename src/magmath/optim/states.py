@@ -1,6 +1,6 @@
-"""The states that an optimizer keeps of variables: running means, a step count, a master copy.
+"""The states that an optimizer stores for variables: running means, a step count, a master copy.
 
-They belong to the optimizer and the variable, and last as long as both do.
+A state belongs to the optimizer and the variable, and exists as long as both do.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from magmath.graph import Node, Shape
 from magmath.layout import Layout
 
 MASTER = "master"
-"""The name of the float32 copy of a variable of a half type, which takes the updates."""
+"""Name of the float32 copy of a variable of a half type, to which updates are applied."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A parameter and what an optimizer keeps of it, as nodes: now, or after the next step."""
+    """A parameter and its states as nodes: the current values, or those after the next step."""
 
     value: Node
     states: dict[str, Node]
@@ -33,7 +33,7 @@ class Slot:
     group: int
 
     def nodes(self) -> Iterator[Node]:
-        """All of them, always in the same order."""
+        """Yield all nodes, in a fixed order."""
         yield self.value
         yield from self.states.values()
         if self.count is not None:
@@ -41,8 +41,8 @@ class Slot:
 
 
 class Needs(NamedTuple):
-    """What is kept of a variable: the names of its arrays, whether its steps are counted; and the
-    number of the group of settings that it belongs to."""
+    """The states that a variable needs: their names, whether its steps are counted, and the number
+    of its group of settings."""
 
     names: tuple[str, ...]
     counts: bool
@@ -52,17 +52,17 @@ class Needs(NamedTuple):
 @final
 @dataclass(eq=False)
 class Kept:
-    """What is kept of a variable. Variables that are always updated together share their count."""
+    """The states of a variable. Variables that are always updated together share a step count."""
 
     variable: ref[Variable]
     states: dict[str, Variable]
     needs: Needs
     counted: int = 0
-    """The number of steps so far, where there is no `count` yet."""
+    """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
 
     def slot(self, read: Callable[[Variable], Node]) -> Slot:
-        """The variable with its states, as the nodes that `read` gives for them."""
+        """Return the variable and its states as the nodes that `read` returns."""
         owner = self.variable()
         assert owner is not None
         states = {name: read(state) for name, state in self.states.items()}
@@ -77,7 +77,7 @@ class Kept:
         return owner.shape
 
     def variables(self) -> Iterator[Variable]:
-        """The variable and its states, in the order of `Slot.nodes`."""
+        """Yield the variable and its states, in the order of `Slot.nodes`."""
         owner = self.variable()
         assert owner is not None
         yield owner
@@ -86,7 +86,7 @@ class Kept:
             yield self.count
 
     def move(self, layout: Layout) -> None:
-        """Bring the variable and its states into a layout."""
+        """Move the variable and its states to a layout."""
         for v in self.variables():
             if v.shape == layout.shape:
                 v.move(layout)
@@ -94,17 +94,17 @@ class Kept:
 
 @final
 class States:
-    """What an optimizer keeps, by variable; `needs` says what that is."""
+    """The states of an optimizer by variable; `needs` returns which states a variable needs."""
 
     def __init__(self, needs: Callable[[Variable], Needs]) -> None:
         self._needs = needs
         self._kept: dict[int, Kept] = {}
         self._loaded: dict[str, Any] = {}
-        """By its names, the state of variables that the optimizer has not updated since."""
+        """Loaded states, by name, of variables that the optimizer has not updated since."""
 
     def of(self, variables: Sequence[Variable]) -> list[Kept]:
-        """What is kept of variables that are updated together; zeros at first."""
-        with tracing.suspended():  # what is kept exists outside of compiled functions
+        """Return the states of variables that are updated together; new ones are zeros."""
+        with tracing.suspended():  # states exist outside of compiled functions
             new = [v for v in variables if self._find(v) is None]
             if new:
                 self._forget_collected()
@@ -115,8 +115,10 @@ class States:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """What is kept, by the names of variables and states, with the number of steps of each
-        variable: "w.velocity", "w.count". What was loaded and not used yet is part of it."""
+        """Return states and step counts by name: "w.velocity", "w.count".
+
+        The result includes loaded states that were not used yet.
+        """
         state = dict(self._loaded)
         names: dict[str, Variable] = {}
         for kept in self._kept.values():
@@ -134,7 +136,7 @@ class States:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned; programs that use what is kept are made again."""
+        """Load what `state_dict` returned; programs that use the former states are rebuilt."""
         for kept in self._kept.values():
             for one in (*kept.states.values(), *([kept.count] if kept.count else [])):
                 note_update(one.leaf)
@@ -146,12 +148,12 @@ class States:
         return kept if kept is not None and kept.variable() is v and _on_its_pool(kept, v) else None
 
     def _forget_collected(self) -> None:
-        """Drop what is kept of variables that no longer exist."""
+        """Drop the states of variables that no longer exist."""
         for identity in [i for i, kept in self._kept.items() if kept.variable() is None]:
             del self._kept[identity]
 
     def _first(self, v: Variable) -> Kept:
-        """What was loaded for the variable, or zeros; in its layout, in float32 at least."""
+        """Return loaded or zero states for a variable, in its layout and in float32 at least."""
         needs, dtype = self._needs(v), compute_dtype(v.dtype)
         names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
         states = {name: self._first_value(v, name) for name in names}
@@ -171,7 +173,7 @@ class States:
         return variable(key, value, dtype=dtype, layout=v.layout)
 
     def _share_counts(self, updated: Sequence[Kept]) -> None:
-        """Give variables that were updated together until now, and go on so, one count."""
+        """Give one count to variables that were updated together so far and are so now."""
         own = set(map(id, updated))
         others = [kept for kept in self._kept.values() if id(kept) not in own]
         shared = {id(other.count) for other in others}
@@ -184,10 +186,10 @@ class States:
                     first = kept.counted if count is None else count
                     apart[key] = variable("count", first, dtype=int64)
                 if count is not None:
-                    note_update(count.leaf)  # functions that are compiled go on with the new one
+                    note_update(count.leaf)  # compiled functions use the new one
                 kept.count = apart[key]
 
 
 def _on_its_pool(kept: Kept, v: Variable) -> bool:
-    """False for states of an earlier pool, whose arrays have ended with it."""
+    """False for states of an earlier pool, whose arrays no longer exist."""
     return all(state.data.pool is v.data.pool for state in kept.variables())

@@ -1,4 +1,4 @@
-"""Training: trainers, callbacks, strategies and what they report."""
+"""Training: trainers, callbacks, strategies, checkpoints and reports."""
 
 from magmath.train.callbacks import BestWeights, Callback, EarlyStopping, LearningRateSchedule
 from magmath.train.history import EpochRecord, History

@@ -1,4 +1,4 @@
-"""Callbacks: what happens during training besides the steps."""
+"""Callbacks: objects whose methods `fit` calls during training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BestWeights(Callback):
     monitor   a name of `EpochRecord.figures`: by default "validation_loss", without validation
               data "loss"
     mode      "min" or "max"; by default "min" for losses and errors, otherwise "max"
-    restore   False: leave the module as it is after the last epoch; `best` has the best state
+    restore   if False, the module keeps its state after the last epoch; `best` has the best state
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class BestWeights(Callback):
         self.best_value = math.nan
 
     def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
-        """Begin anew."""
+        """Discard the best state of an earlier training run."""
         self._forget()
 
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -52,7 +52,7 @@ class BestWeights(Callback):
         self._note(trainer, record)
 
     def _note(self, trainer: Trainer, record: EpochRecord) -> bool:
-        """Whether it is."""
+        """Keep the state if it is the best one; return True if it is."""
         name, value = self._monitored(record)
         better = self._sign(name) * (self.best_value - value)
         if better > self._margin or math.isnan(better):
@@ -76,7 +76,7 @@ class BestWeights(Callback):
         return name, figures[name]
 
     def _sign(self, name: str) -> int:
-        """1 where less is better, otherwise -1."""
+        """Return 1 if smaller values are better, otherwise -1."""
         mode = self.mode or ("min" if "loss" in name or "error" in name else "max")
         return 1 if mode == "min" else -1
 
@@ -88,8 +88,8 @@ class BestWeights(Callback):
 
 @final
 class EarlyStopping(BestWeights):
-    """Stops training after `patience` epochs in which the figure has not improved by more than
-    `minimum_change`; see `BestWeights` for the other arguments."""
+    """Stops training after `patience` epochs without an improvement of the monitored value by more
+    than `minimum_change`; see `BestWeights` for the other arguments."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class EarlyStopping(BestWeights):
         self.waited = 0
 
     def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
-        """Begin anew."""
+        """Discard the best state, and restart the count of epochs without improvement."""
         super().on_train_begin(trainer, epochs, steps)
         self.waited = 0
 

@@ -1,7 +1,8 @@
-"""Checkpoints: everything from which training goes on as if it had not stopped.
+"""Checkpoints: the complete state to resume training with the results of an uninterrupted run.
 
-One safetensors file, replaced as a whole after each epoch: the module's state, what the optimizer
-keeps of each parameter, and as metadata the number of epochs, the random states and the history.
+A checkpoint is one safetensors file, replaced atomically after each epoch. It has the module's
+state, the optimizer states of each parameter, and as metadata the number of epochs, the generator
+state and the history.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Resumed(Protocol):
 
 @final
 class Checkpoint:
-    """The checkpoint of a trainer in a folder, which is made if it is missing."""
+    """The checkpoint of a trainer in a folder, which is created if it does not exist."""
 
     def __init__(self, trainer: Resumed, folder: str | os.PathLike[str]) -> None:
         self._trainer = trainer
@@ -78,9 +79,9 @@ class Checkpoint:
         history.save(self.folder / HISTORY)
 
     def restore(self) -> History | None:
-        """Go on from the checkpoint; its history, or None where there is none yet.
+        """Restore the trainer from the checkpoint; return its history, or None if there is no file.
 
-        Raises WeightsError where it belongs to another module or optimizer.
+        Raises WeightsError if it belongs to another module or optimizer.
         """
         if not self.path.exists():
             return None
@@ -121,7 +122,7 @@ class Checkpoint:
             trainer.optimizer.learning_rate = content["learning_rate"]
 
     def _kept(self) -> dict[str, Variable]:
-        """What the optimizer keeps, by the path of the parameter."""
+        """Return the optimizer states by the path of the parameter."""
         module, optimizer = self._trainer.module, self._trainer.optimizer
         paths = {id(v): path for path, v in module.named_parameters()}
         trainable = module.trainable()

@@ -1,7 +1,7 @@
-"""Data sets on the workers, as training and evaluation take them.
+"""Data sets on the workers, for training and evaluation.
 
 Inputs and targets are arrays, or tuples and dictionaries of arrays for modules with several inputs
-and losses of several targets; all have the samples along their first axis.
+and losses of several targets; the first axis of all arrays numbers the samples.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from magmath.graph import Node
 from magmath.nn.abstract import AbstractArray
 
 PROBABILITY_ERROR = 1e-2
-"""How far the probabilities of a sample may be from a sum of 1."""
+"""Maximum difference of the sum of a sample's probabilities from 1."""
 
 
 @final
 class DataSet:
-    """Inputs and targets where every worker can take any sample: one copy a host, or one on each
-    worker. `targets` is None where only outputs are wanted.
+    """Inputs and targets, replicated so that every worker can read any sample.
 
-    Floating point arrays are converted to `dtype`; integers stay as they are.
+    Each host has one copy if its workers share memory, otherwise each worker. `targets` is None if
+    only outputs are computed. Floating point arrays are converted to `dtype`; integers keep their
+    types.
     """
 
     def __init__(self, operation: str, inputs: Any, targets: Any, dtype: DType) -> None:
         self._given = _values_of(inputs, targets)
         self.checked = ""
-        """The operation for which it was checked that the data fit module and loss."""
+        """The operation for which the data were checked to fit module and loss; empty before."""
         self.inputs = _mapped(inputs, lambda x: _on_workers(x, dtype))
         self.targets_dtype: DType | None = None
-        """The element type of a single array of targets, as it was given."""
+        """The original element type of a single array of targets."""
         if not isinstance(targets, (tuple, dict)) and targets is not None:
             targets = asarray(targets)
             self.targets_dtype = targets.dtype
@@ -60,35 +61,35 @@ class DataSet:
                 )
 
     def is_of(self, inputs: Any, targets: Any) -> bool:
-        """True if it was made of these very arrays, which have not been updated in place since."""
+        """True if it was made of the same array objects, not updated in place since."""
         given = _values_of(inputs, targets)
         mine = self._given
         return given is not None and mine is not None and _all_same(given, mine)
 
     @property
     def leaves(self) -> list[Node]:
-        """The leaves of all arrays, inputs first."""
+        """The evaluated leaves of all arrays, inputs first."""
         return [x.evaluated() for x in self._leaves if x is not None]
 
     @property
     def signature(self) -> Hashable:
-        """What a program that reads the data depends on."""
+        """The properties that a program depends on: structure, shapes, types and layouts."""
         arrays = [(x.shape, x.dtype, x.layout) for x in self.leaves]
         return self._tree, tuple(arrays)
 
     def batch(self, arrays: list[Array]) -> tuple[Any, Any]:
-        """Inputs and targets nested as these are, made of other arrays in the order of `leaves`."""
+        """Return other arrays, given in the order of `leaves`, nested as inputs and targets."""
         found = iter(arrays)
         leaves = [None if x is None else next(found) for x in self._leaves]
         return unflatten(self._tree, leaves)  # type: ignore[no-any-return]
 
     def abstract(self, count: int) -> Any:
-        """The inputs of a batch of so many samples, without values."""
+        """Return abstract inputs for a batch of `count` samples."""
         return _mapped(self.inputs, lambda x: AbstractArray((count, *x.shape[1:]), x.dtype))
 
 
 def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
-    """A function of each array of tuples and dictionaries; a list is the values of an array."""
+    """Apply a function to each array in tuples and dictionaries; a list is an array's values."""
     if isinstance(tree, dict):
         return {key: _mapped(value, function) for key, value in tree.items()}
     if isinstance(tree, tuple) and not _is_number_row(tree):
@@ -97,7 +98,7 @@ def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def _is_number_row(values: tuple[Any, ...]) -> bool:
-    """True for a tuple of numbers, which is an array."""
+    """True for a tuple of numbers, which counts as an array."""
     return bool(values) and all(isinstance(x, (bool, int, float)) for x in values)
 
 
@@ -109,8 +110,10 @@ def _on_workers(values: Any, dtype: DType) -> Array:
 
 
 def _values_of(*trees: Any) -> list[Any] | None:
-    """The values of arrays, which are others after an update in place; None where something is not
-    on the workers."""
+    """Return the leaves of arrays, which differ after an in-place update.
+
+    Returns None if a value is not an array on the workers.
+    """
     leaves, _ = flatten(trees)
     if not all(x is None or isinstance(x, Array) for x in leaves):
         return None

@@ -1,8 +1,8 @@
-"""Metrics over the steps of an epoch, as parts of the training step.
+"""Metrics over the steps of an epoch, computed in the training step.
 
 A function of outputs and targets is averaged over the samples: each step reports its value. A
-`nn.metrics.Metric` has counts, such as hits and samples, which each step adds to their sums; the
-figure follows from the sums, so it is that of all samples together.
+`nn.metrics.Metric` has counts, such as hits and samples, which each step adds to their sums; its
+value is computed from the sums, so it is that for all samples of the epoch.
 """
 
 from __future__ import annotations
@@ -27,18 +27,23 @@ from magmath.train.measures import Metric
 
 
 class EpochMetric(Protocol):
-    """A metric of an epoch, whose steps are traced."""
+    """A metric of an epoch, traced as a part of the step."""
 
     def trace(self, outputs: Any, targets: Any, number: Node) -> Node | None:
-        """Compute what a step reports; `number` is that of the step in the epoch. None for a metric
-        that steps do not report."""
+        """Return the node of the value that a step reports; None if steps do not report the metric.
+
+        `number` is the number of the step in the epoch.
+        """
 
     def figure(self, reported: Sequence[float], weights: Sequence[int]) -> Any:
-        """The figure of an epoch, of what its steps have reported; `weights` are their samples."""
+        """Return the value for an epoch from the values that its steps reported.
+
+        `weights` are the numbers of samples of the steps.
+        """
 
 
 def epoch_metric(name: str, metric: Metric) -> EpochMetric:
-    """The metric of this name over the steps of an epoch."""
+    """Return a metric over the steps of an epoch."""
     if isinstance(metric, CountedMetric):
         return _Counted(name, metric)
     return _Averaged(name, metric)
@@ -46,14 +51,14 @@ def epoch_metric(name: str, metric: Metric) -> EpochMetric:
 
 @final
 class _Averaged:
-    """The mean over the samples of a function's values."""
+    """The mean of a function's values over the samples."""
 
     def __init__(self, name: str, metric: Metric) -> None:
         self._name = name
         self._metric = metric
 
     def trace(self, outputs: Any, targets: Any, number: Node) -> Node | None:
-        """The value for a batch. Raises ShapeError unless it is 0-d."""
+        """Return the node of the value for a batch. Raises ShapeError unless it is 0-d."""
         value = self._metric(outputs, targets)
         if not isinstance(value, Array) or value.shape != ():
             shape = value.shape if isinstance(value, Array) else type(value).__name__
@@ -64,13 +69,13 @@ class _Averaged:
         return _floating(value)
 
     def figure(self, reported: Sequence[float], weights: Sequence[int]) -> Any:
-        """The mean."""
+        """Return the mean over the samples."""
         return weighted_mean(reported, weights)
 
 
 @final
 class _Counted:
-    """The figure that follows from the sums of counts; a list where it is an array."""
+    """A metric computed from sums of counts; its value is a list if it is not 0-d."""
 
     def __init__(self, name: str, metric: CountedMetric) -> None:
         self._name = name
@@ -79,7 +84,7 @@ class _Counted:
         self._is_reported = True
 
     def trace(self, outputs: Any, targets: Any, number: Node) -> Node | None:
-        """Add the counts of a batch, and compute the figure until now."""
+        """Add the counts of a batch, and return the node of the value so far if it is 0-d."""
         counts = self._metric.counts(outputs, targets)
         if not self._sums:
             with tracing.suspended():
@@ -95,7 +100,7 @@ class _Counted:
         return _floating(figure) if self._is_reported else None
 
     def figure(self, reported: Sequence[float], weights: Sequence[int]) -> Any:
-        """What the last step has reported."""
+        """Return the value that the last step reported, or compute it from the sums."""
         return reported[-1] if self._is_reported else self._metric.result(*self._sums).tolist()
 
 
@@ -104,6 +109,6 @@ def _floating(value: Array) -> Node:
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float:
-    """The mean of values of so many samples each."""
+    """Return the mean of values, weighted by their numbers of samples."""
     total = sum(v * w for v, w in zip(values, weights, strict=False))
     return total / max(sum(weights[: len(values)]), 1)

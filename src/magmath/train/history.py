@@ -1,4 +1,4 @@
-"""What training reports: figures of every epoch, as lists, JSON or a plot."""
+"""The history of training: losses and metrics of every epoch, as lists, JSON or a plot."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from magmath.core.atomic_replace import atomic_replace
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The figures of one epoch; what was not asked for is None. Accuracies are shares in [0, 1].
+    """The losses and metrics of one epoch; None if not measured. Accuracies are in [0, 1].
 
-    `metrics` and `validation_metrics` have all metrics by name, as numbers or, such as a confusion
-    matrix, as nested lists. Those of training are of the outputs before each step's update.
+    `metrics` and `validation_metrics` have all metrics by name, as numbers or nested lists (such as
+    a confusion matrix). Training metrics are those of the outputs before each step's update.
     """
 
     epoch: int
@@ -30,7 +30,7 @@ class EpochRecord:
     validation_metrics: dict[str, Any] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
-        """Losses and metrics by the names that callbacks monitor: "loss", "accuracy",
+        """Return losses and metrics by the names that callbacks monitor: "loss", "accuracy",
         "validation_loss", "validation_accuracy", …"""
         found: dict[str, Any] = {"loss": self.loss, **self.metrics}
         if self.validation_loss is not None:
@@ -41,7 +41,7 @@ class EpochRecord:
 
 @dataclass
 class History:
-    """The epochs of a training run. `loss`, `accuracy` … are lists with one entry an epoch."""
+    """The epochs of a training run. `loss`, `accuracy` … are lists with one entry per epoch."""
 
     records: list[EpochRecord] = field(default_factory=list)
     steps: list[float] = field(default_factory=list, repr=False)
@@ -54,21 +54,22 @@ class History:
 
     @property
     def accuracy(self) -> list[float]:
-        """The training accuracy of each epoch, where it was measured."""
+        """The training accuracy of each epoch in which it was measured."""
         return [r.accuracy for r in self.records if r.accuracy is not None]
 
     @property
     def validation_loss(self) -> list[float]:
-        """The validation loss after each epoch, where there is validation data."""
+        """The validation loss after each epoch with validation data."""
         return [r.validation_loss for r in self.records if r.validation_loss is not None]
 
     @property
     def validation_accuracy(self) -> list[float]:
-        """The validation accuracy after each epoch, where there is validation data."""
+        """The validation accuracy after each epoch with validation data."""
         return [r.validation_accuracy for r in self.records if r.validation_accuracy is not None]
 
     def metric(self, name: str) -> list[Any]:
-        """A figure of each epoch by its name in `EpochRecord.figures`, where it was measured."""
+        """Return a loss or metric, by its name in `EpochRecord.figures`, of each epoch in which it
+        was measured."""
         return [r.figures()[name] for r in self.records if name in r.figures()]
 
     @property
@@ -77,13 +78,13 @@ class History:
         return [r.seconds for r in self.records]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything as JSON."""
+        """Write strategy and epochs to a JSON file."""
         content = {"strategy": self.strategy, "epochs": [asdict(r) for r in self.records]}
         with atomic_replace(path) as draft:
             Path(draft).write_text(json.dumps(content, indent=1) + "\n")
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw loss and accuracy against the epoch, as a PNG or whatever the ending says."""
+        """Plot loss and accuracy against the epoch; the suffix of `path` determines the format."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(9, 3.5), layout="constrained")

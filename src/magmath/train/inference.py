@@ -1,4 +1,4 @@
-"""Outputs, losses and metrics of a module that is not trained, in compiled functions."""
+"""Outputs, losses and metrics of a module in evaluation mode, by compiled functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magmath.train.measures import Metric
 from magmath.transform.compiled import compile
 
 SCORING_ROWS = 4096
-"""Samples that pass through a module at once."""
+"""Maximum number of samples in one call of a module."""
 
 
 @final
@@ -31,7 +31,7 @@ class Inference:
         self._scores: dict[Any, Callable[..., Any]] = {}
 
     def outputs(self, data: DataSet) -> Any:
-        """The outputs for all samples, nested as the module nests them."""
+        """Return the outputs for all samples, nested as the module nests them."""
         if data.count <= SCORING_ROWS:
             return self._all(data.inputs)
         rows = range(0, data.count, SCORING_ROWS)
@@ -43,8 +43,7 @@ class Inference:
         return unflatten(flatten(parts[0])[1], joined)
 
     def score(self, data: DataSet, metrics: Mapping[str, Metric]) -> dict[str, Any]:
-        """The loss and the metrics of all samples together: numbers, or an array where a metric is
-        one."""
+        """Return the loss and the metrics over all samples, as numbers, or arrays if not 0-d."""
         key = tuple(metrics.items())
         if key not in self._scores:
             self._scores[key] = compile(partial(self._measured, dict(metrics)))
@@ -59,7 +58,7 @@ class Inference:
             return call(self._module, inputs)
 
     def _part(self, count: int) -> Callable[..., Any]:
-        """The outputs of so many samples from a first one on."""
+        """Return a compiled function of inputs and a start: the outputs for `count` samples."""
         if count not in self._parts:
             self._parts[count] = compile(partial(self._outputs_of_part, count))
         return self._parts[count]

@@ -1,4 +1,4 @@
-"""Metrics by name or function: what is measured of outputs and targets besides the loss."""
+"""The choice of metrics of training, by name or as functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Metric = Callable[[Any, Any], Array]
 
 
 def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
-    """The metrics by name; a function has its own. MagmathError for names that are not known."""
+    """Return metrics by name; a function has its own name.
+
+    Raises MagmathError for unknown names.
+    """
     if isinstance(metrics, str) or callable(metrics):
         raise MagmathError(f"fit: metrics are a list, such as [{metrics!r}]; was given {metrics!r}")
     unknown = [m for m in metrics if not callable(m) and m not in METRICS]
@@ -35,10 +38,10 @@ def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
 def chosen_metrics(
     asked: Sequence[str | Metric] | None, outputs: Any, targets: Any, classifies: bool
 ) -> Mapping[str, Metric]:
-    """The metrics that are asked for; by default (None) accuracy, where the loss is cross-entropy
-    or the targets are integer labels, and the outputs those of classes.
+    """Return the requested metrics; by default (None) accuracy for classifiers, otherwise none.
 
-    DataError where accuracy is asked for by name and there are no classes.
+    A classifier has outputs (N, classes), and cross-entropy as the loss or integer labels as
+    targets. Raises DataError if accuracy is requested by name and there are no classes.
     """
     single = isinstance(outputs, AbstractArray) and isinstance(targets, Array)
     classes = single and len(outputs.shape) == 2 and outputs.shape[1] > 1

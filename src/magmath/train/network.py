@@ -1,4 +1,4 @@
-"""NeuralNetwork: a trainer of a list of layers, with Keras's verbs."""
+"""NeuralNetwork: a trainer of a list of layers, with the method names of Keras."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ class NeuralNetwork:
     loss        a name in `mm.nn.losses.LOSSES`, such as "cross_entropy" (integer labels or
                 probabilities), or a function of (outputs, targets) that returns a 0-d array
     optimizer   an optimizer, or a name in `mm.optim.OPTIMIZERS`, such as "sgd" or "adam"
-    seed        of the first parameters, the order of batches and dropout; the pool's by default
+    seed        seed of the initial parameters, the order of samples and dropout; by default they
+                draw from the pool's generator
 
-    Parameters are of the default floating point type (`set_default_dtype`) at the time when they
-    are made. Samples, and targets that are floating point, are converted to that type. A network
-    is a thin layer over `trainer`, which has more options.
+    Parameters have the default floating point type (`set_default_dtype`) at the time when they are
+    made. Floating point samples and targets are converted to that type. A network is a thin layer
+    over `trainer`, which has more options.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class NeuralNetwork:
 
     @property
     def layers(self) -> tuple[Module, ...]:
-        """The layers of a list, or the module."""
+        """The layers of a sequential network, otherwise the module alone."""
         return self.module.layers if isinstance(self.module, Sequential) else (self.module,)
 
     @property
@@ -83,17 +84,17 @@ class NeuralNetwork:
 
     @property
     def seed(self) -> int | None:
-        """The seed that was given."""
+        """The seed, or None."""
         return self.trainer.seed
 
     @property
     def history(self) -> History | None:
-        """The figures of the last `fit`, also of one that was interrupted."""
+        """The history of the last `fit`, even if it was interrupted."""
         return self.trainer.history
 
     @property
     def dtype(self) -> DType:
-        """The type of the parameters; before they are made, the default floating point type."""
+        """The type of the parameters; before they exist, the default floating point type."""
         return self.trainer.dtype
 
     @property
@@ -108,9 +109,9 @@ class NeuralNetwork:
     # building ---------------------------------------------------------------------------------
 
     def build(self, input_shape: Shape) -> None:
-        """Make the parameters for samples of this shape; `fit` and `predict` do it by themselves.
+        """Make the parameters for samples of this shape; `fit` and `predict` call it if needed.
 
-        Raises ShapeError naming the layer that does not fit, or if it was built for another shape.
+        Raises ShapeError, naming the layer that does not fit, or if it was built for another shape.
         """
         shape = tuple(input_shape)
         if self.input_shape is not None:
@@ -124,8 +125,11 @@ class NeuralNetwork:
 
     @contextmanager
     def _noting_shape(self, x: Any) -> Iterator[Any]:
-        """The samples, whose shape must be the one that the network was built for; if it is built
-        within, also by a training that is interrupted, it is built for theirs."""
+        """Give the samples, and record their shape if the network is built within the block.
+
+        Raises ShapeError if the network was built for another shape. The shape is recorded even if
+        training in the block is interrupted.
+        """
         if isinstance(x, (tuple, dict)):
             yield x
             return
@@ -158,14 +162,15 @@ class NeuralNetwork:
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
     ) -> History:
-        """Train on samples x (N, …) and targets y; returns the figures of every epoch.
+        """Train on samples x (N, …) and targets y; return the history of all epochs.
 
         strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
-        metrics     names or functions; by default accuracy of classifiers, that is with the loss
+        metrics     names or functions; by default accuracy for classifiers, that is with the loss
                     "cross_entropy" or with integer labels
-        reporter    an object told of progress (`begin`, `step`, `epoch`, `end`); `verbose` prints
+        reporter    an object whose methods `begin`, `step`, `epoch` and `end` receive the progress;
+                    `verbose` prints it
 
-        The other arguments, and what is raised, are those of `Trainer.fit`.
+        The other arguments and the errors are those of `Trainer.fit`.
         """
         self.trainer.strategy, self.trainer.metrics = strategy, metrics
         told = [Reporting(reporter)] if reporter is not None else []
@@ -184,17 +189,17 @@ class NeuralNetwork:
             )
 
     def predict(self, x: Any) -> Any:
-        """The outputs for samples x (N, …)."""
+        """Return the outputs for samples x (N, …)."""
         with self._noting_shape(x) as samples:
             return self.trainer.predict(samples)
 
     def evaluate(self, x: Any, y: Any) -> dict[str, Any]:
-        """The loss, and of classifiers the accuracy, over samples x and targets y."""
+        """Return the loss, and for classifiers the accuracy, over samples x and targets y."""
         with self._noting_shape(x) as samples:
             return self.trainer.evaluate(samples, y)
 
     def summary(self) -> str:
-        """The layers with their output shapes and parameter counts, as text."""
+        """Return the layers with their output shapes and parameter counts, as text."""
         if self.input_shape is None:
             raise MagmathError(
                 "summary: the network is not built; call net.build(sample_shape) or fit"
@@ -202,11 +207,11 @@ class NeuralNetwork:
         return self.module.summary((1, *self.input_shape), dtype=self.dtype)
 
     def explain(self) -> Explanation:
-        """The program of a training step, its cost, and what strategies were predicted to cost."""
+        """Explain the program of a training step, with the predicted costs of the strategies."""
         return self.trainer.explain()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the parameters to a safetensors file, complete or not at all."""
+        """Write the state of the module to a safetensors file, atomically."""
         if self.input_shape is None:
             raise MagmathError("save: the network is not built; there are no parameters to save")
         metadata = {
@@ -217,7 +222,7 @@ class NeuralNetwork:
         write(path, self.module.state_dict(), metadata)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Read parameters that `save` wrote; builds the network if it is not built.
+        """Load a file that `save` has written; build the network if it is not built.
 
         Raises WeightsError if the file belongs to another network or is damaged.
         """

@@ -1,4 +1,4 @@
-"""Reports of a running `fit`: to nobody, or as lines on the terminal."""
+"""Reporters of a running `fit`: silent, or as lines on the terminal."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from magmath.train.history import EpochRecord
 
 
 class Reporter(Protocol):
-    """Is told how training goes."""
+    """An object that receives the progress of training."""
 
     def begin(self, epochs: int, steps: int) -> None:
-        """Training starts: this many epochs of this many steps."""
+        """Training starts, with this number of epochs and of steps in each."""
 
     def step(self, done: int, loss: float, samples_per_second: float) -> None:
-        """Steps of this epoch that are done, and the last loss."""
+        """`done` steps of this epoch are done; `loss` is the last loss."""
 
     def epoch(self, record: EpochRecord) -> None:
         """An epoch ended."""
 
     def end(self) -> None:
-        """Training ended, well or not."""
+        """Training ended, normally or by an exception."""
 
 
 class NullReporter:
-    """Says nothing."""
+    """A reporter that prints nothing."""
 
     def begin(self, epochs: int, steps: int) -> None: ...
 
@@ -37,7 +37,7 @@ class NullReporter:
 
 
 class ConsoleReporter:
-    """A line for every epoch."""
+    """A reporter that prints a line for every epoch."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -67,5 +67,5 @@ class ConsoleReporter:
 
 
 def console_reporter() -> ConsoleReporter:
-    """Lines on standard output."""
+    """Return a reporter that prints lines on standard output."""
     return ConsoleReporter(sys.stdout)

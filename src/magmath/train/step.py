@@ -1,8 +1,8 @@
-"""The training step: one program that takes a batch, computes the loss and updates the module.
+"""The training step: one program that selects a batch, computes the loss and updates the module.
 
-It is traced from the very calls that a loop of the user's own makes: the module, the loss, `grad`
-and the optimizer's update. So parameters, buffers and random numbers change as they do there. The
-data are operands, so other data of the same shapes run the same program.
+It is traced from the same calls that a user's loop makes: the module, the loss, `grad` and the
+optimizer's update. So parameters, buffers and random numbers change as in such a loop. The data
+are operands, so the same program runs with other data of the same shapes.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
 ORDER_STREAM = 1 << 41
-"""The first stream of the orders of samples, apart from those that users draw from."""
+"""The first stream of sample orders, separate from those that users draw from."""
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """What a training step is made for."""
+    """The settings of `fit` that a training step is compiled for."""
 
     batch_size: int
     strategy: str
@@ -64,13 +64,13 @@ class StepSettings:
 
     @property
     def key(self) -> Hashable:
-        """What two equal settings have in common."""
+        """A hashable key, equal for equal settings."""
         return self.batch_size, self.strategy, self.shuffle, tuple(self.metrics.items())
 
 
 @final
 class _Traced:
-    """The graph of a step, and its program once it is compiled."""
+    """The trace and graph of a step, and its program once it is compiled."""
 
     def __init__(self, trace: Trace, graph: Graph) -> None:
         self.trace = trace
@@ -79,16 +79,16 @@ class _Traced:
         self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
 
     def __getitem__(self, index: int) -> Any:
-        """The graph, or the program."""
+        """Return the graph (0) or the program (1)."""
         return (self.graph, self.compiled)[index]
 
 
 @final
 class TrainingStep:
-    """A step of training for data of one signature. Traced and planned when it is made.
+    """A training step for data of one signature, which the constructor traces and compiles.
 
     loss     a function of outputs and targets
-    stream   what layers without a random stream of their own draw from
+    stream   the generator state for layers without their own, or None for the pool's
     """
 
     def __init__(
@@ -117,15 +117,15 @@ class TrainingStep:
         ]
         self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
-        """The steps of an epoch."""
+        """The number of steps in an epoch."""
         self._rates = EpochRates(optimizer, rate_dtype(self.parameters), self.steps)
         self.metrics = {name: epoch_metric(name, m) for name, m in settings.metrics.items()}
         self.reported: tuple[str, ...] = ()
-        """The names of what each step reports."""
+        """The names of the values that each step reports."""
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
         self.is_whole = True
-        """False after a run that was broken off."""
+        """False after a run that was interrupted or has failed."""
         self.full = self._traced(self.batch_size)
         rest = self.count % self.batch_size
         self.rest = self._traced(rest) if rest else None
@@ -138,11 +138,11 @@ class TrainingStep:
         for traced in filter(None, (self.full, self.rest)):
             traced.graph = self.engine.cut(traced.graph)
             traced.compiled = self.engine.compile(traced.graph)
-        del self._data  # which is an operand of each run
+        del self._data  # the data are an operand of each run
 
     @property
     def is_current(self) -> bool:
-        """True if tracing it anew would give the same program."""
+        """True if another trace would give the same program."""
         return (
             self.is_whole
             and self.engine is session.engine()
@@ -152,13 +152,13 @@ class TrainingStep:
         )
 
     def _updated_variables(self) -> list[Variable]:
-        """The parameters, each with what the optimizer keeps of it."""
+        """Return the parameters, each followed by its optimizer states."""
         return [v for kept in self._optimizer.kept.of(self.parameters) for v in kept.variables()]
 
     # tracing ------------------------------------------------------------------------------------
 
     def _traced(self, batch: int) -> _Traced:
-        """The graph of a step with a batch of so many samples."""
+        """Return the graph of a step with a batch of `batch` samples."""
         start = self._start(batch)
         counter = self._counter.leaf
         with self._module.mode(True), _drawing_from(self._stream):
@@ -171,7 +171,7 @@ class TrainingStep:
         return _Traced(trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
 
     def _emitted(self, start: Node, batch: int) -> tuple[Node, ...]:
-        """Compute a step; the loss and the metrics."""
+        """Trace a step; return the nodes of the loss and the metrics."""
         inputs, targets = self._data.batch(self._batch(start, batch))
         outputs = call(self._module, inputs)
         loss = self._loss(outputs, targets)
@@ -188,7 +188,7 @@ class TrainingStep:
         return (loss.node, *reported.values())
 
     def _update(self, slopes: Sequence[Array], batch: int) -> None:
-        """Take a step of the optimizer, as its `update` does, by the rates of the epoch."""
+        """Take a step of the optimizer, as its `update` does, with the rates of the epoch."""
         kept = self._optimizer.kept.of(self.parameters)
         read = {v.node: v for one in kept for v in one.variables()}
         slots = [one.slot(lambda v: v.node) for one in kept]
@@ -197,20 +197,20 @@ class TrainingStep:
         assign([(read[node], value) for node, value in pairs])
 
     def _number(self, batch: int) -> Node:
-        """The number of this step in the epoch, from 0."""
+        """Return the number of this step in the epoch, from 0."""
         whole = self.count // self.batch_size
         if batch != self.batch_size:
             return constant(whole, int64)
         return e.call("remainder", self._counter.leaf, constant(whole, int64))
 
     def _start(self, batch: int) -> Node:
-        """The position of the batch in the order of the samples."""
+        """Return the position of the batch in the order of the samples."""
         if batch != self.batch_size:
             return constant(self.count - batch, int64)
         return e.multiply(self._number(batch), constant(batch, int64))
 
     def _batch(self, start: Node, batch: int) -> list[Array]:
-        """The samples and targets of this step, in the epoch's order."""
+        """Return the samples and targets of this step, in the epoch's order."""
         if self.settings.shuffle:
             stream = e.add(self._epoch, constant(ORDER_STREAM, int64))
             shape = (self.count,)
@@ -223,7 +223,7 @@ class TrainingStep:
     # strategy -----------------------------------------------------------------------------------
 
     def _owners(self) -> list[tuple[str, Variable]]:
-        """All variables of the module, each with the path of the module that has it."""
+        """Return all variables of the module, each with the path of the module that owns it."""
         found = self._module.named_parameters() + self._module.named_buffers()
         return [(path.rpartition(".")[0], v) for path, v in found]
 
@@ -245,9 +245,9 @@ class TrainingStep:
         return {layer: chosen.get(layer, "data") for layer in layers}, dict(found.seconds)
 
     def _layouts(self, choice: Choice) -> dict[Variable, Layout]:
-        """The layouts of the module's variables, and of what the optimizer keeps, by this choice.
+        """Return the layouts of the module's variables and optimizer states under a choice.
 
-        Buffers, and states of other shapes, are whole on every worker.
+        Buffers are replicated; states of other shapes than their parameter keep their layouts.
         """
         environment = self.engine.environment
 
@@ -266,7 +266,7 @@ class TrainingStep:
         return found
 
     def place(self) -> None:
-        """Have the variables in the layouts that the program expects."""
+        """Move the variables to the layouts that the program expects."""
         for v, layout in self._layouts(self.choice).items():
             v.move(layout)
 
@@ -285,7 +285,7 @@ class TrainingStep:
         steps: int,
         progress: Progress | None = None,
     ) -> list[float]:
-        """Run so many steps in one message; what they emit, one after the other."""
+        """Run several steps with one message; return the values that they emit, in order."""
         compiled = traced.compiled
         assert compiled is not None
         values: dict[Node, Any] = dict(zip(self._places, data.leaves, strict=True))
@@ -308,7 +308,7 @@ class TrainingStep:
         return emitted
 
     def explain(self) -> Explanation:
-        """The step's program, and what the strategies were predicted to cost."""
+        """Explain the step's program, with the predicted costs of the strategies."""
         prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
         heading = f"layers {chosen}\npredicted\n{prices}"
@@ -326,5 +326,5 @@ def _of(leaves: Sequence[Node], positions: Sequence[int]) -> list[Node]:
 
 
 def _drawing_from(stream: RngState | None) -> AbstractContextManager[None]:
-    """Within it layers draw from this stream; None: from the pool's sequence."""
+    """Make layers draw from this generator state; for None, from the pool's."""
     return nullcontext() if stream is None else drawing_from(stream)

@@ -1,8 +1,8 @@
-"""Strategies: where the parameters of each layer lie, chosen by name or by predicted cost.
+"""Strategies: the layouts of the parameters of each layer, chosen by name or by predicted cost.
 
-`data`: every worker holds all parameters (one copy per host where memory is shared) and takes its
-share of each batch. `model`: dense layers are split by columns. `rows`: by rows. `auto` takes for
-each layer what the planner predicts to be fastest (`passes/partition.py`).
+`data`: every worker stores all parameters (one copy per host if memory is shared) and computes its
+share of each batch. `model`: dense layers are split by columns. `rows`: by rows. `auto` uses for
+each layer the option that the planner predicts to be fastest (`passes/partition.py`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SPLIT_DIMENSION = {"model": -1, "rows": 0}
 
 
 def check_strategy(name: str) -> None:
-    """MagmathError unless this is a strategy's name."""
+    """Raise MagmathError unless this is the name of a strategy."""
     if name not in STRATEGIES:
         raise MagmathError(f"strategy {name!r} is not known; there are {', '.join(STRATEGIES)}")
 
 
 def parameter_layout(choice: str, shape: Shape, mesh: Mesh, shared: bool) -> Layout:
-    """The layout of one parameter of a layer under a choice.
+    """Return the layout of a parameter of a layer under a choice.
 
-    Columns of a weight go with its bias; rows leave the bias whole.
+    A split by columns also splits the bias; a split by rows replicates it.
     """
     whole = Layout.whole(shape, mesh, shared=shared and mesh.size > 1)
     if choice == "data" or mesh.size == 1 or (choice == "rows" and len(shape) < 2):
@@ -44,7 +44,7 @@ def parameter_layout(choice: str, shape: Shape, mesh: Mesh, shared: bool) -> Lay
 
 
 def parts_of(layers: Mapping[str, Sequence[Kept]], environment: Environment) -> list[Part]:
-    """The parameters of each layer with what the optimizer keeps of them, under every option."""
+    """Return the parameters of each layer with their optimizer states, under every option."""
     return [_part(kept, environment) for kept in layers.values()]
 
 

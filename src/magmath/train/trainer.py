@@ -1,7 +1,7 @@
 """Trainer: a module, a loss and an optimizer, and the loop over epochs.
 
-The data set is put on the workers once; a step, from taking its batch to writing the new
-parameters, is one program (`train/step.py`), and an epoch is one message.
+The data set is copied to the workers once. A step, from the selection of its batch to the update of
+the parameters, is one program (`train/step.py`), and the full batches of an epoch need one message.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
 
 OWN_STREAM = 1 << 42
-"""The first stream of trainers with a seed of their own, apart from those that users draw from."""
+"""The first stream of trainers with their own seed, separate from those that users draw from."""
 SCORE = 2
-"""Samples of the call that tells the shapes of outputs in evaluation mode."""
+"""Samples in the abstract call that determines output shapes in evaluation mode."""
 KEPT_STEPS = 8
 KEPT_DATA_SETS = 2  # for training and for validation
 Loss = str | Callable[[Any, Any], Array]
@@ -58,12 +58,12 @@ class Trainer:
     loss        "cross_entropy" (integer labels or probabilities), "mean_squared_error", or a
                 function of (outputs, targets) that returns a 0-d array
     optimizer   an optimizer, or its name: "sgd", "momentum", "adam"
-    metrics     names ("accuracy") or functions of (outputs, targets); by default accuracy of
+    metrics     names ("accuracy") or functions of (outputs, targets); by default accuracy for
                 classifiers, that is with the loss "cross_entropy" or with integer labels
     callbacks   `Callback` objects, or functions of the epoch's record
     strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
-    seed        of the first parameters, the order of the samples, and layers that draw random
-                numbers; without one these draw from `mm.random`, as in a loop of one's own
+    seed        seed of the initial parameters, the order of the samples, and layers that draw
+                random numbers; by default these draw from `mm.random`, as in a user's loop
 
     Inputs and targets are arrays, or tuples and dictionaries of arrays: a tuple has the arguments
     of the module, a dictionary its keyword arguments. Floating point arrays are converted to the
@@ -89,9 +89,9 @@ class Trainer:
         self.strategy = strategy
         self.seed = seed
         self.epochs_done = 0
-        """The epochs that were finished, in all calls of `fit`."""
+        """The number of finished epochs, in all calls of `fit`."""
         self.history: History | None = None
-        """The figures of the last `fit`, also of one that was interrupted."""
+        """The history of the last `fit`, even if it was interrupted."""
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -106,7 +106,7 @@ class Trainer:
         return f"Trainer({self.module!r}, optimizer={self.optimizer!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: everything but programs and data, which belong to a pool."""
+        """Return all attributes except programs and data, which belong to a pool, for pickle."""
         own = ("_inference", "_steps", "_data", "_shapes")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
@@ -120,7 +120,7 @@ class Trainer:
 
     @property
     def dtype(self) -> DType:
-        """The floating point type of the parameters; before they are made, the default type."""
+        """The floating point type of the parameters; before they exist, the default type."""
         if self.module.is_built:
             for parameter in self.module.parameters():
                 if parameter.dtype.is_floating:
@@ -128,24 +128,24 @@ class Trainer:
         return get_default_dtype()
 
     def stream(self) -> RngState:
-        """What layers without a random stream of their own draw from."""
+        """Return the generator state for layers without their own."""
         return session.engine().rng_state if self._stream is None else self._stream
 
     def trace(self, inputs: Any, training: bool) -> Any:
-        """The shapes of the outputs for inputs without values; makes the parameters."""
+        """Return abstract outputs for abstract inputs; makes the parameters."""
         first = nullcontext() if self.seed is None else _initial_values(self.module, self.seed)
         with first, self.module.mode(training):
             return trace_call(self.module, inputs)
 
     def _outputs(self, data: DataSet, count: int, training: bool) -> Any:
-        """The same for a batch of a data set, remembered."""
+        """Return abstract outputs for a batch of a data set; caches them."""
         key = data.signature, count, training
         if key not in self._shapes or not self.module.is_built:
             self._shapes[key] = self.trace(data.abstract(count), training)
         return self._shapes[key]
 
     def _data_set(self, operation: str, x: Any, y: Any) -> DataSet:
-        """The data on the workers; arrays that are there already are taken as they are."""
+        """Return the data on the workers; reuses a cached data set of the same arrays."""
         for data in self._data:
             if data.is_of(x, y):
                 return data
@@ -154,7 +154,7 @@ class Trainer:
         return data
 
     def _checked(self, operation: str, x: Any, y: Any, rows: int, training: bool) -> DataSet:
-        """A data set of inputs and targets that fit module and loss."""
+        """Return a data set, after checking that inputs and targets fit module and loss."""
         data = self._data_set(operation, x, y)
         if data.checked != operation:
             outputs = self._outputs(data, min(rows, data.count), training)
@@ -184,19 +184,18 @@ class Trainer:
         verbose: bool = False,
         callbacks: Sequence[Any] = (),
     ) -> History:
-        """Train on samples x (N, …) and targets y; returns the figures of every epoch.
+        """Train on samples x (N, …) and targets y; return the history of all epochs.
 
         validation   (x, y), scored after every epoch
-        checkpoint   a folder; after each epoch everything is written there from which training can
-                     go on
-        resume       go on from the checkpoint, if there is one, until `epochs` are done in all. The
-                     weights become those of a run that was not stopped
+        checkpoint   a folder, to which the complete training state is written after each epoch
+        resume       continue from the checkpoint, if there is one, until `epochs` epochs are done
+                     in total. The weights are those of an uninterrupted run
         verbose      print a line for each epoch
-        callbacks    for this call, besides those of the trainer
+        callbacks    callbacks for this call, in addition to those of the trainer
 
-        Raises DataError for labels out of range or lengths that differ, NonFiniteLoss with the step
-        at which the loss stopped being a number. Ctrl-C stops between steps: the parameters keep
-        what was learnt, and `history` the figures until then.
+        Raises DataError for labels out of range or lengths that differ, NonFiniteLoss, with the
+        step number, if the loss becomes nan or infinite. Ctrl-C stops between steps: parameters and
+        `history` keep the results of the completed steps.
         """
         epochs = require_integer("fit: epochs", epochs, 0)
         batch_size = require_integer("fit: batch_size", batch_size, 1)
@@ -218,7 +217,7 @@ class Trainer:
         return history
 
     def stop(self) -> None:
-        """Make the present epoch the last one of `fit`; for callbacks."""
+        """Make the current epoch the last one of `fit`; for callbacks."""
         self._stopped = True
 
     def _validation(self, validation: Any) -> DataSet:
@@ -231,7 +230,8 @@ class Trainer:
         return self._checked("evaluate", x, y, SCORE, training=False)
 
     def _step(self, data: DataSet, batch_size: int, shuffle: bool) -> TrainingStep:
-        """The compiled step for data of this signature; one that was made before if it holds."""
+        """Return the compiled step for data of this signature; reuses a cached one if it is
+        current."""
         metrics = self._measured(data, batch_size, training=True)
         settings = StepSettings(batch_size, self.strategy, shuffle, metrics)
         key = data.signature, settings.key, id(self.optimizer)
@@ -249,27 +249,27 @@ class Trainer:
 
     @property
     def step(self) -> TrainingStep | None:
-        """The step that was used last."""
+        """The most recently used step, or None."""
         return next(reversed(self._steps.values()), None)
 
     # using --------------------------------------------------------------------------------------
 
     def predict(self, x: Any) -> Any:
-        """The outputs for samples x (N, …), in evaluation mode."""
+        """Return the outputs for samples x (N, …), in evaluation mode."""
         data = DataSet("predict", x, None, self.dtype)
         self._outputs(data, min(SCORE, data.count), training=False)
         return self._inference.outputs(data)
 
     def evaluate(self, x: Any, y: Any) -> dict[str, Any]:
-        """The loss and the metrics over samples x and targets y, in evaluation mode."""
+        """Return the loss and the metrics over samples x and targets y, in evaluation mode."""
         return self.score(self._checked("evaluate", x, y, SCORE, training=False))
 
     def score(self, data: DataSet) -> dict[str, Any]:
-        """The loss and the metrics of a data set."""
+        """Return the loss and the metrics of a data set, in evaluation mode."""
         return self._inference.score(data, self._measured(data, SCORE, training=False))
 
     def explain(self) -> Explanation:
-        """The program of a training step, its cost, and what strategies were predicted to cost."""
+        """Explain the program of a training step, with the predicted costs of the strategies."""
         if self.step is None:
             raise MagmathError("explain: call fit first; there is no training step yet")
         return self.step.explain()
@@ -277,7 +277,7 @@ class Trainer:
 
 @final
 class _Run:
-    """One call of `fit`."""
+    """The loop over epochs of one call of `fit`."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class _Run:
         self._steps = math.ceil(data.count / step.batch_size)
 
     def epochs(self, first: int, last: int, history: History) -> None:
-        """Train from an epoch, counted from 0, up to another."""
+        """Train the epochs from `first`, counted from 0, up to but not including `last`."""
         trainer = self._trainer
         trainer._stopped = False
         finished = False
@@ -376,7 +376,7 @@ class _Run:
 
 @contextmanager
 def _initial_values(module: Module, seed: int) -> Iterator[None]:
-    """Within it parameters are first drawn from a seed, unless the module is built."""
+    """Draw initial parameters from a seed within this block, unless the module is built."""
     if module.is_built:
         yield
         return

@@ -1,4 +1,4 @@
-"""Layers: modules that have parameters, and modules of functions."""
+"""Layers: modules with parameters, containers of modules, and functions as modules."""
 
 from magmath.nn.layers.activation import (
     CELU,

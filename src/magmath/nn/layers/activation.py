@@ -25,7 +25,7 @@ class Activation(Module):
 
 
 def _module(name: str, function: Callable[..., Array], **defaults: Any) -> type[Module]:
-    """A module class for an activation function with these settings."""
+    """Return a module class for an activation function with these settings."""
 
     def __init__(self: Module, *values: Any, **settings: Any) -> None:
         known = list(defaults)

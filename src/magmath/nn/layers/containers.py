@@ -1,4 +1,4 @@
-"""Modules made of other modules, and modules of plain functions."""
+"""Modules composed of other modules, and functions as modules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from magmath.nn.module import Module, check_module
 
 @final
 class Sequential(Module):
-    """Modules one after the other: `Sequential(a, b)` or `Sequential([a, b])`. The path of each is
-    its position. A function among them counts as `Lambda(function)`."""
+    """Applies modules in sequence: `Sequential(a, b)` or `Sequential([a, b])`.
+
+    The path of each module is its position. A function is converted to `Lambda(function)`.
+    """
 
     def __init__(self, *layers: Any) -> None:
         if len(layers) == 1 and isinstance(layers[0], (list, tuple)):
@@ -23,11 +25,11 @@ class Sequential(Module):
         self.layers = tuple([_as_module("Sequential", layer) for layer in layers])
 
     def parts(self) -> Iterable[tuple[str, Any]]:
-        """The modules by position."""
+        """Return the modules by position."""
         return [(str(i), layer) for i, layer in enumerate(self.layers)]
 
     def __call__(self, *inputs: Any) -> Any:
-        """The output of the last module; the first one takes the inputs."""
+        """Return the output of the last module; the first one receives the inputs."""
         outputs: Any = inputs[0] if len(inputs) == 1 else inputs
         for i, layer in enumerate(self.layers):
             try:
@@ -39,7 +41,7 @@ class Sequential(Module):
         return outputs
 
     def append(self, layer: Any) -> Sequential:
-        """Add a module at the end; returns itself."""
+        """Append a module; return this one."""
         self.layers = (*self.layers, _as_module("Sequential", layer))
         return self
 
@@ -54,7 +56,7 @@ class Sequential(Module):
     @overload
     def __getitem__(self, index: slice) -> Sequential: ...
     def __getitem__(self, index: int | slice) -> Module:
-        """The module at a position, or a `Sequential` of some, which share their parameters."""
+        """Return the module at a position, or a `Sequential` of a slice, with shared parameters."""
         if isinstance(index, slice):
             return Sequential(self.layers[index])
         return self.layers[index]
@@ -62,14 +64,14 @@ class Sequential(Module):
 
 @final
 class Residual(Module):
-    """x + body(x), or shortcut(x) + body(x)."""
+    """Computes x + body(x), or shortcut(x) + body(x)."""
 
     def __init__(self, body: Any, shortcut: Any = None) -> None:
         self.body = _as_module("Residual", body)
         self.shortcut = None if shortcut is None else _as_module("Residual", shortcut)
 
     def __call__(self, x: Array) -> Array:
-        """The sum; both must have one shape."""
+        """Return the sum; both terms must have the same shape."""
         added: Array = self.body(x)
         kept: Array = x if self.shortcut is None else self.shortcut(x)
         if kept.shape != added.shape:
@@ -82,10 +84,10 @@ class Residual(Module):
 
 @final
 class Add(Module):
-    """The sum of several inputs."""
+    """Computes the sum of several inputs."""
 
     def __call__(self, *inputs: Array) -> Array:
-        """Arrays that broadcast."""
+        """Return the sum of arrays that broadcast."""
         (first, *others) = inputs
         for other in others:
             first = first + other
@@ -94,7 +96,7 @@ class Add(Module):
 
 @final
 class Concatenate(Module):
-    """Several inputs one after the other along an axis."""
+    """Joins several inputs along an axis."""
 
     def __init__(self, axis: int = 1) -> None:
         self.axis = axis
@@ -106,7 +108,7 @@ class Concatenate(Module):
 
 @final
 class Flatten(Module):
-    """Each sample as one row: the axes from `start_axis` on as one."""
+    """Merges the axes from `start_axis` on: a row for each sample."""
 
     def __init__(self, start_axis: int = 1) -> None:
         self.start_axis = start_axis
@@ -118,22 +120,22 @@ class Flatten(Module):
 
 @final
 class Identity(Module):
-    """The input."""
+    """Returns its input."""
 
     def __call__(self, x: Any) -> Any:
-        """x."""
+        """Return x."""
         return x
 
 
 @final
 class Lambda(Module):
-    """A function of arrays without parameters."""
+    """Applies a function of arrays, without parameters."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
 
     def __call__(self, *inputs: Any) -> Any:
-        """function(*inputs)."""
+        """Return function(*inputs)."""
         return self.function(*inputs)
 
 

@@ -1,4 +1,4 @@
-"""The dense layer."""
+"""The dense (fully connected) layer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Dense(Module):
     units        the size of the output's last axis
     activation   a name, see `nn.Activation`, or a function
     weight_init  a name in `nn.initializers.INITIALIZERS`, or a function of shape and element type
-                 that returns the first weights; by default "glorot", or "he" for relu
-    bias_init    likewise
+                 that returns the initial weights; by default "glorot", or "he" for relu
+    bias_init    the same for the bias
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Dropout."""
+"""The dropout layer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from magmath.nn.variables import RngState
 
 @final
 class Dropout(Module):
-    """In training mode each element is zeroed with probability `rate`, the rest scaled by
-    1/(1-rate); otherwise the input itself.
+    """Sets each element to zero with probability `rate` in training mode, and scales the others by
+    1/(1-rate); in evaluation mode returns the input.
 
     rate   the probability
-    seed   of a random stream of its own (`rng`, saved with the module); without one the mask is
-           drawn from the sequence of `mm.random`
+    seed   the seed of the layer's own generator (`rng`, saved with the module); without one the
+           mask is drawn from `mm.random`
 
     Source: Srivastava et al. (2014). The mask is the same for every number of workers.
     """

@@ -1,4 +1,4 @@
-"""The embedding table."""
+"""The embedding layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magmath.nn.variables import Initial, Parameter, deferred
 
 @final
 class Embedding(Module):
-    """Rows of a table at integer indices: weight (count, features), at first normal."""
+    """Looks up rows of a table at integer indices: weight (count, features), initially normal."""
 
     def __init__(
         self, count: int, features: int, *, weight_init: Initial | str | None = None

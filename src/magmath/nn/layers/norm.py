@@ -1,4 +1,4 @@
-"""Normalization layers."""
+"""Normalization layers: `LayerNorm` and `BatchNorm`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
 
 @final
 class LayerNorm(Module):
-    """Each sample with mean 0 and variance 1 over its last axes, times weight, plus bias.
+    """Normalizes each sample to mean 0 and variance 1 over its last axes; times weight, plus bias.
 
     normalized_shape  the shape of those axes; by default the last axis
-    affine            whether there are weight and bias, of that shape
+    affine            if True, the layer has weight and bias, of that shape
     """
 
     def __init__(
@@ -48,17 +48,18 @@ class LayerNorm(Module):
 
 @final
 class BatchNorm(Module):
-    """Each channel with mean 0 and variance 1 over the batch, times weight, plus bias.
+    """Normalizes each channel to mean 0 and variance 1 over the batch; times weight, plus bias.
 
-    momentum   the share of the batch in the running mean and variance, None: these are not kept
+    momentum   the share of the batch in the running mean and variance, or None for a layer without
+               them
     epsilon    added to the variance
-    affine     whether there are weight and bias
+    affine     if True, the layer has weight and bias
     axis       the axis of the channels
 
-    In training mode the moments are those of the whole batch, however it is divided over workers,
-    and `running_mean` and `running_variance` (unbiased) move towards them by `momentum`. In
-    evaluation mode the running ones are used. As in PyTorch, but that a batch with a single value
-    of each channel is no error: its variance is 0. Source: Ioffe and Szegedy (2015).
+    In training mode the moments are those of the whole batch, however it is distributed, and
+    `running_mean` and `running_variance` (unbiased) move towards them by `momentum`. In evaluation
+    mode the running moments are used. As in PyTorch, except that a batch with a single value of
+    each channel has variance 0 and is not an error. Source: Ioffe and Szegedy (2015).
     """
 
     def __init__(
