@@ -221,9 +221,9 @@ def test_it_is_told(gate: threading.Event) -> None:
     with current("messages", 2):
         x = rows(7)
         whole = x.replicate(wait=False)
-        assert "beside what is computed meanwhile" in str(whole.explain())
+        assert "copied concurrently" in str(whole.explain())
         waited = rows(8).replicate()
-        assert "beside what" not in str(waited.explain())
+        assert "concurrently" not in str(waited.explain())
         with mm.profile() as profile:
             measured = rows(9).replicate(wait=False)
         assert profile.total.measured > 0

@@ -432,7 +432,8 @@ def test_threads_multiply_side_by_side() -> None:
 CACHED = """
 import sys
 import numpy as np
-from magmath.kernels import blas, library
+from magmath.codegen import runtime_library as library
+from magmath.kernels import blas
 ready = library.is_ready("gemm_float32")
 a = np.ones((3, 3), np.float32); c = np.empty_like(a)
 gemm = blas.code("float32").function("gemm")

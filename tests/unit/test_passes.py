@@ -151,9 +151,9 @@ def check_placed(graph: Graph) -> None:
 def check_forms(graph: Graph) -> None:
     """Assert that what nodes are said to have in common with others, they have."""
     for node in graph.nodes:
-        if node.form is not None:
+        if node.signature is not None:
             alike = apply(node.operation, *node.inputs, **node.attributes)
-            assert alike.form is node.form, node
+            assert alike.signature is node.signature, node
 
 
 def _read_as(node: Node) -> list[Layout]:
