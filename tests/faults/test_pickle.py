@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from layouts import layouts, meshes, shapes
-from magmath.array.conversion import put
+from magmath.array.conversion import leaf_of_tensor
 from magmath.core.dtypes import DTYPES
 from magmath.engine import session
 from magmath.errors import WorkerLost
@@ -73,7 +73,7 @@ def test_arrays_keep_type_bits_and_layout(data: st.DataObject, pool: str) -> Non
     content = np.frombuffer(data.draw(st.binary(min_size=count, max_size=count)), np.uint8)
     if dtype is torch.bool:
         content = content % 2
-    array = put(torch.tensor(content).view(dtype).reshape(shape), layout)
+    array = mm.Array(leaf_of_tensor(torch.tensor(content).view(dtype).reshape(shape), layout))
     named = mm.variable("w", array, layout=layout)
     for way in WAYS:
         made = way(array)

@@ -19,6 +19,8 @@ from magmath.api.random import drawing_from
 from magmath.array.array import Array
 from magmath.array.variable import Variable, assign, overwrite
 from magmath.core.dtypes import int64
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import stage
 from magmath.diagnostics.explain import explain_program
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
@@ -157,6 +159,8 @@ class TrainingStep:
 
     # tracing ------------------------------------------------------------------------------------
 
+    @paused_gc()
+    @stage("trace")
     def _traced(self, batch: int) -> _Traced:
         """Return the graph of a step with a batch of `batch` samples."""
         start = self._start(batch)
