@@ -7,7 +7,7 @@ when it is needed: by printing, conversion, a truth test, or `evaluate`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,7 +21,9 @@ from magmath.array.dlpack import CPU, to_dlpack
 from magmath.array.explain import explain_array
 from magmath.array.handle import Handle, evaluate
 from magmath.array.lines import user_line
+from magmath.array.methods import Methods
 from magmath.array.namespace import array_namespace
+from magmath.array.numpy_protocols import call_function, call_ufunc
 from magmath.array.operands import OPERANDS, operands, written_operand
 from magmath.array.operators import Operators
 from magmath.array.pickling import restored_leaf, values_of
@@ -37,6 +39,7 @@ from magmath.layout import Layout, Rule
 from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e
 from magmath.ops.creation import full
+from magmath.ops.manipulation import permute
 from magmath.ops.matrices import matrix_transpose
 from magmath.ops.movement import REDISTRIBUTE, redistribute
 from magmath.ops.rules import check_kind
@@ -50,10 +53,11 @@ Operand: TypeAlias = (
 )
 
 
-class Array(Handle, Operators):
+class Array(Handle, Operators, Methods["Array"]):
     """An n-dimensional array, divided over the workers as its layout says.
 
-    Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`.
+    Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,
+    and of NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods in `methods.py`.
     Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
     """
 
@@ -63,7 +67,7 @@ class Array(Handle, Operators):
     if not TYPE_CHECKING:  # to type checkers any name would pass
 
         def __getattr__(self, name: str) -> Any:
-            """Functions are functions here, as in the standard: say so who looks for a method."""
+            """Say what to write for a name that arrays do not have."""
             namespace = array_namespace()
             known = name in dir(namespace) and callable(getattr(namespace, name))
             where = f"; write mm.{name}(x)" if known else hint(name)
@@ -113,6 +117,20 @@ class Array(Handle, Operators):
     def __format__(self, specification: str) -> str:
         return format(self.item(), specification) if specification else str(self)
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return call_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any],
+        options: Mapping[str, Any],
+    ) -> Any:
+        if not all(issubclass(one, (Array, np.ndarray)) for one in types):
+            return NotImplemented
+        return call_function(function, args, options)
+
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return array_namespace(api_version)
 
@@ -136,10 +154,48 @@ class Array(Handle, Operators):
             raise ValueError(f"to_device: takes no stream, was given {stream!r}")
         return self
 
-    def item(self) -> Number:
-        """The value of a 0-d array as a Python number."""
-        value: Number = self._scalar("item")
+    def item(self, *index: Any) -> Number:
+        """The value of an array of one element, or of the element at an index, as a Python number.
+
+        An index is one number for each dimension, or one for the flattened array.
+        """
+        if index:
+            place = index[0] if len(index) == 1 else index
+            whole = isinstance(place, tuple) or self.ndim == 1
+            element = self[place] if whole else self.ravel()[place]
+        else:
+            element = self.reshape(()) if self.size == 1 else self
+        value: Number = element._scalar("item")
         return value
+
+    def tobytes(self) -> bytes:
+        """The values as bytes, in C order."""
+        return self.numpy().tobytes()
+
+    @property
+    def itemsize(self) -> int:
+        """The size of an element in bytes."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all elements in bytes."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def flat(self) -> Array:
+        """The elements as an array of one dimension."""
+        return self.ravel()
+
+    @property
+    def real(self) -> Array:
+        """The real parts."""
+        return unary("real", self)
+
+    @property
+    def imag(self) -> Array:
+        """The imaginary parts; 0 for real numbers."""
+        return unary("imag", self)
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
@@ -218,10 +274,10 @@ class Array(Handle, Operators):
 
     @property
     def T(self) -> Array:
-        """The transpose of a matrix."""
-        if self.ndim != 2:
-            raise ShapeError(f"T: needs 2 dimensions, this array has {self.ndim}; use permute_dims")
-        return self.mT
+        """The axes in reverse order: of a matrix, its transpose."""
+        return (
+            self.mT if self.ndim == 2 else Array(permute(self.node, tuple(range(self.ndim))[::-1]))
+        )
 
     @property
     def mT(self) -> Array:

@@ -47,11 +47,11 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
 
 
 def as_node(operation: str, value: Any) -> Node:
-    """The node of an array, or the leaf for NumPy's arrays and scalars and for nested lists and
-    tuples; TypeError for anything else."""
+    """The node of an array, or the leaf for NumPy's arrays and scalars, for Python numbers and for
+    nested lists and tuples; TypeError for anything else."""
     if isinstance(value, Handle):
         return value.node
-    if isinstance(value, (np.ndarray, np.generic, list, tuple)):
+    if isinstance(value, (np.ndarray, np.generic, list, tuple)) or is_number(value):
         return leaf_of_values(value)
     raise TypeError(
         f"{operation}: needs magmath or NumPy arrays, or lists, was given "

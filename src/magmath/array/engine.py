@@ -300,7 +300,7 @@ class Engine:
                 _note_results(made)
                 known |= made
             for v, node in pairs:
-                v.take(data_of(known[node]))
+                v.set_value(data_of(known[node]))
 
     def _computed(
         self, wanted: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NOTHING

@@ -88,6 +88,12 @@ class Operators:
     def __imod__(self, other: Operand) -> Array:
         return self._updated(self % other)
 
+    def __divmod__(self, other: Operand) -> tuple[Array, Array]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Operand) -> tuple[Array, Array]:
+        return other // self, other % self
+
     def __pow__(self, other: Operand) -> Array:
         return self._binary("power", other)
 

@@ -65,13 +65,13 @@ def why_lost(array: Handle) -> str:
 
 
 def _text(array: Handle) -> str:
-    with _as_numpy_would(array) as values:
+    with shown_values(array) as values:
         return str(values)
 
 
 def _representation(array: Handle) -> str:
     prefix = "magmath.Array("
-    with _as_numpy_would(array) as values:
+    with shown_values(array) as values:
         shown = np.array2string(values, separator=", ", prefix=prefix)
     return f"{prefix}{shown}, shape={array.shape}, dtype={array.dtype}, layout={array.layout})"
 
@@ -83,7 +83,7 @@ def _html(array: Handle) -> str:
 
 
 @contextmanager
-def _as_numpy_would(array: Handle) -> Iterator[np.ndarray[Any, Any]]:
+def shown_values(array: Handle) -> Iterator[np.ndarray[Any, Any]]:
     """The values, or the edges of many, while NumPy's options are such that it prints them so."""
     options: Any = np.get_printoptions()
     if array.size <= options["threshold"]:

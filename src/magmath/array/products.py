@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from magmath.array.array import Array, Operand, as_array
 from magmath.array.lines import user_line
 from magmath.array.operands import operands
+from magmath.array.output import stored
 from magmath.core.shapes import broadcast, normal_axis
 from magmath.errors import ShapeError
 from magmath.graph import Node
 from magmath.ops import contraction, matrices
 from magmath.ops import elementwise as e
+from magmath.ops.manipulation import reshape
 from magmath.ops.rules import LETTERS
 
 
-def matmul(x1: Operand, x2: Operand, /) -> Array:
+def matmul(x1: Operand, x2: Operand, /, out: Any = None) -> Array:
     """The matrix product of (…, m, k) and (…, k, n), the leading dimensions broadcast; 1-D operands
     are a row on the left and a column on the right.
 
     float16 and bfloat16 are added up in float32. Raises ShapeError where the shapes do not fit,
     DTypeError for bool.
     """
-    return Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
+    product = Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
+    return product if out is None else stored("matmul", product, out)
 
 
 def matrix_transpose(x: Array, /) -> Array:
@@ -30,7 +34,7 @@ def matrix_transpose(x: Array, /) -> Array:
     return Array(matrices.matrix_transpose(as_array("matrix_transpose", x).node))
 
 
-def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """The sum over `axis` of conj(x1) · x2, the other dimensions broadcast.
 
     `axis` counts from the end, from -1 to -min(x1.ndim, x2.ndim). Raises ShapeError where it does
@@ -59,17 +63,15 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     )
 
 
-def outer(x1: Array, x2: Array, /) -> Array:
-    """All products of an element of x1 and one of x2, of shapes (m,) and (n,): (m, n)."""
+def outer(x1: Any, x2: Any, /, out: Any = None) -> Array:
+    """All products of an element of x1 and one of x2, which are flattened: (m, n)."""
     a, b = operands("outer", x1, x2)
-    if a.ndim != 1 or b.ndim != 1:
-        raise ShapeError(f"outer: needs two 1-D arrays, was given {a.shape} and {b.shape}")
-    return Array(contraction.contraction(a, "a", b, "b", "ab", user_line()))
+    a, b = reshape(a, (a.size,)), reshape(b, (b.size,))
+    product = Array(contraction.contraction(a, "a", b, "b", "ab", user_line()))
+    return stored("outer", product, out)
 
 
-def tensordot(
-    x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
-) -> Array:
+def tensordot(x1: Any, x2: Any, /, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
     """The product summed over some dimensions of both operands; the result has the others of x1,
     then those of x2.
 
@@ -95,7 +97,7 @@ def tensordot(
 
 
 def _paired_axes(
-    axes: int | tuple[Sequence[int], Sequence[int]], a: Node, b: Node
+    axes: int | Sequence[int | Sequence[int]], a: Node, b: Node
 ) -> tuple[list[int], list[int]]:
     if isinstance(axes, int):
         if not 0 <= axes <= min(a.ndim, b.ndim):
@@ -104,8 +106,9 @@ def _paired_axes(
                 f"{b.shape}, was given {axes}"
             )
         return list(range(a.ndim - axes, a.ndim)), list(range(axes))
-    of_a = [normal_axis("tensordot", axis, a.ndim) for axis in axes[0]]
-    of_b = [normal_axis("tensordot", axis, b.ndim) for axis in axes[1]]
+    first, second = ((pair,) if isinstance(pair, int) else pair for pair in axes)
+    of_a = [normal_axis("tensordot", axis, a.ndim) for axis in first]
+    of_b = [normal_axis("tensordot", axis, b.ndim) for axis in second]
     if len(of_a) != len(of_b) or len({*of_a}) != len(of_a) or len({*of_b}) != len(of_b):
         raise ShapeError(f"tensordot: needs as many different axes of both, was given {axes}")
     return of_a, of_b

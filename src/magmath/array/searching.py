@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from magmath.array.array import Array, Number, as_array
 from magmath.array.creation import asarray
@@ -11,6 +11,7 @@ from magmath.array.lines import user_line
 from magmath.array.masks import count
 from magmath.array.number_list import is_number
 from magmath.array.operands import operands
+from magmath.array.output import stored
 from magmath.core.shapes import normal_axis
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
@@ -20,12 +21,22 @@ from magmath.ops.gathering import take
 from magmath.ops.sorting import SEARCHSORTED
 
 
-def where(condition: Array, x1: Any, x2: Any, /) -> Array:
-    """x1 where the condition holds, else x2."""
+@overload
+def where(condition: Any, /) -> tuple[Array, ...]: ...
+@overload
+def where(condition: Any, x1: Any, x2: Any, /) -> Array: ...
+def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
+    """x1 where the condition holds, else x2. Of a condition alone, the indices where it holds, as
+    `nonzero` returns them. Numbers as a condition are true where they are not 0."""
+    if x1 is None and x2 is None:
+        return nonzero(condition)
+    condition = as_array("where", condition)
+    if condition.dtype.kind != "bool":
+        condition = not_equal(condition, 0)
     if is_number(x1) and is_number(x2):
         x1 = asarray(x1)
     x, y = operands("where", x1, x2)
-    return Array(apply(e.WHERE, as_array("where", condition).node, x, y, line=user_line()))
+    return Array(apply(e.WHERE, condition.node, x, y, line=user_line()))
 
 
 def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
@@ -39,14 +50,18 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     return Array(result)
 
 
-def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+def argmax(
+    x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
+) -> Array:
     """The position of the first largest element along `axis` (of the flat array for None)."""
-    return _arg("argmax", x, axis, keepdims)
+    return stored("argmax", _arg("argmax", x, axis, keepdims), out)
 
 
-def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+def argmin(
+    x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
+) -> Array:
     """The position of the first smallest element along `axis` (of the flat array for None)."""
-    return _arg("argmin", x, axis, keepdims)
+    return stored("argmin", _arg("argmin", x, axis, keepdims), out)
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
@@ -66,7 +81,6 @@ def searchsorted(
     x1: Array,
     x2: Array | Number,
     /,
-    *,
     side: Literal["left", "right"] = "left",
     sorter: Array | None = None,
 ) -> Array:

@@ -52,10 +52,11 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
-class _Groups:
+class Groups:
     """The elements of an array in order, and where a group of equal ones begins."""
 
-    def __init__(self, name: str, x: Array) -> None:
+    def __init__(self, name: str, x: Array, equal_nan: bool = False) -> None:
+        self.equal_nan = equal_nan
         flat = reshape(as_array(name, x).node, (x.size,))
         self.shape = x.shape
         self.size = x.size
@@ -82,7 +83,11 @@ class _Groups:
         if not self.size:
             return full((0,), constant(False, bool_))
         later = slice_along(self.sorted, 0, 1, self.size)
-        differs = e.call("not_equal", later, slice_along(self.sorted, 0, 0, self.size - 1))
+        former = slice_along(self.sorted, 0, 0, self.size - 1)
+        differs = e.call("not_equal", later, former)
+        if self.equal_nan and self.flat.dtype.kind in ("float", "complex"):
+            number = e.call("logical_not", e.call("isnan", former))
+            differs = e.call("logical_and", differs, number)
         return apply(CONCAT, full((1,), constant(True, bool_)), differs, axis=0)
 
     def values(self) -> Array:
@@ -130,25 +135,25 @@ def _order(flat: Node) -> Node:
 def unique_all(x: Array, /) -> UniqueAll:
     """The different elements of x in order, where each first stands in x (flattened), which of them
     each element of x is (of x's shape), and how often each occurs."""
-    groups = _Groups("unique_all", x)
+    groups = Groups("unique_all", x)
     return UniqueAll(groups.values(), groups.indices(), groups.inverse(), groups.counts())
 
 
 def unique_counts(x: Array, /) -> UniqueCounts:
     """The different elements of x in order, and how often each occurs."""
-    groups = _Groups("unique_counts", x)
+    groups = Groups("unique_counts", x)
     return UniqueCounts(groups.values(), groups.counts())
 
 
 def unique_inverse(x: Array, /) -> UniqueInverse:
     """The different elements of x in order, and which of them each element of x is."""
-    groups = _Groups("unique_inverse", x)
+    groups = Groups("unique_inverse", x)
     return UniqueInverse(groups.values(), groups.inverse())
 
 
 def unique_values(x: Array, /) -> Array:
     """The different elements of x in order."""
-    return _Groups("unique_values", x).values()
+    return Groups("unique_values", x).values()
 
 
 def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> Array:
@@ -175,7 +180,7 @@ def _among_sorted(x: Node, test: Node) -> Node:
 def _among_groups(x: Node, test: Node) -> Node:
     """Whether the group of equal numbers of each element of x has one of `test`."""
     both = apply(CONCAT, test, reshape(x, (x.size,)), axis=0, line=user_line())
-    groups = _Groups("isin", Array(both)).inverse().node
+    groups = Groups("isin", Array(both)).inverse().node
     tested = slice_along(groups, 0, 0, test.size)
     asked = slice_along(groups, 0, test.size, both.size)
     none = full((both.size,), constant(False, bool_))

@@ -13,8 +13,9 @@ from magmath.array.devices import check_device
 from magmath.array.lines import user_line
 from magmath.array.number_list import is_number
 from magmath.array.traced_scalar import TracedScalar
-from magmath.core.dtypes import KINDS, DType, as_dtype, real_dtype
+from magmath.core.dtypes import KINDS, DType, as_dtype, float64, real_dtype
 from magmath.core.promotion import common_dtype, promote
+from magmath.core.shapes import normal_axes, size_of
 from magmath.errors import DTypeError
 from magmath.graph import apply
 from magmath.memory.tensors import to_torch
@@ -105,3 +106,50 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 def _dtype_of(value: Any) -> DType:
     """The type of an array, or the type that `value` names."""
     return as_dtype(value.dtype if isinstance(value, (Array, np.ndarray, np.generic)) else value)
+
+
+def promote_types(type1: Any, type2: Any, /) -> DType:
+    """The smallest type that holds the numbers of both."""
+    return promote(as_dtype(type1), as_dtype(type2))
+
+
+def min_scalar_type(a: Any, /) -> DType:
+    """The smallest type that holds a number; the type of an array."""
+    if isinstance(a, Array) and a.ndim:
+        return a.dtype
+    return as_dtype(np.min_scalar_type(a.numpy() if isinstance(a, Array) else a))
+
+
+def common_type(*arrays: Any) -> DType:
+    """The floating point type that holds the numbers of arrays; float64 for integers."""
+    kinds = [_dtype_of(a) for a in arrays]
+    return promote(*[float64 if kind.is_integer else kind for kind in kinds])
+
+
+def issubdtype(arg1: Any, arg2: Any, /) -> bool:
+    """True if the first type is the second, or is in the set of types that the second stands for,
+    such as `mm.floating`."""
+    second = arg2 if isinstance(arg2, type) else np.dtype(as_dtype(arg2).name)
+    first = arg1 if isinstance(arg1, type) else np.dtype(as_dtype(arg1).name)
+    return bool(np.issubdtype(first, second))
+
+
+def ndim(a: Any, /) -> int:
+    """The number of dimensions of an array, a number or nested lists."""
+    return a.ndim if isinstance(a, Array) else as_array("ndim", a).ndim
+
+
+def shape(a: Any, /) -> tuple[int, ...]:
+    """The shape of an array, a number or nested lists."""
+    return a.shape if isinstance(a, Array) else as_array("shape", a).shape
+
+
+def size(a: Any, /, axis: int | tuple[int, ...] | None = None) -> int:
+    """The number of elements, of an array or along some of its axes."""
+    extents = shape(a)
+    return size_of(extents[d] for d in normal_axes("size", axis, len(extents)))
+
+
+def isscalar(element: Any, /) -> bool:
+    """True for Python's and NumPy's numbers and texts; arrays of no dimensions are arrays."""
+    return is_number(element) or isinstance(element, (np.generic, str, bytes))

@@ -50,9 +50,9 @@ class Variable(Array):
         self.number = 0
         """Of the value among those that the variable has had."""
         self._formers = None
-        self.take(data)
+        self.set_value(data)
 
-    def take(self, data: Data) -> None:
+    def set_value(self, data: Data) -> None:
         """Have another value from now on, of the same shape, type and layout."""
         self.number += 1
         self._hold(data)
@@ -219,7 +219,7 @@ def overwrite(
         made, run = start()
         first = len(made) - len(variables)
         for v, value in zip(variables, made[first:], strict=True):
-            v.take(value)
+            v.set_value(value)
     return made[:first], run
 
 
