@@ -14,6 +14,8 @@ from magmath.errors import ShapeError
 def multi_dot(arrays: Sequence[Any], /, *, out: Any = None) -> Array:
     """The product of several matrices, in the order of multiplication that needs the fewest
     operations; the first and the last may be vectors."""
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(f"multi_dot: needs a list of arrays, was given {type(arrays).__name__}")
     given = [as_array("multi_dot", x) for x in arrays]
     if len(given) < 2:
         raise ShapeError(f"multi_dot: needs 2 or more arrays, was given {len(given)}")

@@ -353,6 +353,9 @@ def linspace(
     """
     _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
     shape = normal_shape("linspace", num)
+    for number in (start, stop):
+        if not hasattr(number, "__complex__") and not hasattr(number, "__float__"):
+            raise TypeError(f"linspace: start and stop are numbers, was given {number!r}")
     kinds = _number_kind(start), _number_kind(stop)
     natural = floating_dtype(common_dtype(*kinds, float))
     start, stop = _python_number(start), _python_number(stop)

@@ -10,7 +10,7 @@ from magmath.array.elementwise import not_equal
 from magmath.array.linalg import diagonal as matrix_diagonal
 from magmath.array.linalg import trace as matrix_trace
 from magmath.array.manipulation import broadcast_to, flip, moveaxis, ravel, reshape
-from magmath.array.output import stored
+from magmath.array.output import stored, target
 from magmath.array.searching import nonzero, where
 from magmath.array.statistics import cumulative_prod
 from magmath.array.types import astype
@@ -119,6 +119,7 @@ def diag_indices_from(arr: Any, /) -> tuple[Array, ...]:
 def fill_diagonal(a: Array, val: Any, /, wrap: bool = False) -> None:
     """Write values to the main diagonal of an array; with `wrap`, a tall matrix has another one
     below, after a row without."""
+    a = target("fill_diagonal", a)
     if a.ndim < 2:
         raise ShapeError(f"fill_diagonal: needs 2 or more dimensions, was given {a.shape}")
     if a.ndim > 2:

@@ -179,7 +179,7 @@ def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
         return _rint(x, out)
     if is_number(x):
         number: Any = np.round(x, decimals)
-        return number.item() if isinstance(number, np.generic) else number
+        return number.item()  # type: ignore[no-any-return]
     array = as_array("round", x)
     scale = 10.0 ** builtins.abs(decimals)
     if array.dtype.is_integer:

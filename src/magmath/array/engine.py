@@ -67,7 +67,7 @@ class Target(Protocol):
         """A list that is the only reference to the leaf with the value, but for the variable's own
         and those of other users."""
 
-    def take(self, data: Data) -> None:
+    def set_value(self, data: Data) -> None:
         """Have another value from now on."""
 
 

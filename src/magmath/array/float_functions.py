@@ -46,6 +46,7 @@ from magmath.array.types import astype, finfo, result_type
 from magmath.core.dtypes import complex128, float64, int32, int64
 from magmath.core.shapes import normal_axis
 from magmath.errors import DTypeError
+from magmath.ops import elementwise as e
 
 LOG_2 = math.log(2.0)
 DEGREE = math.pi / 180
@@ -220,7 +221,8 @@ def nan_to_num(
         parts = [
             nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf) for part in (real(x), imag(x))
         ]
-        return astype(parts[0] + parts[1] * 1j, x.dtype)
+        whole: Array = parts[0] + parts[1] * 1j
+        return Array(e.astype(whole.node, x.dtype))
     if not x.dtype.is_floating:
         return x
     limits = finfo(x.dtype)

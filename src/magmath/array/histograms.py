@@ -119,7 +119,7 @@ def _edges(name: str, x: Array, bins: Any, range: Any, weights: Any) -> Array:
                 f"{name}: rules for the number of bins take no weights; give a number"
             )
         bins = _estimated(name, x, bins, range)
-    if not hasattr(bins, "__index__") or hasattr(bins, "ndim") and bins.ndim:
+    if not hasattr(bins, "__index__") or (hasattr(bins, "ndim") and bins.ndim):
         edges = as_array(name, bins)
         if edges.ndim != 1:
             raise ShapeError(f"{name}: edges are 1-D, was given shape {edges.shape}")

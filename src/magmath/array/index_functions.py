@@ -24,7 +24,7 @@ from magmath.array.manipulation import (
 from magmath.array.masks import count
 from magmath.array.number_list import is_number
 from magmath.array.operands import operands, written_operand
-from magmath.array.output import stored
+from magmath.array.output import stored, target
 from magmath.array.searching import nonzero
 from magmath.array.searching import where as choice
 from magmath.array.statistics import any
@@ -154,6 +154,8 @@ def _alike(name: str, values: Any) -> list[Array]:
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
     """For each element that of the first choice whose condition holds."""
+    if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
+        raise TypeError("select: needs a list of conditions and one of choices")
     if len(condlist) != len(choicelist) or not condlist:
         raise ShapeError(
             f"select: needs as many conditions as choices, 1 or more, was given {len(condlist)} "
@@ -195,7 +197,7 @@ def piecewise(
 
 def copyto(dst: Array, src: Any, /, casting: str = "same_kind", where: Any = True) -> None:
     """Give an array the values of another, which broadcast to it, where a mask holds."""
-    values = as_array("copyto", src)
+    dst, values = target("copyto", dst), as_array("copyto", src)
     wide = broadcast_to(values, dst.shape)
     if where is not True:
         mask = broadcast_to(as_array("copyto", where), dst.shape)
@@ -210,6 +212,7 @@ def _where(mask: Array, x: Any, y: Any) -> Array:
 
 def put(a: Array, ind: Any, v: Any, /, mode: str = "raise") -> None:
     """Write values to positions of the flattened array; they are repeated from the first on."""
+    a = target("put", a)
     places = ravel(within("put", as_array("put", ind), a.size, mode))
     flat = ravel(a)
     flat[places] = _cycled(v, places.size)
@@ -219,6 +222,7 @@ def put(a: Array, ind: Any, v: Any, /, mode: str = "raise") -> None:
 def putmask(a: Array, mask: Any, values: Any, /) -> None:
     """Write values where a mask holds: those at the same positions of the flattened arrays, values
     being repeated from the first on."""
+    a = target("putmask", a)
     wide = broadcast_to(reshape(_cycled(values, a.size), a.shape if _many(values) else ()), a.shape)
     chosen = choice(as_array("putmask", mask), Array(written_operand(a.dtype, wide)), a)
     stored("putmask", chosen, a)
@@ -227,7 +231,7 @@ def putmask(a: Array, mask: Any, values: Any, /) -> None:
 def place(arr: Array, mask: Any, vals: Any, /) -> None:
     """Write values where a mask holds: the first one at the first such position, and so on, from
     the first on again."""
-    chosen = as_array("place", mask)
+    arr, chosen = target("place", arr), as_array("place", mask)
     arr[astype(chosen, bool_)] = _cycled(vals, count(astype(chosen, bool_).node).total)
 
 
@@ -247,7 +251,7 @@ def _cycled(values: Any, size: int) -> Array:
 
 def put_along_axis(arr: Array, indices: Any, values: Any, /, axis: int | None) -> None:
     """Write values to the positions along an axis that an array of indices has for each of them."""
-    places = as_array("put_along_axis", indices)
+    arr, places = target("put_along_axis", arr), as_array("put_along_axis", indices)
     if axis is None:
         flat = ravel(arr)
         flat[places] = values

@@ -16,7 +16,7 @@ from magmath.array.index_functions import indices
 from magmath.array.manipulation import concat, reshape, stack
 from magmath.array.statistics import all
 from magmath.array.types import astype
-from magmath.core.dtypes import as_dtype
+from magmath.core.dtypes import NUMBERS, as_dtype
 from magmath.errors import RangeError
 
 
@@ -103,6 +103,9 @@ def geomspace(
     start: Any, stop: Any, /, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None
 ) -> Array:
     """`num` numbers from start to stop, each a constant multiple of the one before."""
+    for number in (start, stop):
+        if not isinstance(number, (*NUMBERS, np.generic)):
+            raise TypeError(f"geomspace: start and stop are numbers, was given {number!r}")
     if start == 0 or stop == 0:
         raise RangeError("geomspace: start and stop must not be 0")
     ratio = np.asarray(stop / start, dtype=complex)

@@ -4,7 +4,7 @@ collectively, and those at the positions that are needed are interpolated."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from magmath.array.elementwise import (
 )
 from magmath.array.indexing import take, take_along_axis
 from magmath.array.manipulation import broadcast_to, moveaxis, reshape
-from magmath.array.number_list import is_number
 from magmath.array.output import stored
 from magmath.array.searching import where
 from magmath.array.sorting import argsort, sort
@@ -279,8 +278,10 @@ def argpartition(
 
 def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
     extent = x.size if axis is None else x.shape[normal_axis(name, axis, x.ndim)]
-    given: Sequence[int] = (kth,) if is_number(kth) else [int(k) for k in kth]
-    for k in given:
+    given: Any = (kth,) if not hasattr(kth, "__iter__") else kth
+    if not all(hasattr(k, "__index__") for k in given):
+        raise TypeError(f"{name}: kth must be integers, was given {kth!r}")
+    for k in map(index, given):
         if not -extent <= k < extent:
             raise RangeError(f"{name}: kth {k} is out of range for an extent of {extent}")
 

@@ -21,6 +21,16 @@ from magmath.ops.manipulation import broadcast_to
 _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
+def target(operation: str, x: Any) -> Array:
+    """An array that is to be written to; TypeError for anything else."""
+    if not isinstance(x, Array):
+        raise TypeError(
+            f"{operation}: writes to a magmath array, was given {type(x).__name__}; make one with "
+            f"mm.asarray(x)"
+        )
+    return x
+
+
 def stored(operation: str, result: Array, out: Any = None) -> Array:
     """`result`, or `out` with the values of `result` if it is given.
 

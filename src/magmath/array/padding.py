@@ -64,6 +64,10 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
         for axis, width in pad_width.items():
             widths[axis] = (width, width) if isinstance(width, int) else tuple(width)
         pad_width = widths
+    if not all(
+        hasattr(n, "__index__") for pair in _pairs("pad_width", pad_width, ndim) for n in pair
+    ):
+        raise TypeError(f"pad: widths must be integers, was given {pad_width!r}")
     pairs = [(int(a), int(b)) for a, b in _pairs("pad_width", pad_width, ndim)]
     if any(a < 0 or b < 0 for a, b in pairs):
         raise ShapeError(f"pad: widths must be at least 0, was given {pad_width}")

@@ -17,18 +17,28 @@ from magmath.array import session
 from magmath.array.array import Array, Operand
 from magmath.array.conversion import LayoutLike, bind_layout
 from magmath.array.creation import DTypeLike, asarray, normal_shape
+from magmath.array.elementwise import log
 from magmath.array.indexing import take
 from magmath.array.lines import user_line
+from magmath.array.manipulation import reshape
+from magmath.array.output import stored
 from magmath.array.rng_state import RngState
+from magmath.array.searching import searchsorted
+from magmath.array.sorting import argsort
+from magmath.array.statistics import cumulative_sum
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.numbers import whole_number
 from magmath.core.promotion import get_default_dtype
+from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.ops import creation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.ops.movement import redistribute
+
+Size = int | tuple[int, ...] | None
+"""A shape by NumPy's name."""
 
 OWN_STREAMS = 1 << 44
 """The first stream of generators of the user's own, apart from the pool's with the same seed."""
@@ -56,11 +66,12 @@ class Generator:
         high: float = 1.0,
         shape: int | tuple[int, ...] = (),
         *,
+        size: Size = None,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
         """Numbers drawn evenly from [low, high)."""
-        return _uniform(self._state, low, high, shape, dtype, layout)
+        return _uniform(self._state, low, high, _shape(shape, size), dtype, layout)
 
     def normal(
         self,
@@ -68,11 +79,12 @@ class Generator:
         std: float = 1.0,
         shape: int | tuple[int, ...] = (),
         *,
+        size: Size = None,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
         """Numbers from the normal distribution (Box–Muller)."""
-        return _normal(self._state, mean, std, shape, dtype, layout)
+        return _normal(self._state, mean, std, _shape(shape, size), dtype, layout)
 
     def integers(
         self,
@@ -80,15 +92,39 @@ class Generator:
         high: int | None = None,
         shape: int | tuple[int, ...] = (),
         *,
+        size: Size = None,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
         """Integers from low up to but not including high (or from 0 up to low)."""
-        return _integers(self._state, low, high, shape, dtype, layout)
+        return _integers(self._state, low, high, _shape(shape, size), dtype, layout)
 
     def permutation(self, x: int | Operand, *, axis: int = 0) -> Array:
         """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
         return _permutation(self._state, x, axis)
+
+    def random(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
+        """Numbers drawn evenly from [0, 1)."""
+        return _uniform(self._state, 0.0, 1.0, _shape((), size), dtype, None)
+
+    def standard_normal(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
+        """Numbers from the normal distribution with mean 0 and standard deviation 1."""
+        return _normal(self._state, 0.0, 1.0, _shape((), size), dtype, None)
+
+    def choice(
+        self,
+        a: int | Operand,
+        size: Size = None,
+        replace: bool = True,
+        p: Any = None,
+        axis: int = 0,
+    ) -> Array:
+        """Entries of an array along `axis`, or integers below `a`, with probabilities p."""
+        return _choice(self._state, a, size, replace, p, axis)
+
+    def shuffle(self, x: Array, axis: int = 0) -> None:
+        """Bring the entries of an array along `axis` into random order, in place."""
+        stored("random.shuffle", _permutation(self._state, x, axis), x)
 
 
 def default_rng(seed: int | None = None) -> Generator:
@@ -106,11 +142,12 @@ def uniform(
     high: float = 1.0,
     shape: int | tuple[int, ...] = (),
     *,
+    size: Size = None,
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
     """Numbers drawn evenly from [low, high)."""
-    return _uniform(session.engine().rng_state, low, high, shape, dtype, layout)
+    return _uniform(session.engine().rng_state, low, high, _shape(shape, size), dtype, layout)
 
 
 def normal(
@@ -118,11 +155,12 @@ def normal(
     std: float = 1.0,
     shape: int | tuple[int, ...] = (),
     *,
+    size: Size = None,
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
     """Numbers from the normal distribution (Box–Muller)."""
-    return _normal(session.engine().rng_state, mean, std, shape, dtype, layout)
+    return _normal(session.engine().rng_state, mean, std, _shape(shape, size), dtype, layout)
 
 
 def integers(
@@ -130,16 +168,81 @@ def integers(
     high: int | None = None,
     shape: int | tuple[int, ...] = (),
     *,
+    size: Size = None,
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
     """Integers from low up to but not including high (or from 0 up to low)."""
-    return _integers(session.engine().rng_state, low, high, shape, dtype, layout)
+    return _integers(session.engine().rng_state, low, high, _shape(shape, size), dtype, layout)
 
 
 def permutation(x: int | Operand, *, axis: int = 0) -> Array:
     """0 … x-1 in random order, or the entries of an array along `axis` in random order."""
     return _permutation(session.engine().rng_state, x, axis)
+
+
+def random(size: Size = None) -> Array:
+    """Numbers drawn evenly from [0, 1)."""
+    return uniform(size=size)
+
+
+def standard_normal(size: Size = None) -> Array:
+    """Numbers from the normal distribution with mean 0 and standard deviation 1."""
+    return normal(size=size)
+
+
+def rand(*shape: int) -> Array:
+    """`random` with the extents as arguments."""
+    return uniform(shape=shape)
+
+
+def randn(*shape: int) -> Array:
+    """`standard_normal` with the extents as arguments."""
+    return normal(shape=shape)
+
+
+def randint(low: int, high: int | None = None, size: Size = None, dtype: DTypeLike = None) -> Array:
+    """`integers` by NumPy's older name."""
+    return integers(low, high, size=size, dtype=dtype)
+
+
+def choice(
+    a: int | Operand, size: Size = None, replace: bool = True, p: Any = None, axis: int = 0
+) -> Array:
+    """Entries of an array along `axis`, or integers below `a`, with probabilities p."""
+    return _choice(session.engine().rng_state, a, size, replace, p, axis)
+
+
+def shuffle(x: Array, axis: int = 0) -> None:
+    """Bring the entries of an array along `axis` into random order, in place."""
+    stored("random.shuffle", permutation(x, axis=axis), x)
+
+
+def _shape(shape: int | tuple[int, ...], size: Size) -> int | tuple[int, ...]:
+    return shape if size is None else size
+
+
+def _choice(state: RngState, a: Any, size: Size, replace: bool, p: Any, axis: int) -> Array:
+    """Positions drawn from those of an axis, and the entries there."""
+    values = None if isinstance(a, (int, np.integer)) else asarray(a)
+    extent = int(a) if values is None else values.shape[axis]
+    shape = normal_shape("random.choice", _shape((), size))
+    count = size_of(shape)
+    if not replace and count > extent:
+        raise ShapeError(f"random.choice: cannot draw {count} of {extent} without replacement")
+    if replace and p is None:
+        places = _integers(state, 0, extent, shape, None, None)
+    elif replace:
+        limits = cumulative_sum(asarray(p))
+        drawn = _uniform(state, 0.0, 1.0, shape, limits.dtype, None)
+        places = searchsorted(limits / limits[-1], drawn, "right")
+    elif p is None:
+        places = reshape(_permutation(state, extent, 0)[:count], shape)
+    else:  # the largest of log p plus noise of Gumbel's distribution
+        noise = -log(-log(_uniform(state, 0.0, 1.0, (extent,), None, None)))
+        order = argsort(log(asarray(p)) + noise, descending=True)
+        places = reshape(order[:count], shape)
+    return places if values is None else take(values, places, axis=axis)
 
 
 def _drawn(state: RngState, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import index
 from typing import Any
@@ -53,6 +53,8 @@ def _each(arrays: Sequence[Any], function: Any) -> Any:
 def _list(name: str, arrays: Any) -> list[Any]:
     if isinstance(arrays, Array):
         return list(arrays)
+    if not isinstance(arrays, Iterable) or isinstance(arrays, str):
+        raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
     return [as_array(name, x) for x in arrays]
 
 
@@ -118,35 +120,39 @@ def array_split(ary: Any, indices_or_sections: Any, /, axis: int = 0) -> list[Ar
     positions."""
     x = as_array("array_split", ary)
     place = normal_axis("array_split", axis, x.ndim)
-    extent = x.shape[place]
-    if hasattr(indices_or_sections, "__index__") and not getattr(indices_or_sections, "ndim", 0):
-        sections = index(indices_or_sections)
-        if sections < 1:
-            raise ShapeError(f"array_split: needs 1 or more sections, was given {sections}")
-        small, more = divmod(extent, sections)
-        sizes = [small + 1] * more + [small] * (sections - more)
-        cuts = [0]
-        for size in sizes:
-            cuts.append(cuts[-1] + size)
-    else:
-        cuts = [0, *map(index, indices_or_sections), extent]
+    return _parts(x, place, _cuts("array_split", indices_or_sections, x.shape[place]))
+
+
+def _parts(x: Array, place: int, cuts: list[int]) -> list[Array]:
     before = (slice(None),) * place
     return [x[(*before, slice(a, b))] for a, b in pairwise(cuts)]
 
 
-def split(ary: Any, indices_or_sections: Any, /, axis: int = 0) -> list[Array]:
-    """As `array_split`, but sections must be of equal extent."""
-    x = as_array("split", ary)
-    extent = x.shape[normal_axis("split", axis, x.ndim)]
-    whole = hasattr(indices_or_sections, "__index__") and not getattr(
-        indices_or_sections, "ndim", 0
-    )
-    if whole and extent % index(indices_or_sections):
+def _cuts(name: str, given: Any, extent: int) -> list[int]:
+    """The first position of each part, and the end of the last."""
+    try:
+        if not hasattr(given, "__index__") or (hasattr(given, "ndim") and given.ndim):
+            return [0, *map(index, given), extent]
+        sections = index(given)
+    except TypeError:
+        raise TypeError(
+            f"{name}: needs a number of parts, or positions between them, was given {given!r}"
+        ) from None
+    if sections < 1:
+        raise ShapeError(f"{name}: needs 1 or more parts, was given {sections}")
+    if name == "split" and extent % sections:
         raise ShapeError(
-            f"split: {index(indices_or_sections)} does not divide the extent {extent}; see "
-            f"mm.array_split"
+            f"split: {sections} does not divide the extent {extent}; see mm.array_split"
         )
-    return array_split(x, indices_or_sections, axis)
+    small, more = divmod(extent, sections)
+    return [i * small + min(i, more) for i in range(sections + 1)]
+
+
+def split(ary: Any, indices_or_sections: Any, /, axis: int = 0) -> list[Array]:
+    """As `array_split`, but so many parts must be of equal extent."""
+    x = as_array("split", ary)
+    place = normal_axis("split", axis, x.ndim)
+    return _parts(x, place, _cuts("split", indices_or_sections, x.shape[place]))
 
 
 def vsplit(ary: Any, indices_or_sections: Any, /) -> list[Array]:
