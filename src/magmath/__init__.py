@@ -94,6 +94,7 @@ _NAMES = {
         "argwhere choose compress copyto extract flatnonzero indices ix_ piecewise place put "
         "put_along_axis putmask ravel_multi_index select trim_zeros unravel_index"
     ),
+    "magmath.array.index_grids": "c_ mgrid ogrid r_",
     "magmath.array.integer_functions": "bitwise_count gcd lcm packbits unpackbits",
     "magmath.array.nan_reductions": (
         "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum "
@@ -312,6 +313,7 @@ if TYPE_CHECKING:
         putmask as putmask, ravel_multi_index as ravel_multi_index, select as select,
         trim_zeros as trim_zeros, unravel_index as unravel_index,
     )  # fmt: skip
+    from magmath.array.index_grids import c_ as c_, mgrid as mgrid, ogrid as ogrid, r_ as r_
     from magmath.array.integer_functions import (
         bitwise_count as bitwise_count, gcd as gcd, lcm as lcm, packbits as packbits,
         unpackbits as unpackbits,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.array import indexing, session
+from magmath.array import session, subscripts
 from magmath.core.index import IndexSet
 from magmath.errors import DTypeError, ShapeError, TracingError
 from magmath.ops.places import Locator
@@ -162,7 +162,7 @@ def test_slices_of_large_arrays_lie_where_they_lay(
     shape = (6, 5)
     values, key = np.arange(30.0).reshape(shape), data.draw(keys(shape, arrays=False))
     with current(*kind), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexing, "SMALL_BYTES", 0)
+        patch.setattr(subscripts, "SMALL_BYTES", 0)
         x = placed(data, values)
         check(x[given_to(data, key)], values[key])
         expected = values.copy()

@@ -3,8 +3,10 @@ one worker and on several."""
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,4 +114,52 @@ def test_each_function_is_called_above() -> None:
     assert not missing
 
 
-OWN_TESTS: set[str] = set()
+OWN_TESTS = {
+    *("fromfile", "loadtxt", "genfromtxt", "savetxt", "load", "save", "savez"),  # files
+    *("astype", "from_dlpack"),  # the standard's
+    *("get_printoptions", "set_printoptions", "printoptions", "geterr", "seterr"),  # NumPy's own
+    *("format_float_positional", "format_float_scientific"),
+}
+
+
+UNSUPPORTED = {
+    "order", "subok", "like", "device", "casting", "signature", "extobj", "overwrite_input",
+    "copy", "kind",
+}  # fmt: skip
+"""Parameters that mean nothing for arrays without an order in memory."""
+
+
+def parameters(function: Any) -> list[inspect.Parameter]:
+    """Those after the first that can be given by name."""
+    found = list(inspect.signature(function).parameters.values())[1:]
+    return [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def test_parameters_have_numpys_names() -> None:
+    wrong = []
+    for name in sorted(public_functions() - set(EXCLUDED)):
+        ours, theirs = getattr(mm, name), getattr(np, name)
+        if isinstance(theirs, np.ufunc) or not inspect.isfunction(ours):
+            continue
+        try:
+            asked = parameters(theirs)
+        except ValueError:  # NumPy's signature is not known
+            continue
+        taken = inspect.signature(ours).parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in taken):
+            continue
+        names = {p.name for p in taken if p.kind is not p.POSITIONAL_ONLY}
+        wrong += [f"{name}({p.name}=)" for p in asked if p.name not in names | UNSUPPORTED]
+    assert wrong == []
+
+
+def test_text_files(tmp_path: Path) -> None:
+    values = np.arange(12.0).reshape(4, 3) / 7
+    with current("shared", 2):
+        x = mm.asarray(values)
+        mm.savetxt(tmp_path / "a.txt", x, delimiter=",", header="three columns")
+        np.testing.assert_array_equal(np.loadtxt(tmp_path / "a.txt", delimiter=","), values)
+        assert mm.array_equal(mm.loadtxt(tmp_path / "a.txt", delimiter=","), x)
+        assert mm.array_equal(mm.genfromtxt(tmp_path / "a.txt", delimiter=","), x)
+        values.tofile(tmp_path / "a.bin")
+        assert mm.array_equal(mm.fromfile(tmp_path / "a.bin"), x.ravel())

@@ -15,7 +15,7 @@ from magmath.errors import ShapeError
 
 
 def apply_along_axis(
-    func1d: Callable[..., Any], axis: int, arr: Any, /, *args: Any, **options: Any
+    func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **options: Any
 ) -> Array:
     """The results of a function of the 1-D parts along an axis, in its place. The function is
     called once for each part: one that takes an axis itself is faster."""
@@ -33,7 +33,7 @@ def apply_along_axis(
     return moveaxis(whole, places, range(place, place + len(places)))
 
 
-def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int], /) -> Array:
+def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int]) -> Array:
     """A function of an array and an axis, applied over several axes one after another, which are
     kept with extent 1."""
     x = as_array("apply_over_axes", a)

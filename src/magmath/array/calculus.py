@@ -20,7 +20,7 @@ from magmath.core.shapes import normal_axes, normal_axis
 from magmath.errors import OptionError, ShapeError
 
 
-def ediff1d(ary: Any, /, to_end: Any = None, to_begin: Any = None) -> Array:
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """The differences of neighbours in the flattened array, with numbers before and behind them."""
     steps = diff(ravel(ary))
     parts = [
@@ -31,7 +31,7 @@ def ediff1d(ary: Any, /, to_end: Any = None, to_begin: Any = None) -> Array:
     return concat(parts) if len(parts) > 1 else steps
 
 
-def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral along an axis by the trapezoidal rule, at positions x or `dx` apart."""
     values = as_array("trapezoid", y)
     place = normal_axis("trapezoid", axis, values.ndim)
@@ -47,7 +47,7 @@ def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     return sum(divide(steps * (later + former), 2.0), place)
 
 
-def gradient(f: Any, /, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
+def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
     """The slope along each axis: central differences inside, one-sided ones at both ends.
 
     varargs: the distance of neighbours, for all axes or each, or the positions along each axis.
@@ -124,7 +124,7 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
 
 
 def interp(
-    x: Any, xp: Any, fp: Any, /, left: Any = None, right: Any = None, period: Any = None
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:
     """The values at x of the lines through the points (xp, fp), of which xp rises; `left` and
     `right` are the values beyond the ends, by default those at the ends."""
@@ -165,14 +165,14 @@ def _interpolated(at: Array, places: Array, values: Array, left: Any, right: Any
     return where(at != at, at, ends)
 
 
-def convolve(a: Any, v: Any, /, mode: str = "full") -> Array:
+def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     """Σ_j a[i - j] v[j] of two vectors. mode: "full" where they overlap, "same" the middle part of
     that as long as the longer vector, "valid" where the shorter is within the longer."""
     x, y = _vectors("convolve", a, v)
     return _part(convolved(x, y, method="direct"), x.size, y.size, mode, "convolve")
 
 
-def correlate(a: Any, v: Any, /, mode: str = "valid") -> Array:
+def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     """Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
     x, y = _vectors("correlate", a, v)
     whole = correlated(x, y, method="direct")

@@ -11,7 +11,7 @@ from magmath.array.products import matmul
 from magmath.errors import ShapeError
 
 
-def multi_dot(arrays: Sequence[Any], /, *, out: Any = None) -> Array:
+def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
     """The product of several matrices, in the order of multiplication that needs the fewest
     operations; the first and the last may be vectors."""
     if not isinstance(arrays, (list, tuple)):

@@ -26,9 +26,7 @@ from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
 
 
-def isclose(
-    a: Any, b: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
-) -> Array:
+def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
     """True where |a - b| ≤ atol + rtol·|b|, and for equal infinities; with `equal_nan` also where
     both are nan."""
     x, y = _pair("isclose", a, b)
@@ -39,14 +37,12 @@ def isclose(
     return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
 
 
-def allclose(
-    a: Any, b: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
-) -> Array:
+def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
     """True if all elements are close; see `isclose`."""
     return all(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
-def array_equal(a1: Any, a2: Any, /, equal_nan: bool = False) -> Array:
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """True if the shapes and all elements are equal; with `equal_nan` nan equals nan."""
     x, y = as_array("array_equal", a1), as_array("array_equal", a2)
     if x.shape != y.shape:
@@ -57,7 +53,7 @@ def array_equal(a1: Any, a2: Any, /, equal_nan: bool = False) -> Array:
     return all(same)
 
 
-def array_equiv(a1: Any, a2: Any, /) -> Array:
+def array_equiv(a1: Any, a2: Any) -> Array:
     """True if the shapes broadcast and all elements are equal."""
     x, y = as_array("array_equiv", a1), as_array("array_equiv", a2)
     try:

@@ -18,7 +18,6 @@ from magmath.errors import ShapeError
 
 def average(
     a: Any,
-    /,
     axis: Axis = None,
     weights: Any = None,
     returned: bool = False,
@@ -55,7 +54,6 @@ def _weights(x: Array, heavy: Array, axis: Axis) -> Array:
 
 def cov(
     m: Any,
-    /,
     y: Any = None,
     rowvar: bool = True,
     bias: bool = False,
@@ -108,7 +106,7 @@ def _observations(name: str, m: Any, rowvar: bool) -> Array:
     return x if rowvar else x.T
 
 
-def corrcoef(x: Any, /, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
     """The correlation coefficients of variables; see `cov`."""
     c = cov(x, y, rowvar, dtype=dtype)
     if not c.ndim:

@@ -336,7 +336,6 @@ def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
 def linspace(
     start: complex,
     stop: complex,
-    /,
     num: int = 50,
     endpoint: bool = True,
     retstep: bool = False,

@@ -27,20 +27,20 @@ def _as_last(name: str, a: Any, axis1: int, axis2: int) -> Array:
     return moveaxis(x, (axis1, axis2), (-2, -1))
 
 
-def diagonal(a: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements (i, i + offset) of the matrices in two axes, as the last axis."""
     return matrix_diagonal(_as_last("diagonal", a, axis1, axis2), offset=offset)
 
 
 def trace(
-    a: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
+    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
 ) -> Array:
     """The sum of the elements (i, i + offset) of the matrices in two axes."""
     x = _as_last("trace", a, axis1, axis2)
     return stored("trace", matrix_trace(x, offset=offset, dtype=dtype), out)
 
 
-def diag(v: Any, /, k: int = 0) -> Array:
+def diag(v: Any, k: int = 0) -> Array:
     """A matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
     x = as_array("diag", v)
     if x.ndim == 2:
@@ -55,7 +55,7 @@ def diag(v: Any, /, k: int = 0) -> Array:
     return where(eye(n, k=k, dtype=bool_), values, astype(asarray(0), x.dtype))
 
 
-def diagflat(v: Any, /, k: int = 0) -> Array:
+def diagflat(v: Any, k: int = 0) -> Array:
     """A matrix with the flattened elements on its k-th diagonal."""
     return diag(ravel(v), k)
 
@@ -79,12 +79,12 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
     return nonzero(~tri(n, m, k - 1, bool_))
 
 
-def tril_indices_from(arr: Any, /, k: int = 0) -> tuple[Array, ...]:
+def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
     """`tril_indices` for the shape of a matrix."""
     return tril_indices(*_shape_of("tril_indices_from", arr, k))
 
 
-def triu_indices_from(arr: Any, /, k: int = 0) -> tuple[Array, ...]:
+def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
     """`triu_indices` for the shape of a matrix."""
     return triu_indices(*_shape_of("triu_indices_from", arr, k))
 
@@ -106,7 +106,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     return (arange(n),) * ndim
 
 
-def diag_indices_from(arr: Any, /) -> tuple[Array, ...]:
+def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     """`diag_indices` for the shape of an array, whose extents must be equal."""
     x = as_array("diag_indices_from", arr)
     if x.ndim < 2 or len(set(x.shape)) != 1:
@@ -116,7 +116,7 @@ def diag_indices_from(arr: Any, /) -> tuple[Array, ...]:
     return diag_indices(x.shape[0], x.ndim)
 
 
-def fill_diagonal(a: Array, val: Any, /, wrap: bool = False) -> None:
+def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
     """Write values to the main diagonal of an array; with `wrap`, a tall matrix has another one
     below, after a row without."""
     a = target("fill_diagonal", a)
@@ -145,7 +145,7 @@ def identity(n: int, dtype: DTypeLike = None, *, layout: Any = None) -> Array:
     return eye(n, dtype=dtype, layout=layout)
 
 
-def vander(x: Any, /, N: int | None = None, increasing: bool = False) -> Array:
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """The powers of a vector as columns: N of them, falling unless `increasing`."""
     v = as_array("vander", x)
     if v.ndim != 1:

@@ -46,7 +46,6 @@ from magmath.array.types import astype, finfo, result_type
 from magmath.core.dtypes import complex128, float64, int32, int64
 from magmath.core.shapes import normal_axis
 from magmath.errors import DTypeError
-from magmath.ops import elementwise as e
 
 LOG_2 = math.log(2.0)
 DEGREE = math.pi / 180
@@ -216,19 +215,19 @@ def nan_to_num(
 ) -> Array:
     """x with numbers for nan and infinities: by default 0 and the largest and least number of the
     type. Arrays are immutable, so `copy` makes no difference."""
-    x = as_array("nan_to_num", x)
-    if x.dtype.kind == "complex":
-        parts = [
-            nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf) for part in (real(x), imag(x))
-        ]
-        whole: Array = parts[0] + parts[1] * 1j
-        return Array(e.astype(whole.node, x.dtype))
-    if not x.dtype.is_floating:
-        return x
-    limits = finfo(x.dtype)
-    result = where(isnan(x), nan, x)
-    result = where(isposinf(x), limits.max if posinf is None else posinf, result)
-    return where(isneginf(x), limits.min if neginf is None else neginf, result)
+    given = as_array("nan_to_num", x)
+    if given.dtype.kind == "complex":
+        first, second = (
+            nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf)
+            for part in (real(given), imag(given))
+        )
+        return astype(first + second * 1j, given.dtype)
+    if not given.dtype.is_floating:
+        return given
+    limits = finfo(given.dtype)
+    result = where(isnan(given), nan, given)
+    result = where(isposinf(given), limits.max if posinf is None else posinf, result)
+    return where(isneginf(given), limits.min if neginf is None else neginf, result)
 
 
 def unwrap(p: Any, /, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:

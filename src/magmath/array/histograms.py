@@ -26,7 +26,7 @@ from magmath.graph import apply
 from magmath.ops.gathering import SCATTER_ADD
 
 
-def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     """How often each integer from 0 to the largest occurs, or the sums of the weights of its
     elements. The largest is computed; RangeError for negative integers."""
     given = as_array("bincount", x)
@@ -67,7 +67,7 @@ def _counts(positions: Array, weights: Array, length: int) -> Array:
     return Array(added)
 
 
-def digitize(x: Any, bins: Any, /, right: bool = False) -> Array:
+def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """The number of the bin of each element: that of edges which are not above it, or with `right`
     that of edges below it. Edges rise, or fall, for which they are computed."""
     values, edges = as_array("digitize", x), as_array("digitize", bins)
@@ -84,7 +84,6 @@ def digitize(x: Any, bins: Any, /, right: bool = False) -> Array:
 
 def histogram(
     a: Any,
-    /,
     bins: Any = 10,
     range: Any = None,
     density: bool | None = None,
@@ -106,7 +105,7 @@ def histogram(
     return counts, edges
 
 
-def histogram_bin_edges(a: Any, /, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """The edges of bins. The names of rules: "auto", "fd", "doane", "scott", "stone" (not
     supported), "rice", "sturges", "sqrt"; the number of bins that they determine is computed."""
     return _edges("histogram_bin_edges", ravel(a), bins, range, weights)
@@ -214,7 +213,7 @@ def _binned(columns: Sequence[Array], edges: Sequence[Array], weights: Array | N
 
 
 def histogramdd(
-    sample: Any, /, bins: Any = 10, range: Any = None, density: bool | None = None,
+    sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None,
     weights: Any = None,
 ) -> tuple[Array, list[Array]]:  # fmt: skip
     """The counts of points, which are rows of (n, d) or d arrays of coordinates, in a grid of bins,
@@ -247,7 +246,7 @@ def histogramdd(
 
 
 def histogram2d(
-    x: Any, y: Any, /, bins: Any = 10, range: Any = None, density: bool | None = None,
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None,
     weights: Any = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """The counts of points in a grid of bins, and the edges for x and for y."""

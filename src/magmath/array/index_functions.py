@@ -34,7 +34,7 @@ from magmath.core.shapes import normal_axis
 from magmath.errors import OptionError, ShapeError
 
 
-def argwhere(a: Any, /) -> Array:
+def argwhere(a: Any) -> Array:
     """The indices of the elements that are not zero, a row for each."""
     x = as_array("argwhere", a)
     if not x.ndim:
@@ -42,7 +42,7 @@ def argwhere(a: Any, /) -> Array:
     return stack(nonzero(x), 1)
 
 
-def flatnonzero(a: Any, /) -> Array:
+def flatnonzero(a: Any) -> Array:
     """The positions in the flattened array of the elements that are not zero."""
     return nonzero(ravel(a))[0]
 
@@ -76,7 +76,7 @@ def ix_(*args: Any) -> tuple[Array, ...]:
 
 
 def ravel_multi_index(
-    multi_index: Any, dims: Sequence[int], /, mode: str | Sequence[str] = "raise", order: str = "C"
+    multi_index: Any, dims: Sequence[int], mode: str | Sequence[str] = "raise", order: str = "C"
 ) -> Array:
     """The positions in the flattened array of elements with these indices, one array for each
     dimension. Indices that are out of range raise IndexError when `mode` says so, for which the
@@ -98,7 +98,7 @@ def ravel_multi_index(
     return asarray(result)
 
 
-def unravel_index(indices: Any, shape: int | Sequence[int], /, order: str = "C") -> tuple[Any, ...]:
+def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") -> tuple[Any, ...]:
     """The indices in each dimension of elements at positions in the flattened array. Integers give
     integers; positions out of range raise IndexError, for which the values are computed."""
     extents = normal_shape("unravel_index", shape)
@@ -117,7 +117,7 @@ def unravel_index(indices: Any, shape: int | Sequence[int], /, order: str = "C")
 # choosing ---------------------------------------------------------------------------------------
 
 
-def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None) -> Array:
+def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Array:
     """The positions of an axis (of the flattened array for None) where a condition holds; it may
     be shorter than the axis."""
     x, mask = as_array("compress", a), as_array("compress", condition)
@@ -128,12 +128,12 @@ def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None
     return stored("compress", take(x, nonzero(mask)[0], axis), out)
 
 
-def extract(condition: Any, arr: Any, /) -> Array:
+def extract(condition: Any, arr: Any) -> Array:
     """The elements of the flattened array where the flattened condition holds."""
     return compress(ravel(condition), ravel(arr))
 
 
-def choose(a: Any, choices: Any, /, out: Any = None, mode: str = "raise") -> Array:
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     """For each element of an array of integers, the element of the choice with that number."""
     number = as_array("choose", a)
     given = broadcast_arrays(*_alike("choose", choices))
@@ -170,9 +170,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return asarray(result)
 
 
-def piecewise(
-    x: Any, condlist: Any, funclist: Sequence[Any], /, *args: Any, **options: Any
-) -> Array:
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **options: Any) -> Array:
     """For each element the value of the function whose condition holds, of the type of x; a further
     function is for elements where none does. Every function is called with all of x."""
     values = as_array("piecewise", x)
@@ -195,7 +193,7 @@ def piecewise(
 # writing ----------------------------------------------------------------------------------------
 
 
-def copyto(dst: Array, src: Any, /, casting: str = "same_kind", where: Any = True) -> None:
+def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Give an array the values of another, which broadcast to it, where a mask holds."""
     dst, values = target("copyto", dst), as_array("copyto", src)
     wide = broadcast_to(values, dst.shape)
@@ -210,7 +208,7 @@ def _where(mask: Array, x: Any, y: Any) -> Array:
     return chosen
 
 
-def put(a: Array, ind: Any, v: Any, /, mode: str = "raise") -> None:
+def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
     """Write values to positions of the flattened array; they are repeated from the first on."""
     a = target("put", a)
     places = ravel(within("put", as_array("put", ind), a.size, mode))
@@ -219,7 +217,7 @@ def put(a: Array, ind: Any, v: Any, /, mode: str = "raise") -> None:
     stored("put", reshape(flat, a.shape), a)
 
 
-def putmask(a: Array, mask: Any, values: Any, /) -> None:
+def putmask(a: Array, mask: Any, values: Any) -> None:
     """Write values where a mask holds: those at the same positions of the flattened arrays, values
     being repeated from the first on."""
     a = target("putmask", a)
@@ -228,7 +226,7 @@ def putmask(a: Array, mask: Any, values: Any, /) -> None:
     stored("putmask", chosen, a)
 
 
-def place(arr: Array, mask: Any, vals: Any, /) -> None:
+def place(arr: Array, mask: Any, vals: Any) -> None:
     """Write values where a mask holds: the first one at the first such position, and so on, from
     the first on again."""
     arr, chosen = target("place", arr), as_array("place", mask)
@@ -249,7 +247,7 @@ def _cycled(values: Any, size: int) -> Array:
     return x if x.size == size else take(x, remainder(arange(size), x.size), 0)
 
 
-def put_along_axis(arr: Array, indices: Any, values: Any, /, axis: int | None) -> None:
+def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> None:
     """Write values to the positions along an axis that an array of indices has for each of them."""
     arr, places = target("put_along_axis", arr), as_array("put_along_axis", indices)
     if axis is None:
@@ -270,7 +268,7 @@ def put_along_axis(arr: Array, indices: Any, values: Any, /, axis: int | None) -
 # trimming ---------------------------------------------------------------------------------------
 
 
-def trim_zeros(filt: Any, /, trim: str = "fb", axis: Any = None) -> Array:
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     """Without the zeros at the front ("f") and back ("b"), in all axes or those given."""
     if not set(trim.lower()) <= {"f", "b"}:
         raise OptionError(f'trim_zeros: trim is "f", "b" or "fb", was given {trim!r}')

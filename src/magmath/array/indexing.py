@@ -18,7 +18,7 @@ from magmath.ops.manipulation import reshape
 
 
 def take(
-    x: Array, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise"
+    x: Array, /, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
 ) -> Array:
     """Elements along one axis, at integer positions, which count from the end where negative. For
     None the positions are those of the flattened array.
@@ -46,7 +46,7 @@ def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
     raise OptionError(f'{operation}: mode is "raise", "wrap" or "clip", was given {mode!r}')
 
 
-def take_along_axis(x: Array, indices: Any, /, axis: int | None = -1) -> Array:
+def take_along_axis(x: Array, /, indices: Any, axis: int | None = -1) -> Array:
     """Elements at the places along `axis` that an array of indices has for each of them.
 
     x and indices have as many dimensions, and broadcast but for the axis.

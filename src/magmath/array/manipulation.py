@@ -87,7 +87,7 @@ def transpose(x: Array, /, axes: Sequence[int] | None = None) -> Array:
     return permute_dims(x, range(x.ndim)[::-1] if axes is None else axes)
 
 
-def swapaxes(x: Array, axis1: int, axis2: int, /) -> Array:
+def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
     """Two axes exchanged."""
     x = as_array("swapaxes", x)
     first, second = _positions("swapaxes", (axis1, axis2), x.ndim)
@@ -96,7 +96,7 @@ def swapaxes(x: Array, axis1: int, axis2: int, /) -> Array:
     return permute_dims(x, order)
 
 
-def rollaxis(x: Array, axis: int, start: int = 0, /) -> Array:
+def rollaxis(x: Array, /, axis: int, start: int = 0) -> Array:
     """An axis moved back until it stands before position `start`."""
     x = as_array("rollaxis", x)
     place = normal_axis("rollaxis", axis, x.ndim)
@@ -121,7 +121,7 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     return Array(manipulation.permute(x.node, order))
 
 
-def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
+def moveaxis(x: Array, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Axes `source` moved to positions `destination`; the others stay in order."""
     x = as_array("moveaxis", x)
     places = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
@@ -261,10 +261,10 @@ def roll(
     return x
 
 
-def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
+def tile(x: Array, /, reps: int | Sequence[int]) -> Array:
     """x repeated as a whole, so many times along each axis; missing axes or counts are 1."""
-    counts_given: Any = (repetitions,) if hasattr(repetitions, "__index__") else repetitions
-    x, repetitions = as_array("tile", x), _integers("tile: repetitions", counts_given)
+    given: Any = (reps,) if hasattr(reps, "__index__") else reps
+    x, repetitions = as_array("tile", x), _integers("tile: repetitions", given)
     ndim = max(x.ndim, len(repetitions))
     shape = (1,) * (ndim - x.ndim) + x.shape
     counts = _counts("tile", (1,) * (ndim - len(repetitions)) + tuple(repetitions))
@@ -288,7 +288,7 @@ def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
     return counts
 
 
-def repeat(x: Array, repeats: Any, /, axis: int | None = None) -> Array:
+def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
     """Each element so many times along an axis (of the flat array for None).
 
     An array of counts, one for each position of the axis, is evaluated: their sum is the extent.

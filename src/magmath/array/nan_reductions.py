@@ -48,7 +48,6 @@ def _mask(x: Array, mask: Any) -> Any:
 
 def nansum(
     a: Any,
-    /,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -62,7 +61,6 @@ def nansum(
 
 def nanprod(
     a: Any,
-    /,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -74,19 +72,18 @@ def nanprod(
     return prod(_filled("nanprod", a, 1.0), axis, dtype, out, keepdims, initial, where)
 
 
-def nancumsum(a: Any, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """`cumsum` with nan as 0."""
     return cumsum(_filled("nancumsum", a, 0.0), axis, dtype, out)
 
 
-def nancumprod(a: Any, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """`cumprod` with nan as 1."""
     return cumprod(_filled("nancumprod", a, 1.0), axis, dtype, out)
 
 
 def nanmax(
     a: Any,
-    /,
     axis: Axis = None,
     out: Any = None,
     keepdims: bool = False,
@@ -101,7 +98,6 @@ def nanmax(
 
 def nanmin(
     a: Any,
-    /,
     axis: Axis = None,
     out: Any = None,
     keepdims: bool = False,
@@ -120,18 +116,14 @@ def _or_nan(x: Array, found: Array, axis: Axis, keepdims: bool, initial: Any) ->
     return choice(all(isnan(x), axis, None, keepdims), math.nan, found)
 
 
-def nanargmax(
-    a: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
-) -> Array:
+def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """The position of the largest element that is not nan. ValueError where all are nan, for which
     the values are computed."""
     _check_some("nanargmax", a, axis)
     return argmax(_filled("nanargmax", a, -math.inf), axis, out, keepdims=keepdims)
 
 
-def nanargmin(
-    a: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
-) -> Array:
+def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """The position of the smallest element that is not nan; see `nanargmax`."""
     _check_some("nanargmin", a, axis)
     return argmin(_filled("nanargmin", a, math.inf), axis, out, keepdims=keepdims)
@@ -145,7 +137,6 @@ def _check_some(name: str, a: Any, axis: int | None) -> None:
 
 def nanmean(
     a: Any,
-    /,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -160,7 +151,6 @@ def nanmean(
 
 def nanvar(
     a: Any,
-    /,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -181,7 +171,6 @@ def nanvar(
 
 def nanstd(
     a: Any,
-    /,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,

@@ -22,7 +22,6 @@ from magmath.errors import RangeError
 
 def array(
     object: Any,
-    /,
     dtype: DTypeLike = None,
     *,
     copy: bool | None = True,
@@ -56,23 +55,23 @@ def _stacked(values: Any) -> Array:
 
 
 def asanyarray(
-    a: Any, /, dtype: DTypeLike = None, order: str | None = None, *, copy: bool | None = None
+    a: Any, dtype: DTypeLike = None, order: str | None = None, *, copy: bool | None = None
 ) -> Array:
     """`a` as an array; see `asarray`."""
     return asarray(a, dtype=dtype, copy=copy)
 
 
-def ascontiguousarray(a: Any, /, dtype: DTypeLike = None) -> Array:
+def ascontiguousarray(a: Any, dtype: DTypeLike = None) -> Array:
     """`a` as an array of one dimension or more; arrays have no order in memory."""
     return array(a, dtype, copy=None, ndmin=1)
 
 
-def asfortranarray(a: Any, /, dtype: DTypeLike = None) -> Array:
+def asfortranarray(a: Any, dtype: DTypeLike = None) -> Array:
     """`a` as an array; arrays have no order in memory."""
     return asarray(a, dtype=dtype)
 
 
-def asarray_chkfinite(a: Any, /, dtype: DTypeLike = None, order: str | None = None) -> Array:
+def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: str | None = None) -> Array:
     """`a` as an array; RangeError if it has nan or infinity, for which its values are computed."""
     x = asarray(a, dtype=dtype)
     if x.dtype.kind in ("float", "complex") and not all(isfinite(x)):
@@ -80,7 +79,7 @@ def asarray_chkfinite(a: Any, /, dtype: DTypeLike = None, order: str | None = No
     return x
 
 
-def copy(a: Any, /, order: str = "K", subok: bool = False) -> Array:
+def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
     """An array with the values of `a`."""
     return copy_of(a) if isinstance(a, Array) else asarray(a)
 
@@ -88,7 +87,6 @@ def copy(a: Any, /, order: str = "K", subok: bool = False) -> Array:
 def logspace(
     start: Any,
     stop: Any,
-    /,
     num: int = 50,
     endpoint: bool = True,
     base: Any = 10.0,
@@ -100,7 +98,7 @@ def logspace(
 
 
 def geomspace(
-    start: Any, stop: Any, /, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None
 ) -> Array:
     """`num` numbers from start to stop, each a constant multiple of the one before."""
     for number in (start, stop):

@@ -33,7 +33,7 @@ def call_ufunc(
             )
         function = getattr(function, method)
     given = {k: v for k, v in options.items() if k not in _DEFAULTS or v is not _DEFAULTS[k]}
-    if given.get("out") == (None,) * len(given.get("out", ())):
+    if all(one is None for one in given.get("out", ())):
         given.pop("out", None)
     return function(*inputs, **given)
 

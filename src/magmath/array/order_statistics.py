@@ -46,7 +46,6 @@ OTHERS = ("lower", "higher", "midpoint", "nearest", "inverted_cdf", "averaged_in
 def quantile(
     a: Any,
     q: Any,
-    /,
     axis: Axis = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -66,7 +65,6 @@ def quantile(
 def percentile(
     a: Any,
     q: Any,
-    /,
     axis: Axis = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -85,7 +83,6 @@ def percentile(
 def nanquantile(
     a: Any,
     q: Any,
-    /,
     axis: Axis = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -102,7 +99,6 @@ def nanquantile(
 def nanpercentile(
     a: Any,
     q: Any,
-    /,
     axis: Axis = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -119,7 +115,6 @@ def nanpercentile(
 
 def median(
     a: Any,
-    /,
     axis: Axis = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -133,7 +128,6 @@ def median(
 
 def nanmedian(
     a: Any,
-    /,
     axis: Axis = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -251,14 +245,14 @@ def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, 
     return lib.where(stays, low, low + 1), 0.0 * share
 
 
-def ptp(a: Any, /, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Array:
+def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Array:
     """The largest element less the smallest, along `axis`."""
     x = as_array("ptp", a)
     return stored("ptp", max(x, axis, None, keepdims) - min(x, axis, None, keepdims), out)
 
 
 def partition(
-    a: Any, kth: Any, /, axis: int | None = -1, kind: str = "introselect", order: Any = None
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
     """Elements along an axis (flattened for None) in such an order that those at the positions
     `kth` are where sorting puts them. The result is sorted."""
@@ -268,7 +262,7 @@ def partition(
 
 
 def argpartition(
-    a: Any, kth: Any, /, axis: int | None = -1, kind: str = "introselect", order: Any = None
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
     """The positions that partition an array; see `partition`."""
     x = as_array("argpartition", a)
@@ -286,7 +280,7 @@ def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
             raise RangeError(f"{name}: kth {k} is out of range for an extent of {extent}")
 
 
-def lexsort(keys: Any, /, axis: int = -1) -> Array:
+def lexsort(keys: Any, axis: int = -1) -> Array:
     """The positions that sort by the last key, and among equal elements by the one before, and so
     on."""
     given = list(keys) if isinstance(keys, (list, tuple)) else list(as_array("lexsort", keys))

@@ -24,7 +24,7 @@ STATISTICS: dict[str, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-def pad(array: Any, pad_width: Any, /, mode: str = "constant", **options: Any) -> Array:
+def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> Array:
     """An array with `pad_width` more elements before and behind each axis.
 
     mode: "constant" (with `constant_values`), "edge", "linear_ramp" (to `end_values`), "maximum",

@@ -28,7 +28,7 @@ def _coefficients(name: str, p: Any) -> Array:
     return x
 
 
-def polyval(p: Any, x: Any, /) -> Array:
+def polyval(p: Any, x: Any) -> Array:
     """The values of a polynomial at each element of x, by Horner's scheme."""
     coefficients, at = _coefficients("polyval", p), as_array("polyval", x)
     value = zeros_like(at)
@@ -37,12 +37,12 @@ def polyval(p: Any, x: Any, /) -> Array:
     return value
 
 
-def polyadd(a1: Any, a2: Any, /) -> Array:
+def polyadd(a1: Any, a2: Any) -> Array:
     """The sum of two polynomials."""
     return add(*_aligned("polyadd", a1, a2))
 
 
-def polysub(a1: Any, a2: Any, /) -> Array:
+def polysub(a1: Any, a2: Any) -> Array:
     """The difference of two polynomials."""
     return subtract(*_aligned("polysub", a1, a2))
 
@@ -58,7 +58,7 @@ def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
     return first, second
 
 
-def polymul(a1: Any, a2: Any, /) -> Array:
+def polymul(a1: Any, a2: Any) -> Array:
     """The product of two polynomials."""
     x, y = _coefficients("polymul", a1), _coefficients("polymul", a2)
     return convolve(_trimmed(x), _trimmed(y), method="direct")
@@ -70,7 +70,7 @@ def _trimmed(p: Array) -> Array:
     return p[int(found[0]) :] if found.size else p[-1:]
 
 
-def polydiv(u: Any, v: Any, /) -> tuple[Array, Array]:
+def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
     """The quotient and the remainder of two polynomials."""
     top, bottom = _coefficients("polydiv", u), _coefficients("polydiv", v)
     element = floating_dtype(result_type(top, bottom))
@@ -87,7 +87,7 @@ def polydiv(u: Any, v: Any, /) -> tuple[Array, Array]:
     return parts, rest
 
 
-def polyder(p: Any, /, m: int = 1) -> Array:
+def polyder(p: Any, m: int = 1) -> Array:
     """The m-th derivative of a polynomial."""
     x = _coefficients("polyder", p)
     for _ in range(whole_number("polyder: m", m, 0)):
@@ -96,7 +96,7 @@ def polyder(p: Any, /, m: int = 1) -> Array:
     return x
 
 
-def polyint(p: Any, /, m: int = 1, k: Any = None) -> Array:
+def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """The m-th antiderivative of a polynomial; k has the constants of integration (0 for None)."""
     x = _coefficients("polyint", p)
     times = whole_number("polyint: m", m, 0)
@@ -113,7 +113,6 @@ def polyfit(
     x: Any,
     y: Any,
     deg: int,
-    /,
     rcond: Any = None,
     full: bool = False,
     w: Any = None,
@@ -153,7 +152,7 @@ def polyfit(
     return found, base * factor if values.ndim == 1 else reshape(base, (*base.shape, 1)) * factor
 
 
-def roots(p: Any, /) -> Array:
+def roots(p: Any) -> Array:
     """The roots of a polynomial: the eigenvalues of its companion matrix. Zeros at both ends are
     left out, for which the coefficients are computed."""
     x = _coefficients("roots", p)
@@ -178,7 +177,7 @@ def _real_if_possible(values: Array) -> Array:
     return real(values) if bool(all(imag(values) == 0)) else values
 
 
-def poly(seq_of_zeros: Any, /) -> Array:
+def poly(seq_of_zeros: Any) -> Array:
     """The polynomial with these roots, or the characteristic polynomial of a matrix."""
     x = atleast_1d(as_array("poly", seq_of_zeros))
     if x.ndim == 2 and x.shape[0] == x.shape[1] and x.size:

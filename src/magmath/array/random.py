@@ -79,12 +79,17 @@ class Generator:
         std: float = 1.0,
         shape: int | tuple[int, ...] = (),
         *,
+        loc: float | None = None,
+        scale: float | None = None,
         size: Size = None,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Numbers from the normal distribution (Box–Muller)."""
-        return _normal(self._state, mean, std, _shape(shape, size), dtype, layout)
+        """Numbers from the normal distribution (Box–Muller). NumPy names the mean and the standard
+        deviation loc and scale."""
+        return _normal(
+            self._state, *_moments(mean, std, loc, scale), _shape(shape, size), dtype, layout
+        )
 
     def integers(
         self,
@@ -155,12 +160,21 @@ def normal(
     std: float = 1.0,
     shape: int | tuple[int, ...] = (),
     *,
+    loc: float | None = None,
+    scale: float | None = None,
     size: Size = None,
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Numbers from the normal distribution (Box–Muller)."""
-    return _normal(session.engine().rng_state, mean, std, _shape(shape, size), dtype, layout)
+    """Numbers from the normal distribution (Box–Muller). NumPy names the mean and the standard
+    deviation loc and scale."""
+    return _normal(
+        session.engine().rng_state,
+        *_moments(mean, std, loc, scale),
+        _shape(shape, size),
+        dtype,
+        layout,
+    )
 
 
 def integers(
@@ -220,6 +234,12 @@ def shuffle(x: Array, axis: int = 0) -> None:
 
 def _shape(shape: int | tuple[int, ...], size: Size) -> int | tuple[int, ...]:
     return shape if size is None else size
+
+
+def _moments(
+    mean: float, std: float, loc: float | None, scale: float | None
+) -> tuple[float, float]:
+    return mean if loc is None else loc, std if scale is None else scale
 
 
 def _choice(state: RngState, a: Any, size: Size, replace: bool, p: Any, axis: int) -> Array:

@@ -79,17 +79,17 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 def searchsorted(
     x1: Array,
-    x2: Array | Number,
     /,
+    v: Array | Number,
     side: Literal["left", "right"] = "left",
     sorter: Array | None = None,
 ) -> Array:
-    """Where x2's elements belong in x1, which has 1 dimension and is sorted, or is when it is taken
-    by `sorter`: before equal elements ("left") or behind them ("right"). Of x2's shape.
+    """Where the elements of v belong in x1, which has 1 dimension and is sorted, or sorted by the
+    positions `sorter`: before equal elements ("left") or behind them ("right"). Of v's shape.
     """
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side is 'left' or 'right', was given {side!r}")
-    x, values = operands("searchsorted", x1, x2)
+    x, values = operands("searchsorted", x1, v)
     if sorter is not None:
         x = take(x, as_array("searchsorted", sorter).node, 0)
     return Array(apply(SEARCHSORTED, x, values, side=side, line=user_line()))

@@ -20,7 +20,6 @@ from magmath.core.shapes import normal_axis
 
 def unique(
     ar: Any,
-    /,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -72,14 +71,14 @@ def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool)
     return tuple(found) if len(found) > 1 else found[0]
 
 
-def union1d(ar1: Any, ar2: Any, /) -> Array:
+def union1d(ar1: Any, ar2: Any) -> Array:
     """The elements of either array."""
     both: Array = unique(concat([ravel(as_array("union1d", x)) for x in (ar1, ar2)]))
     return both
 
 
 def intersect1d(
-    ar1: Any, ar2: Any, /, assume_unique: bool = False, return_indices: bool = False
+    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False
 ) -> Any:
     """The elements of both arrays; with `return_indices` also their first positions in either."""
     x, y = ravel(as_array("intersect1d", ar1)), ravel(as_array("intersect1d", ar2))
@@ -109,7 +108,7 @@ def _distinct(x: Array, is_distinct: bool) -> tuple[Array, Any]:
     return values, indices
 
 
-def setdiff1d(ar1: Any, ar2: Any, /, assume_unique: bool = False) -> Array:
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
     """The elements of the first array that the second does not have."""
     x = ravel(as_array("setdiff1d", ar1))
     if not assume_unique:
@@ -117,7 +116,7 @@ def setdiff1d(ar1: Any, ar2: Any, /, assume_unique: bool = False) -> Array:
     return x[logical_not(isin(x, ravel(as_array("setdiff1d", ar2))))]
 
 
-def setxor1d(ar1: Any, ar2: Any, /, assume_unique: bool = False) -> Array:
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
     """The elements that one of the arrays has and the other has not."""
     x, y = ravel(as_array("setxor1d", ar1)), ravel(as_array("setxor1d", ar2))
     if not assume_unique:

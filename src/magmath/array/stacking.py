@@ -58,34 +58,34 @@ def _list(name: str, arrays: Any) -> list[Any]:
     return [as_array(name, x) for x in arrays]
 
 
-def vstack(arrays: Any, /, *, dtype: Any = None) -> Array:
+def vstack(arrays: Any, *, dtype: Any = None) -> Array:
     """Arrays joined along the first axis; those of one dimension are rows."""
     return concat([atleast_2d(x) for x in _list("vstack", arrays)], 0, dtype=dtype)
 
 
-def hstack(arrays: Any, /, *, dtype: Any = None) -> Array:
+def hstack(arrays: Any, *, dtype: Any = None) -> Array:
     """Arrays joined along the second axis, or the first where they have but one."""
     given = [atleast_1d(x) for x in _list("hstack", arrays)]
     return concat(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
 
 
-def dstack(arrays: Any, /) -> Array:
+def dstack(arrays: Any) -> Array:
     """Arrays joined along the third axis."""
     return concat([atleast_3d(x) for x in _list("dstack", arrays)], 2)
 
 
-def column_stack(arrays: Any, /) -> Array:
+def column_stack(arrays: Any) -> Array:
     """Arrays joined as columns of a matrix."""
     given = _list("column_stack", arrays)
     return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], 1)
 
 
-def append(arr: Any, values: Any, /, axis: int | None = None) -> Array:
+def append(arr: Any, values: Any, axis: int | None = None) -> Array:
     """Values joined behind an array along an axis; both are flattened for None."""
     return concat([as_array("append", arr), as_array("append", values)], axis)
 
 
-def block(arrays: Any, /) -> Array:
+def block(arrays: Any) -> Array:
     """An array put together from nested lists of blocks: the innermost lists are joined along the
     last axis, the next ones along the one before."""
     depth = _depth(arrays)
@@ -115,7 +115,7 @@ def _blocks(arrays: Any, depth: int, ndim: int) -> Array:
     return concat([_blocks(x, depth - 1, ndim) for x in arrays], -depth)
 
 
-def array_split(ary: Any, indices_or_sections: Any, /, axis: int = 0) -> list[Array]:
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """The parts of an array along an axis: so many of nearly equal extent, or those between
     positions."""
     x = as_array("array_split", ary)
@@ -148,40 +148,40 @@ def _cuts(name: str, given: Any, extent: int) -> list[int]:
     return [i * small + min(i, more) for i in range(sections + 1)]
 
 
-def split(ary: Any, indices_or_sections: Any, /, axis: int = 0) -> list[Array]:
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """As `array_split`, but so many parts must be of equal extent."""
     x = as_array("split", ary)
     place = normal_axis("split", axis, x.ndim)
     return _parts(x, place, _cuts("split", indices_or_sections, x.shape[place]))
 
 
-def vsplit(ary: Any, indices_or_sections: Any, /) -> list[Array]:
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     """`split` along the first axis."""
     return split(ary, indices_or_sections, 0)
 
 
-def hsplit(ary: Any, indices_or_sections: Any, /) -> list[Array]:
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     """`split` along the second axis, or the first if there is but one."""
     x = as_array("hsplit", ary)
     return split(x, indices_or_sections, 1 if x.ndim > 1 else 0)
 
 
-def dsplit(ary: Any, indices_or_sections: Any, /) -> list[Array]:
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     """`split` along the third axis."""
     return split(ary, indices_or_sections, 2)
 
 
-def fliplr(m: Any, /) -> Array:
+def fliplr(m: Any) -> Array:
     """The second axis in reverse order."""
     return flip(m, 1)
 
 
-def flipud(m: Any, /) -> Array:
+def flipud(m: Any) -> Array:
     """The first axis in reverse order."""
     return flip(m, 0)
 
 
-def rot90(m: Any, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
+def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     """The plane of two axes turned k times by a right angle, from the first axis to the second."""
     x = as_array("rot90", m)
     first, second = (normal_axis("rot90", axis, x.ndim) for axis in axes)
@@ -197,7 +197,7 @@ def rot90(m: Any, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     return flip(swapaxes(x, first, second), second)
 
 
-def resize(a: Any, new_shape: int | Sequence[int], /) -> Array:
+def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
     """The elements in another shape: repeated from the first on, or cut."""
     x = ravel(a)
     shape = normal_shape("resize", new_shape)
@@ -211,7 +211,7 @@ def resize(a: Any, new_shape: int | Sequence[int], /) -> Array:
     return reshape(wide[:size], shape)
 
 
-def delete(arr: Any, obj: Any, /, axis: int | None = None) -> Array:
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     """Without the positions of an axis (of the flattened array for None): an integer, a slice, or
     integers or truth values."""
     x, place = _along("delete", arr, axis)
@@ -230,7 +230,7 @@ def delete(arr: Any, obj: Any, /, axis: int | None = None) -> Array:
     return x[(*before, keep)]
 
 
-def insert(arr: Any, obj: Any, values: Any, /, axis: int | None = None) -> Array:
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """With values before positions of an axis (of the flattened array for None)."""
     x, place = _along("insert", arr, axis)
     extent = x.shape[place]

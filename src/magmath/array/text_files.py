@@ -18,12 +18,12 @@ ROWS = 1 << 14
 """Rows that are fetched and written at a time."""
 
 
-def loadtxt(fname: Any, /, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
+def loadtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
     """The table in a text file, with the options of `numpy.loadtxt`."""
     return _arrays(np.loadtxt(fname, as_dtype(dtype).dtype, *args, **options))
 
 
-def genfromtxt(fname: Any, /, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
+def genfromtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
     """The table in a text file in which values may be missing, with the options of
     `numpy.genfromtxt`."""
     return _arrays(np.genfromtxt(fname, as_dtype(dtype).dtype, *args, **options))
@@ -47,7 +47,7 @@ def fromfile(
     return asarray(np.fromfile(file, as_dtype(dtype).dtype, count, sep, offset), layout=layout)
 
 
-def savetxt(fname: Any, X: Any, /, fmt: Any = "%.18e", **options: Any) -> None:
+def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
     """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`. Rows are
     fetched some at a time."""
     x = as_array("savetxt", X)

@@ -15,7 +15,7 @@ from magmath.array.products import matmul, tensordot, vecdot
 from magmath.errors import ShapeError
 
 
-def dot(a: Any, b: Any, /, out: Any = None) -> Array:
+def dot(a: Any, b: Any, out: Any = None) -> Array:
     """The sum of products over the last axis of a and the last but one of b (its only one, for a
     vector); numbers are factors."""
     x, y = as_array("dot", a), as_array("dot", b)
@@ -27,7 +27,7 @@ def dot(a: Any, b: Any, /, out: Any = None) -> Array:
     return stored("dot", tensordot(x, y, ((-1,), (-1 if y.ndim == 1 else -2,))), out)
 
 
-def inner(a: Any, b: Any, /) -> Array:
+def inner(a: Any, b: Any) -> Array:
     """The sum of products over the last axes of both; numbers are factors."""
     x, y = as_array("inner", a), as_array("inner", b)
     if not x.ndim or not y.ndim:
@@ -35,26 +35,26 @@ def inner(a: Any, b: Any, /) -> Array:
     return tensordot(x, y, ((-1,), (-1,)))
 
 
-def vdot(a: Any, b: Any, /) -> Array:
+def vdot(a: Any, b: Any) -> Array:
     """The sum of conj(a)·b of the flattened arrays."""
     return vecdot(ravel(a), ravel(b))
 
 
-def matvec(x1: Any, x2: Any, /) -> Array:
+def matvec(x1: Any, x2: Any) -> Array:
     """Matrices (…, m, n) with vectors (…, n)."""
     x, y = as_array("matvec", x1), as_array("matvec", x2)
     product = matmul(x, reshape(y, (*y.shape, 1)))
     return reshape(product, product.shape[:-1])
 
 
-def vecmat(x1: Any, x2: Any, /) -> Array:
+def vecmat(x1: Any, x2: Any) -> Array:
     """Conjugated vectors (…, m) with matrices (…, m, n)."""
     x, y = conj(as_array("vecmat", x1)), as_array("vecmat", x2)
     product = matmul(reshape(x, (*x.shape[:-1], 1, x.shape[-1])), y)
     return reshape(product, (*product.shape[:-2], product.shape[-1]))
 
 
-def kron(a: Any, b: Any, /) -> Array:
+def kron(a: Any, b: Any) -> Array:
     """The Kronecker product: each element of a times all of b, put together."""
     x, y = as_array("kron", a), as_array("kron", b)
     ndim = max(x.ndim, y.ndim)
@@ -66,7 +66,7 @@ def kron(a: Any, b: Any, /) -> Array:
 
 
 def cross(
-    a: Any, b: Any, /, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:
     """The vector product of vectors of 3 elements; of vectors of 2, its third element alone."""
     if axis is not None:
@@ -80,7 +80,7 @@ def cross(
     return moveaxis(cross_of_three(x, y), -1, axisc)
 
 
-def einsum_path(subscripts: str, /, *operands: Any, optimize: Any = "greedy") -> Any:
+def einsum_path(subscripts: str, *operands: Any, optimize: Any = "greedy") -> Any:
     """The order in which NumPy would contract operands of these shapes, and its report."""
     stubs = [np.broadcast_to(np.empty(()), as_array("einsum_path", x).shape) for x in operands]
     return np.einsum_path(subscripts, *stubs, optimize=optimize)
