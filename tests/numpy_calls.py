@@ -57,6 +57,10 @@ np.angle(c); np.angle(c, deg=True); np.angle(v); np.isreal(c); np.iscomplex(c); 
 np.real_if_close(c); np.real_if_close(c * 0); np.sort_complex(c); np.logical_and(i, k); np.logical_or(j, b); np.logical_xor(i, k)
 np.logical_not(i); np.clip(v, -1, 1); np.clip(v, a_min=0, a_max=None); np.clip(i, 0, 5)
 np.add(m, 1, dtype='float32'); np.unwrap(v * 4); np.unwrap(m * 4, axis=0); np.unwrap(i, period=4); np.maximum(n, m); np.sqrt(i * 1.0 + 9)
+np.acos(v / 9); np.acosh(p + 1); np.asin(v / 9); np.asinh(v); np.atan(v); np.atanh(v / 9); np.atan2(v, w); np.bitwise_invert(i); np.bitwise_left_shift(k, 2)
+np.bitwise_right_shift(k, 1); np.ceil(v); np.floor(v); np.conj(c); np.cos(v); np.sin(v); np.tan(v); np.cosh(v); np.sinh(v); np.tanh(v); np.divide(v, 2); np.equal(i, k)
+np.not_equal(i, k); np.greater(v, w); np.greater_equal(v, 0); np.less_equal(i, 2); np.expm1(v); np.floor_divide(i, 4); np.imag(c); np.real(c); np.isfinite(x); np.isinf(x); np.isnan(n)
+np.log(p); np.log10(p); np.log1p(p); np.pow(p, 3); np.remainder(v, 0.7); np.signbit(x); np.imag(v)
 np.positive(v); np.negative(i); np.square(i); np.reciprocal(p); np.sign(v); np.trunc(v); np.hypot(v, w); np.nextafter(v, w)
 """
 
@@ -65,7 +69,7 @@ np.sum(m); np.sum(m, 0); np.sum(t, axis=(0, 2), keepdims=True); np.sum(b); np.su
 np.sum(m, where=m > 0); np.prod(m, 1); np.max(t, 1); np.min(m, initial=-9.0); np.amax(m, 0); np.amin(m, 0); np.max(m, 0, where=m > 0, initial=0.0)
 np.mean(m); np.mean(i); np.mean(t, (0, 1)); np.mean(m, where=m > 0); np.mean(f); np.std(m, ddof=1); np.var(t, 0); np.var(m, 1, ddof=1)
 np.std(m, axis=0, where=m > -1); np.var(c); np.any(i > 3); np.all(b, 0); np.any(b, axis=1, keepdims=True); np.all(m > -9, where=m > 0)
-np.cumsum(m); np.cumsum(t, 1); np.cumprod(v); np.cumprod(m, axis=1); np.cumulative_sum(v, include_initial=True)
+np.cumsum(m); np.cumsum(t, 1); np.cumprod(v); np.cumprod(m, axis=1); np.cumulative_sum(v, include_initial=True); np.cumulative_prod(v)
 np.count_nonzero(i); np.count_nonzero(b, axis=0); np.ptp(m); np.ptp(m, 0); np.argmax(m); np.argmax(t, 1); np.argmin(m, axis=0, keepdims=True)
 np.nansum(n); np.nansum(n, 0); np.nanprod(n, 1); np.nanmax(n); np.nanmax(n, 0); np.nanmin(n, 1, keepdims=True); np.nanmean(n); np.nanmean(n, 0)
 np.nanvar(n, 1); np.nanstd(n, ddof=1); np.nanstd(n, axis=0); np.nancumsum(n); np.nancumsum(n, 1); np.nancumprod(n, 0); np.nanargmax(n); np.nanargmin(n, 0)
@@ -89,7 +93,7 @@ np.add.outer(v, w); np.multiply.outer(m, v); np.subtract.outer(i, k); np.maximum
 SHAPES = """
 np.ravel(m); np.ravel(m, order='F'); np.reshape(t, (5, 12), order='F'); np.reshape(m, -1); np.transpose(t); np.transpose(t, (1, 2, 0)); np.swapaxes(t, 0, 2)
 np.rollaxis(t, 2); np.rollaxis(t, 0, 3); np.moveaxis(t, 0, -1); np.atleast_1d(z); np.atleast_1d(z, v); np.atleast_2d(v); np.atleast_3d(m); np.atleast_3d(v)
-np.vstack([v, w]); np.vstack((m, m)); np.hstack([v, w]); np.hstack([m, m]); np.dstack([m, m]); np.dstack([v, w]); np.column_stack([v, w]); np.column_stack([m, m])
+np.concat([v, w]); np.row_stack([v, w]); np.vstack([v, w]); np.vstack((m, m)); np.hstack([v, w]); np.hstack([m, m]); np.dstack([m, m]); np.dstack([v, w]); np.column_stack([v, w]); np.column_stack([m, m])
 np.stack([m, m], 1); np.stack([v, w], axis=-1); np.concatenate([m, m]); np.concatenate((v, i)); np.concatenate([m, m], axis=None); np.concatenate([m, m], dtype='float32')
 np.append(v, [1, 2]); np.append(m, m, axis=0); np.append(v, 3.0); np.block([[q, q], [q, q]]); np.block([v, w]); np.block([[np.ones((2, 2)), np.zeros((2, 3))]])
 np.array_split(v, 3); np.array_split(m, [2, 5]); np.split(i, 4); np.split(m, [3]); np.hsplit(j, 3); np.vsplit(j, 2); np.dsplit(t, 5); np.hsplit(i, 2); np.array_split(m, 3, axis=1)
@@ -142,7 +146,7 @@ np.zeros((2, 3), int); np.ones(3, bool); np.full((2, 2), 7); np.zeros_like(m); n
 np.linspace(0, 1, 5, False); np.linspace(2, 3, 4, retstep=True); np.linspace(0, 9, 4, dtype=int); np.logspace(0, 2, 5); np.logspace(0, 3, 4, base=2); np.logspace(0, 1, 3, endpoint=False); np.geomspace(1, 1000, 4); np.geomspace(-1, -8, 4); np.geomspace(1.0, 256.0, 9); np.fromfunction(lambda i, j: i + j, (3, 3)); np.fromfunction(lambda i, j: i == j, (3, 3), dtype=int)
 np.fromiter((x * x for x in range(5)), float); np.frombuffer(b'\\x01\\x02\\x03', dtype=np.uint8); np.fromstring('1 2 3', dtype=float, sep=' '); np.identity(3, dtype=int); np.tri(3); np.empty((2, 3)).shape; np.empty_like(m).dtype.name; np.isscalar(3.0); np.isscalar(v); np.issubdtype(v.dtype, np.floating); np.issubdtype(i.dtype, np.integer)
 np.issubdtype(np.float32, np.float64); np.dtype('float32').name; np.promote_types('int32', 'float32').name; np.min_scalar_type(300).name; np.result_type(f, m).name; np.can_cast('int32', 'int64'); np.float32(3).dtype.name; np.int64(7) + 1; np.sqrt(2); np.exp(1.0); np.maximum(3, 4); np.log2(8); np.float64(m).dtype.name
-np.mgrid[0:3, 0:4]; np.mgrid[0:1:5j]; np.ogrid[0:3, 1:9:2]; np.r_[1:4, 0, 7]; np.r_[v, 0.5]; np.c_[v, w]; np.c_[m, m]; np.s_[1:3]; np.index_exp[2]; list(np.ndindex(2, 2)); np.base_repr(10, 3); np.binary_repr(5, 8); np.array_str(i); np.array2string(np.array([1, 2])); np.iterable(v); np.double(2) * 2; np.pi; np.euler_gamma; np.atleast_2d([1, 2]); np.einsum_path('ij,jk', m, q)[0]; isinstance(v, np.ndarray)
+np.mgrid[0:3, 0:4]; np.mgrid[0:1:5j]; np.ogrid[0:3, 1:9:2]; np.r_[1:4, 0, 7]; np.r_[v, 0.5]; np.c_[v, w]; np.c_[m, m]; np.s_[1:3]; np.index_exp[2]; list(np.ndindex(2, 2)); np.base_repr(10, 3); np.binary_repr(5, 8); np.common_type(f, f) == np.float32; np.asarray(v, dtype=float); np.asarray([1, 2], float); np.array_repr(i)[:3] > ""; np.array_str(i); np.array_str(v, precision=2); np.array2string(np.array([1, 2])); np.iterable(v); np.double(2) * 2; np.pi; np.euler_gamma; np.atleast_2d([1, 2]); np.einsum_path('ij,jk', m, q)[0]; isinstance(v, np.ndarray)
 """
 
 METHODS = """

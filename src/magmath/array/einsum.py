@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from string import ascii_letters
+from typing import Any
 
 import numpy as np
 
 from magmath.array.array import Array
 from magmath.array.lines import user_line
 from magmath.array.operands import operands as common_operands
+from magmath.array.output import stored
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
@@ -36,15 +38,20 @@ class _Term:
     letters: str
 
 
-def einsum(subscripts: str, /, *operands: Array) -> Array:
+def einsum(subscripts: str, /, *operands: Any, out: Any = None, optimize: Any = True) -> Array:
     """The sum of products that `subscripts` say, in Einstein's notation as NumPy's einsum takes it.
 
     `"ij,jk->ik"` names each dimension of the operands and of the result; letters that the result
     lacks are summed over. Without `->` the result has, in alphabetical order, the letters that
     occur once. A letter twice in an operand takes its diagonal, `...` stands for any number of
     dimensions, which broadcast, and a dimension of length 1 stretches. Operands take their common
-    type. Raises ShapeError where subscripts and operands do not fit.
+    type. The order of the products is planned, whatever `optimize` says. Raises ShapeError where
+    subscripts and operands do not fit.
     """
+    return stored("einsum", _einsum(subscripts, *operands), out)
+
+
+def _einsum(subscripts: str, *operands: Any) -> Array:
     if not operands:
         raise ShapeError("einsum: needs at least one operand")
     nodes = common_operands("einsum", *operands)

@@ -63,36 +63,36 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     )
 
 
-def outer(x1: Any, x2: Any, /, out: Any = None) -> Array:
-    """All products of an element of x1 and one of x2, which are flattened: (m, n)."""
-    a, b = operands("outer", x1, x2)
-    a, b = reshape(a, (a.size,)), reshape(b, (b.size,))
-    product = Array(contraction.contraction(a, "a", b, "b", "ab", user_line()))
+def outer(x1: Any, /, b: Any, out: Any = None) -> Array:
+    """All products of an element of x1 and one of b, which are flattened: (m, n)."""
+    x, y = operands("outer", x1, b)
+    x, y = reshape(x, (x.size,)), reshape(y, (y.size,))
+    product = Array(contraction.contraction(x, "a", y, "b", "ab", user_line()))
     return stored("outer", product, out)
 
 
-def tensordot(x1: Any, x2: Any, /, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
+def tensordot(x1: Any, /, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
     """The product summed over some dimensions of both operands; the result has the others of x1,
-    then those of x2.
+    then those of b.
 
     `axes`: the dimensions to sum over, as two sequences that are paired in order, or how many: the
-    last of x1, in order, with the first of x2. Raises ShapeError where they do not fit.
+    last of x1, in order, with the first of b. Raises ShapeError where they do not fit.
     """
-    a, b = operands("tensordot", x1, x2)
-    of_a, of_b = _paired_axes(axes, a, b)
+    x, y = operands("tensordot", x1, b)
+    of_a, of_b = _paired_axes(axes, x, y)
     letters = iter(LETTERS)
-    in_a = [next(letters) for _ in range(a.ndim)]
-    in_b = [next(letters) for _ in range(b.ndim)]
+    in_a = [next(letters) for _ in range(x.ndim)]
+    in_b = [next(letters) for _ in range(y.ndim)]
     for i, j in zip(of_a, of_b, strict=True):
-        if a.shape[i] != b.shape[j]:
+        if x.shape[i] != y.shape[j]:
             raise ShapeError(
-                f"tensordot: axis {i} of {a.shape} and axis {j} of {b.shape} differ in length"
+                f"tensordot: axis {i} of {x.shape} and axis {j} of {y.shape} differ in length"
             )
         in_b[j] = in_a[i]
     free = [c for d, c in enumerate(in_a) if d not in of_a]
     free += [c for d, c in enumerate(in_b) if d not in of_b]
     return Array(
-        contraction.contraction(a, "".join(in_a), b, "".join(in_b), "".join(free), user_line())
+        contraction.contraction(x, "".join(in_a), y, "".join(in_b), "".join(free), user_line())
     )
 
 

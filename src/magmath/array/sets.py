@@ -156,12 +156,18 @@ def unique_values(x: Array, /) -> Array:
     return Groups("unique_values", x).values()
 
 
-def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> Array:
-    """Whether each element of x1 is in x2, or with `invert` is not; of x1's shape.
+def isin(
+    x1: Array | Number,
+    /,
+    test_elements: Array | Number,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> Array:
+    """Whether each element of x1 is in the others, or with `invert` is not; of x1's shape.
 
     One of the two may be a number. NaN is in nothing.
     """
-    x, others = operands("isin", x1, x2)
+    x, others = operands("isin", x1, test_elements)
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
     test = reshape(others, (others.size,))

@@ -55,7 +55,7 @@ def astype(
     return Array(apply(e.ASTYPE, x.node, dtype=element, line=user_line()))
 
 
-def can_cast(from_: Any, to: Any, /) -> bool:
+def can_cast(from_: Any, /, to: Any) -> bool:
     """True if the promotion rules take `from_`, a type or an array, to the type `to`."""
     try:
         return promote(_dtype_of(from_), as_dtype(to)) is as_dtype(to)
@@ -126,7 +126,7 @@ def common_type(*arrays: Any) -> DType:
     return promote(*[float64 if kind.is_integer else kind for kind in kinds])
 
 
-def issubdtype(arg1: Any, arg2: Any, /) -> bool:
+def issubdtype(arg1: Any, arg2: Any) -> bool:
     """True if the first type is the second, or is in the set of types that the second stands for,
     such as `mm.floating`."""
     second = arg2 if isinstance(arg2, type) else np.dtype(as_dtype(arg2).name)
