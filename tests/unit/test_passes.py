@@ -88,7 +88,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
         outputs, run = engine.run(compiled, graph.leaves, steps=count)
         for target, fresh in zip(graph.targets, outputs, strict=True):
             assert target is not None
-            target.value().take(fresh)
+            target.value().set_value(fresh)
         expected = [value for _ in range(count) for value in steps.advance()]
         np.testing.assert_allclose(run.values(), expected, rtol=1e-9, atol=1e-9)
         for leaf, value in steps.values.items():

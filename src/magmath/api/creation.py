@@ -44,8 +44,9 @@ DTypeLike = DType | str | type | None
 def asarray(
     obj: Any,
     /,
-    *,
     dtype: DTypeLike = None,
+    order: str | None = None,
+    *,
     layout: LayoutLike = None,
     copy: bool | None = None,
     device: object = None,
@@ -157,14 +158,16 @@ def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
 
 
 def full(
-    shape: int | tuple[int, ...],
+    shape: int | Sequence[int],
     fill_value: Number | Array,
-    *,
     dtype: DTypeLike = None,
+    order: str = "C",
+    *,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return an array filled with a number or with the value of a 0-d array."""
+    """An array filled with one number, or with the value of a 0-d array. Arrays have no order in
+    memory: `order` makes no difference, here and in the functions below."""
     if isinstance(fill_value, Array):
         if fill_value.shape != ():
             raise ShapeError(
@@ -182,9 +185,10 @@ def full(
 
 
 def zeros(
-    shape: int | tuple[int, ...],
-    *,
+    shape: int | Sequence[int],
     dtype: DTypeLike = None,
+    order: str = "C",
+    *,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
@@ -194,9 +198,10 @@ def zeros(
 
 
 def ones(
-    shape: int | tuple[int, ...],
-    *,
+    shape: int | Sequence[int],
     dtype: DTypeLike = None,
+    order: str = "C",
+    *,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
@@ -206,9 +211,10 @@ def ones(
 
 
 def empty(
-    shape: int | tuple[int, ...],
-    *,
+    shape: int | Sequence[int],
     dtype: DTypeLike = None,
+    order: str = "C",
+    *,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
@@ -221,43 +227,69 @@ def full_like(
     x: Array,
     /,
     fill_value: Number | Array,
-    *,
     dtype: DTypeLike = None,
+    *,
+    shape: int | Sequence[int] | None = None,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return an array of x's shape and type, filled with a number or a 0-d array."""
-    return _like("full_like", x, fill_value, dtype, layout, device)
+    """An array of x's shape (or another) and type, filled with one number."""
+    return _like("full_like", x, fill_value, dtype, shape, layout, device)
 
 
 def _like(
-    name: str, x: Any, fill_value: Number | Array, dtype: Any, layout: LayoutLike, device: object
+    name: str,
+    x: Any,
+    fill_value: Number | Array,
+    dtype: Any,
+    shape: int | Sequence[int] | None,
+    layout: LayoutLike,
+    device: object,
 ) -> Array:
     """Return a filled array of x's shape; NumPy arrays are not copied to the workers."""
     like: Any = x if isinstance(x, (np.ndarray, np.generic)) else as_array(name, x)
     element = like.dtype if dtype is None else dtype
-    return full(like.shape, fill_value, dtype=element, layout=layout, device=device)
+    extents = like.shape if shape is None else shape
+    return full(extents, fill_value, dtype=element, layout=layout, device=device)
 
 
 def zeros_like(
-    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+    x: Array,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    shape: int | Sequence[int] | None = None,
+    layout: LayoutLike = None,
+    device: object = None,
 ) -> Array:
-    """Return zeros of x's shape and type."""
-    return _like("zeros_like", x, 0, dtype, layout, device)
+    """Zeros of x's shape and type."""
+    return _like("zeros_like", x, 0, dtype, shape, layout, device)
 
 
 def ones_like(
-    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+    x: Array,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    shape: int | Sequence[int] | None = None,
+    layout: LayoutLike = None,
+    device: object = None,
 ) -> Array:
-    """Return ones of x's shape and type."""
-    return _like("ones_like", x, 1, dtype, layout, device)
+    """Ones of x's shape and type."""
+    return _like("ones_like", x, 1, dtype, shape, layout, device)
 
 
 def empty_like(
-    x: Array, /, *, dtype: DTypeLike = None, layout: LayoutLike = None, device: object = None
+    x: Array,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    shape: int | Sequence[int] | None = None,
+    layout: LayoutLike = None,
+    device: object = None,
 ) -> Array:
-    """Return an array of x's shape and type with unspecified values (zeros)."""
-    return _like("empty_like", x, 0, dtype, layout, device)
+    """An array of x's shape and type whose values do not matter (zeros)."""
+    return _like("empty_like", x, 0, dtype, shape, layout, device)
 
 
 def arange(
@@ -265,8 +297,8 @@ def arange(
     /,
     stop: float | None = None,
     step: float = 1,
-    *,
     dtype: DTypeLike = None,
+    *,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
@@ -322,21 +354,25 @@ def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
 def linspace(
     start: complex,
     stop: complex,
-    /,
-    num: int,
-    *,
-    dtype: DTypeLike = None,
+    num: int = 50,
     endpoint: bool = True,
+    retstep: bool = False,
+    dtype: DTypeLike = None,
+    *,
     layout: LayoutLike = None,
     device: object = None,
-) -> Array:
-    """Return `num` evenly spaced numbers from start to stop, which is exact or left out.
+) -> Any:
+    """`num` evenly spaced numbers from start to stop, the last exact (or left out); with `retstep`
+    also their distance.
 
     Complex numbers are on the line between start and stop. The type is the default floating point
     type or its complex counterpart; NumPy scalars keep their own type.
     """
     _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
     shape = normal_shape("linspace", num)
+    for number in (start, stop):
+        if not hasattr(number, "__complex__") and not hasattr(number, "__float__"):
+            raise TypeError(f"linspace: start and stop are numbers, was given {number!r}")
     kinds = _number_kind(start), _number_kind(stop)
     natural = floating_dtype(common_dtype(*kinds, float))
     start, stop = _python_number(start), _python_number(stop)
@@ -350,21 +386,21 @@ def linspace(
     if endpoint and num > 1:
         at_end = e.call("equal", position, parameter(parts, int64))
         values = e.where(at_end, parameter(stop, exact), values)
-    return _made(e.astype(values, natural if dtype is None else as_dtype(dtype)), layout, device)
+    made = _made(e.astype(values, natural if dtype is None else as_dtype(dtype)), layout, device)
+    return (made, step if parts else math.nan) if retstep else made
 
 
 def eye(
-    n_rows: int,
-    n_cols: int | None = None,
-    /,
-    *,
+    N: int,
+    M: int | None = None,
     k: int = 0,
     dtype: DTypeLike = None,
+    *,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return a matrix with ones on the k-th diagonal and zeros elsewhere."""
-    shape = normal_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    """Ones on the k-th diagonal of N rows and M columns (N for None), zeros elsewhere."""
+    shape = normal_shape("eye", (N, N if M is None else M))
     on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
     return _made(e.astype(on_diagonal, _floating(dtype)), layout, device)
 
@@ -383,13 +419,13 @@ def _diagonal(k: int, shape: Shape) -> Node:
     return parameter(max(-shape[-2], min(k, shape[-1])), int64)
 
 
-def tril(x: Array, /, *, k: int = 0) -> Array:
-    """Return x with zeros above the k-th diagonal of its last two dimensions."""
+def tril(x: Array, /, k: int = 0) -> Array:
+    """x with zeros above the k-th diagonal of its last two dimensions."""
     return _triangle("tril", x, "less_equal", k)
 
 
-def triu(x: Array, /, *, k: int = 0) -> Array:
-    """Return x with zeros below the k-th diagonal of its last two dimensions."""
+def triu(x: Array, /, k: int = 0) -> Array:
+    """x with zeros below the k-th diagonal of its last two dimensions."""
     return _triangle("triu", x, "greater_equal", k)
 
 
@@ -401,23 +437,27 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
     return _made(e.where(kept, x.node, constant_leaf(0, x.dtype)))
 
 
-def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
-    """Return the coordinate arrays of the grid that 1-D arrays span: one per array, with one
-    dimension per array.
+def meshgrid(
+    *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> tuple[Array, ...]:
+    """Coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each.
 
-    indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two.
+    indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two. With `sparse`
+    an array has an extent of 1 in the dimensions of the others. `copy` makes no difference.
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f'meshgrid: indexing must be "xy" or "ij", was given {indexing!r}')
-    if bad := [x.shape for x in arrays if x.ndim != 1]:
+    given = [as_array("meshgrid", x) for x in arrays]
+    given = [x if x.ndim else Array(manipulation.reshape(x.node, (1,))) for x in given]
+    if bad := [x.shape for x in given if x.ndim != 1]:
         raise ShapeError(f"meshgrid: needs 1-D arrays, was given shape {bad[0]}")
-    places = list(range(len(arrays)))
-    if indexing == "xy" and len(arrays) > 1:
+    places = list(range(len(given)))
+    if indexing == "xy" and len(given) > 1:
         places[:2] = [1, 0]
-    ndim = len(arrays)
-    shape = tuple(arrays[place].size for place in places)
+    ndim = len(given)
+    shape = tuple(given[place].size for place in places)
     grids = []
-    for x, place in zip(arrays, places, strict=True):
+    for x, place in zip(given, places, strict=True):
         column = manipulation.reshape(x.node, (1,) * place + x.shape + (1,) * (ndim - place - 1))
-        grids.append(_made(manipulation.broadcast_to(column, shape)))
+        grids.append(_made(column if sparse else manipulation.broadcast_to(column, shape)))
     return tuple(grids)

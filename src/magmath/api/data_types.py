@@ -11,8 +11,9 @@ import torch
 from magmath.array.array import Array, as_array
 from magmath.array.number_list import is_number
 from magmath.array.traced_scalar import TracedScalar
-from magmath.core.dtypes import KINDS, DType, as_dtype, real_dtype
+from magmath.core.dtypes import KINDS, DType, as_dtype, float64, real_dtype
 from magmath.core.promotion import common_dtype, promote
+from magmath.core.shapes import normalize_axes, size_of
 from magmath.engine.devices import check_device
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError
@@ -57,8 +58,8 @@ def astype(
     return Array(apply(e.ASTYPE, x.node, dtype=element, line=user_line()))
 
 
-def can_cast(from_: Any, to: Any, /) -> bool:
-    """True if the promotion rules convert `from_`, a type or an array, to the type `to`."""
+def can_cast(from_: Any, /, to: Any) -> bool:
+    """True if the promotion rules take `from_`, a type or an array, to the type `to`."""
     try:
         return promote(_dtype_of(from_), as_dtype(to)) is as_dtype(to)
     except DTypeError:
@@ -108,3 +109,50 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 def _dtype_of(value: Any) -> DType:
     """Return the type of an array, or the type that `value` names."""
     return as_dtype(value.dtype if isinstance(value, (Array, np.ndarray, np.generic)) else value)
+
+
+def promote_types(type1: Any, type2: Any, /) -> DType:
+    """The smallest type that holds the numbers of both."""
+    return promote(as_dtype(type1), as_dtype(type2))
+
+
+def min_scalar_type(a: Any, /) -> DType:
+    """The smallest type that holds a number; the type of an array."""
+    if isinstance(a, Array) and a.ndim:
+        return a.dtype
+    return as_dtype(np.min_scalar_type(a.numpy() if isinstance(a, Array) else a))
+
+
+def common_type(*arrays: Any) -> DType:
+    """The floating point type that holds the numbers of arrays; float64 for integers."""
+    kinds = [_dtype_of(a) for a in arrays]
+    return promote(*[float64 if kind.is_integer else kind for kind in kinds])
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """True if the first type is the second, or is in the set of types that the second stands for,
+    such as `mm.floating`."""
+    second = arg2 if isinstance(arg2, type) else np.dtype(as_dtype(arg2).name)
+    first = arg1 if isinstance(arg1, type) else np.dtype(as_dtype(arg1).name)
+    return bool(np.issubdtype(first, second))
+
+
+def ndim(a: Any, /) -> int:
+    """The number of dimensions of an array, a number or nested lists."""
+    return a.ndim if isinstance(a, Array) else as_array("ndim", a).ndim
+
+
+def shape(a: Any, /) -> tuple[int, ...]:
+    """The shape of an array, a number or nested lists."""
+    return a.shape if isinstance(a, Array) else as_array("shape", a).shape
+
+
+def size(a: Any, /, axis: int | tuple[int, ...] | None = None) -> int:
+    """The number of elements, of an array or along some of its axes."""
+    extents = shape(a)
+    return size_of(extents[d] for d in normalize_axes("size", axis, len(extents)))
+
+
+def isscalar(element: Any, /) -> bool:
+    """True for Python's and NumPy's numbers and texts; arrays of no dimensions are arrays."""
+    return is_number(element) or isinstance(element, (np.generic, str, bytes))

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from string import ascii_letters
+from typing import Any
 
 import numpy as np
 
 from magmath.array.array import Array
 from magmath.array.operands import operands as common_operands
+from magmath.array.output import stored
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
@@ -36,15 +38,20 @@ class _Term:
     letters: str
 
 
-def einsum(subscripts: str, /, *operands: Array) -> Array:
-    """Return the sum of products that `subscripts` describe, in NumPy's einsum notation.
+def einsum(subscripts: str, /, *operands: Any, out: Any = None, optimize: Any = True) -> Array:
+    """The sum of products that `subscripts` say, in Einstein's notation as NumPy's einsum takes it.
 
     `"ij,jk->ik"` names each dimension of the operands and of the result; letters that the result
     lacks are summed over. Without `->` the result has, in alphabetical order, the letters that
-    occur once. A letter that occurs twice in an operand selects its diagonal, `...` stands for any
-    number of dimensions, which broadcast, and a dimension of length 1 stretches. Operands are
-    converted to their common type. Raises ShapeError if subscripts and operands do not fit.
+    occur once. A letter twice in an operand takes its diagonal, `...` stands for any number of
+    dimensions, which broadcast, and a dimension of length 1 stretches. Operands take their common
+    type. The order of the products is planned, whatever `optimize` says. Raises ShapeError where
+    subscripts and operands do not fit.
     """
+    return stored("einsum", _einsum(subscripts, *operands), out)
+
+
+def _einsum(subscripts: str, *operands: Any) -> Array:
     if not operands:
         raise ShapeError("einsum: needs at least one operand")
     nodes = common_operands("einsum", *operands)

@@ -1,31 +1,101 @@
-"""Element-wise functions of the array API, made by a table because only their names differ."""
+"""Element-wise functions of the array API: they differ in name alone, so a table makes them.
+
+Each takes NumPy's `out`, `where` and `dtype`; functions of two operands have `reduce`,
+`accumulate`, `outer` and `at` (`ufunc_methods.py`).
+"""
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from magmath.array.array import Array, as_array, binary, unary
+from magmath.array.number_list import is_number
 from magmath.array.operands import OPERANDS
-from magmath.core.dtypes import side_of_range
+from magmath.array.output import masked, stored
+from magmath.array.ufunc_methods import BinaryFunction, attach
+from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, side_of_range
+from magmath.ops import elementwise as e
+
+_NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
 
 
-def _unary(name: str, operation: str | None = None, text: str = "") -> Callable[[Array], Array]:
-    def function(x: Array, /) -> Array:
-        return unary(operation or name, as_array(name, x))
+UnaryFunction = Callable[..., Array]
+
+
+def _unary(name: str, operation: str | None = None, text: str = "") -> UnaryFunction:
+    def function(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
+        if out is None and where is True and dtype is None and isinstance(x, Array):
+            return unary(operation or name, x)
+        return _with_options(operation or name, (x,), out, where, dtype)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text or f"Element-wise {name} of x."
     return function
 
 
-def _binary(name: str, text: str = "") -> Callable[[Any, Any], Array]:
-    def function(x1: Any, x2: Any, /) -> Array:
-        return binary(name, x1, x2)
+def _binary(name: str, text: str = "") -> BinaryFunction:
+    def function(
+        x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
+    ) -> Array:
+        if out is None and where is True and dtype is None and not _are_numbers(x1, x2):
+            return binary(name, x1, x2)
+        return _with_options(name, (x1, x2), out, where, dtype)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text or f"Element-wise {name} of x1 and x2, which broadcast."
-    return function
+    return attach(name, function)
+
+
+def _logical(name: str) -> BinaryFunction:
+    """A function of truth values; numbers are true where they are not zero."""
+
+    def function(
+        x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
+    ) -> Array:
+        given = (x1, x2) if _are_numbers(x1, x2) else (_truth(name, x1), _truth(name, x2))
+        return _with_options(name, given, out, where, dtype)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Element-wise {name} of x1 and x2; numbers other than 0 are true."
+    return attach(name, function)
+
+
+def _truth(name: str, x: Any) -> Any:
+    """An operand as truth values."""
+    if is_number(x):
+        return bool(x)
+    array = as_array(name, x)
+    return array if array.dtype is bool_ else binary("not_equal", array, 0)
+
+
+def _are_numbers(x: Any, y: Any) -> bool:
+    return type(x) in _NUMBER_CLASSES and type(y) in _NUMBER_CLASSES
+
+
+def _with_options(
+    operation: str, given: tuple[Any, ...], out: Any, where: Any, dtype: Any
+) -> Array:
+    """An element-wise operation with NumPy's options. Of Python numbers alone the result is a
+    Python number, which takes the type of the arrays that it is combined with."""
+    if all(map(is_number, given)) and out is None and dtype is None and where is True:
+        with np.errstate(all="ignore"):
+            number: Any = e.OPERATIONS[operation].reference(*given).item()
+        return number  # type: ignore[no-any-return]
+    if dtype is not None or all(map(is_number, given)):
+        element = None if dtype is None else as_dtype(dtype)
+        arrays = [as_array(operation, x) for x in given]
+        given = tuple(Array(e.astype(x.node, element or x.dtype)) for x in arrays)
+    if len(given) == 1:
+        result = unary(operation, as_array(operation, given[0]))
+    else:
+        result = binary(operation, *given)
+    if isinstance(out, tuple) and len(out) == 1:
+        (out,) = out
+    return stored(operation, masked(operation, result, where, out), out)
 
 
 abs = _unary("abs", text="The absolute value of each element.")
@@ -51,11 +121,9 @@ log = _unary("log", text="The natural logarithm of each element.")
 log10 = _unary("log10")
 log1p = _unary("log1p")
 log2 = _unary("log2")
-logical_not = _unary("logical_not")
 negative = _unary("negative")
 real = _unary("real", text="The real part of each element.")
 reciprocal = _unary("reciprocal")
-round = _unary("round", text="Each element rounded to the nearest integer, ties to even.")
 sign = _unary("sign")
 signbit = _unary("signbit", text="True for each element with a minus sign, also -0.0.")
 sin = _unary("sin")
@@ -83,9 +151,9 @@ hypot = _binary("hypot")
 less = _binary("less")
 less_equal = _binary("less_equal")
 logaddexp = _binary("logaddexp")
-logical_and = _binary("logical_and")
-logical_or = _binary("logical_or")
-logical_xor = _binary("logical_xor")
+logical_and = _logical("logical_and")
+logical_or = _logical("logical_or")
+logical_xor = _logical("logical_xor")
 maximum = _binary("maximum")
 minimum = _binary("minimum")
 multiply = _binary("multiply")
@@ -96,13 +164,51 @@ remainder = _binary("remainder")
 subtract = _binary("subtract")
 
 
-def positive(x: Array, /) -> Array:
-    """Return the elements of x unchanged."""
-    return +as_array("positive", x)
+def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
+    """True where x is false or zero."""
+    given = x if is_number(x) else _truth("logical_not", x)
+    return _with_options("logical_not", (given,), out, where, None)
 
 
-def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    """Return x limited to [min, max]; None leaves a side open."""
+_rint = _unary("round")
+
+
+def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
+    """Each element rounded to the nearest multiple of 10**-decimals, ties to even."""
+    if decimals == 0:
+        return _rint(x, out)
+    if is_number(x):
+        number: Any = np.round(x, decimals)
+        return number.item()  # type: ignore[no-any-return]
+    array = as_array("round", x)
+    scale = 10.0 ** builtins.abs(decimals)
+    if array.dtype.is_integer:
+        if decimals > 0:
+            return stored("round", positive(array), out)
+        tens = _rint(divide(array, scale))
+        return stored("round", Array(e.astype(multiply(tens, scale).node, array.dtype)), out)
+    if decimals > 0:
+        return stored("round", divide(_rint(multiply(array, scale)), scale), out)
+    return stored("round", multiply(_rint(divide(array, scale)), scale), out)
+
+
+def positive(x: Array, /, out: Any = None) -> Array:
+    """The elements of x as they are."""
+    return stored("positive", +as_array("positive", x), out)
+
+
+def clip(
+    x: Array,
+    /,
+    min: Any = None,
+    max: Any = None,
+    out: Any = None,
+    *,
+    a_min: Any = None,
+    a_max: Any = None,
+) -> Array:
+    """x limited to [min, max], also named a_min and a_max; None leaves a side open."""
+    min, max = a_min if min is None else min, a_max if max is None else max
     result = Array(as_array("clip", x).node)
     for name, limit in (("minimum", min), ("maximum", max)):
         if limit is not None and not isinstance(limit, OPERANDS):
@@ -116,4 +222,4 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
         max = None
     if min is not None:
         result = maximum(result, min)
-    return result if max is None else minimum(result, max)
+    return stored("clip", result if max is None else minimum(result, max), out)

@@ -36,17 +36,21 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
 __all__ = [
     "fft",
+    "fft2",
     "fftfreq",
     "fftn",
     "fftshift",
     "hfft",
     "ifft",
+    "ifft2",
     "ifftn",
     "ifftshift",
     "ihfft",
     "irfft",
+    "irfft2",
     "irfftn",
     "rfft",
+    "rfft2",
     "rfftfreq",
     "rfftn",
 ]
@@ -58,29 +62,26 @@ Extents = Sequence[int] | None
 # complex transforms -----------------------------------------------------------------------------
 
 
-def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the complex discrete Fourier transform along one axis, of length n if given.
+def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The discrete Fourier transform along one axis, complex; of length n where that is given.
 
     Raises DTypeError for half types, ShapeError for an axis out of range or n < 1.
     """
     return _transform("fft", x, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
-def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the inverse of `fft`. Raises as `fft`."""
+def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `fft`. Raises as `fft`."""
     return _transform("ifft", x, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
-def fftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """Return the transform over several axes (all, or the last len(s)) of lengths s.
-
-    Raises as `fft`.
-    """
+def fftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+    """The transform over several axes (all, or the last len(s)) of lengths s. Raises as `fft`."""
     return _transform("fftn", x, s, axes, norm, inverse=False)
 
 
-def ifftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """Return the inverse of `fftn`. Raises as `fft`."""
+def ifftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+    """The inverse of `fftn`. Raises as `fft`."""
     return _transform("ifftn", x, s, axes, norm, inverse=True)
 
 
@@ -95,36 +96,36 @@ def _transform(name: str, x: Array, s: Extents, axes: Axes, norm: str, *, invers
 # real signals -----------------------------------------------------------------------------------
 
 
-def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
+def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
 
     Raises as `fft`, and DTypeError for complex arrays.
     """
     return _of_real("rfft", x, None if n is None else (n,), (axis,), norm)
 
 
-def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
+def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
     return _to_real("irfft", x, None if n is None else (n,), (axis,), norm)
 
 
-def rfftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """Return `rfft` over the last of the axes, then `fftn` over the others. Raises as `rfft`."""
+def rfftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+    """`rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
     return _of_real("rfftn", x, s, axes, norm)
 
 
-def irfftn(x: Array, /, *, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """Return the inverse of `rfftn`. Raises as `fft`."""
+def irfftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+    """The inverse of `rfftn`. Raises as `fft`."""
     return _to_real("irfftn", x, s, axes, norm)
 
 
-def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the transform, real and of length n, of a Hermitian signal given by its first half."""
+def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The transform of a Hermitian signal given by its first half; real, of length n."""
     return _to_real("hfft", x, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
-def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the first n // 2 + 1 elements of the inverse of `hfft`. Raises as `rfft`."""
+def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `hfft`: the first n // 2 + 1 elements. Raises as `rfft`."""
     return _of_real("ihfft", x, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
@@ -157,6 +158,29 @@ def _to_real(
     node = fourier.fft(node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm)
     node = fourier.fft_to_real(node, positions[-1], n, inverse=inverse, norm=norm)
     return _result(node)
+
+
+# two axes, by NumPy's names ---------------------------------------------------------------------
+
+
+def fft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
+    """`fftn` over two axes."""
+    return fftn(x, s=s, axes=axes, norm=norm)
+
+
+def ifft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
+    """`ifftn` over two axes."""
+    return ifftn(x, s=s, axes=axes, norm=norm)
+
+
+def rfft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
+    """`rfftn` over two axes."""
+    return rfftn(x, s=s, axes=axes, norm=norm)
+
+
+def irfft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
+    """`irfftn` over two axes."""
+    return irfftn(x, s=s, axes=axes, norm=norm)
 
 
 # what they share --------------------------------------------------------------------------------
@@ -207,8 +231,8 @@ def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
 # frequencies ------------------------------------------------------------------------------------
 
 
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
-    """Return the frequencies of the coefficients of an `fft` of length n for samples `d` apart.
+def fftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
+    """The frequencies of the coefficients of an `fft` of length n for samples `d` apart.
 
     They are 0, 1, …, -2, -1, each over n·d, of the default floating point type unless `dtype` is
     given.
@@ -220,8 +244,8 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: objec
     return _scaled("fftfreq", e.where(negative, wrapped, index), n * d, dtype)
 
 
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
-    """Return the frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
+def rfftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
+    """The frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
     _check_length("rfftfreq", n)
     return _scaled("rfftfreq", iota((n // 2 + 1,), 0), n * d, dtype)
 
@@ -241,15 +265,15 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
     return _result(e.multiply(e.astype(index, element), scale))
 
 
-def fftshift(x: Array, /, *, axes: Any = None) -> Array:
-    """Return x with the coefficient of frequency 0 in the middle of each axis (by default all)."""
+def fftshift(x: Array, /, axes: Any = None) -> Array:
+    """The coefficient of frequency 0 moved to the middle of each axis (of `axes`, or all)."""
     x = as_array("fftshift", x)
     places = normalize_axes("fftshift", axes, x.ndim)
     return roll(x, tuple(x.shape[d] // 2 for d in places), axis=places)
 
 
-def ifftshift(x: Array, /, *, axes: Any = None) -> Array:
-    """Return the inverse of `fftshift`."""
+def ifftshift(x: Array, /, axes: Any = None) -> Array:
+    """The inverse of `fftshift`."""
     x = as_array("ifftshift", x)
     places = normalize_axes("ifftshift", axes, x.ndim)
     return roll(x, tuple(-(x.shape[d] // 2) for d in places), axis=places)

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from magmath.api.elementwise import clip, remainder
 from magmath.api.manipulation import broadcast_to
 from magmath.array.array import Array, as_array
+from magmath.array.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
-from magmath.errors import ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops.along_axis import TAKE_ALONG
 from magmath.ops.gather_scatter import TAKE
+from magmath.ops.manipulation import reshape
 
 
-def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """Return the elements at integer positions along one axis; negative ones count from the end."""
+def take(
+    x: Array, /, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
+) -> Array:
+    """Elements along one axis, at integer positions, which count from the end where negative. For
+    None the positions are those of the flattened array.
+
+    mode: what a position that is out of range means: "raise" an error, "wrap" the position modulo
+    the extent, "clip" the first or last element, as negative positions then do.
+    """
     x, positions = as_array("take", x), as_array("take", indices)
-    if axis is None and x.ndim != 1:
-        raise ShapeError(f"take: needs `axis` for an array of {x.ndim} dimensions")
-    place = normalize_axis("take", 0 if axis is None else axis, x.ndim)
-    return Array(apply(TAKE, x.node, positions.node, axes=(place,), at=place, line=user_line()))
+    if axis is None:
+        x, axis = Array(reshape(x.node, (x.size,))), 0
+    place = normalize_axis("take", axis, x.ndim)
+    where = within("take", positions, x.shape[place], mode).node
+    picked = Array(apply(TAKE, x.node, where, axes=(place,), at=place, line=user_line()))
+    return stored("take", picked, out)
 
 
-def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
-    """Return for each element of `indices` the element of x at that position along `axis`.
+def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
+    """Positions as NumPy's `mode` says that they are meant."""
+    if mode == "raise":
+        return positions
+    if mode == "wrap":
+        return remainder(positions, extent)
+    if mode == "clip":
+        return clip(positions, 0, extent - 1)
+    raise OptionError(f'{operation}: mode is "raise", "wrap" or "clip", was given {mode!r}')
+
+
+def take_along_axis(x: Array, /, indices: Any, axis: int | None = -1) -> Array:
+    """Elements at the places along `axis` that an array of indices has for each of them.
 
     x and indices have the same number of dimensions, and broadcast except along the axis.
     """
     x, places = as_array("take_along_axis", x), as_array("take_along_axis", indices)
+    if axis is None:
+        x, axis = Array(reshape(x.node, (x.size,))), 0
     if x.ndim != places.ndim:
         raise ShapeError(
             f"take_along_axis: needs as many dimensions of x and indices, was given {x.shape} and "

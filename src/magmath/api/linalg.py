@@ -1,4 +1,4 @@
-"""`mm.linalg`: the array API's linear algebra, and lstsq, lu, solve_triangular and svd_truncated.
+"""`mm.linalg`: the array API's linear algebra, NumPy's, and lu, solve_triangular, svd_truncated.
 
 The last two axes are matrices, leading axes stack them. float32, float64, complex64 and complex128
 are computed without conversion; integers become floating point (`promotion.floating_dtype`) if
@@ -8,11 +8,13 @@ subclass of numpy.linalg.LinAlgError, when the value is computed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from magmath.api.norms import matrix_norm, vector_norm
+from magmath.api.chain_products import multi_dot
+from magmath.api.norms import matrix_norm, norm, vector_norm
 from magmath.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.array.array import Array, as_array, floating
 from magmath.array.operands import operands
@@ -20,9 +22,9 @@ from magmath.core.dtypes import DType, as_dtype, int64, real_dtype
 from magmath.core.integers import require_integer
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype
-from magmath.core.shapes import broadcast, normalize_axis
+from magmath.core.shapes import broadcast, normalize_axis, size_of
 from magmath.engine.user_line import user_line
-from magmath.errors import ShapeError
+from magmath.errors import LinAlgError, ShapeError
 from magmath.graph import Node, Operation, apply
 from magmath.ops import eigen, least_squares, solvers
 from magmath.ops import elementwise as e
@@ -31,7 +33,7 @@ from magmath.ops.contraction import matmul as product
 from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import parameter
 from magmath.ops.lu import LU, lu_parts
-from magmath.ops.manipulation import CONCAT, broadcast_to, reshape, transpose
+from magmath.ops.manipulation import CONCAT, broadcast_to, permute, reshape, transpose
 from magmath.ops.matrix_algebra import DIAGONAL, adjoint, columns, identity, rows
 from magmath.ops.qr import QR, qr_parts
 from magmath.ops.qr import qr as packed_qr
@@ -47,7 +49,9 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
 
 __all__ = [
+    "LinAlgError",
     "cholesky",
+    "cond",
     "cross",
     "det",
     "diagonal",
@@ -63,6 +67,8 @@ __all__ = [
     "matrix_power",
     "matrix_rank",
     "matrix_transpose",
+    "multi_dot",
+    "norm",
     "outer",
     "pinv",
     "qr",
@@ -73,6 +79,8 @@ __all__ = [
     "svd_truncated",
     "svdvals",
     "tensordot",
+    "tensorinv",
+    "tensorsolve",
     "trace",
     "vecdot",
     "vector_norm",
@@ -172,16 +180,18 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     return Array(transpose(_applied(CHOLESKY, transpose(node))))
 
 
-def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
-    """Return Q with orthonormal columns and an upper triangular R.
+def qr(x: Array, /, mode: str = "reduced") -> Any:
+    """Q with orthonormal columns and an upper triangular R, by Householder's reflections or, for
+    tall well-conditioned matrices, by Cholesky. The diagonal of R is real and not negative, so that
+    the factors of a matrix of full rank are unique.
 
-    The algorithm is Householder QR or, for tall well-conditioned matrices, Cholesky QR. The
-    diagonal of R is real and not negative, so that the factors of a matrix of full rank are unique.
-
-    mode: "reduced" for (…, m, k) and (…, k, n), k = min(m, n); "complete" for a square Q.
+    mode: "reduced" for (…, m, k) and (…, k, n), k = min(m, n); "complete" for a square Q; "r" for R
+    alone.
     """
+    if mode == "r":
+        return qr(x).R
     if mode not in ("reduced", "complete"):
-        raise ValueError(f'qr: mode must be "reduced" or "complete", was given {mode!r}')
+        raise ValueError(f'qr: mode must be "reduced", "complete" or "r", was given {mode!r}')
     a = floating("qr", x).node
     packed = _applied(QR, a, full=mode == "complete")
     q, r = qr_parts(packed, *a.shape[-2:])
@@ -203,22 +213,29 @@ def _eigen(packed: Node, dtype: DType) -> tuple[Array, Array]:
     return Array(flat if flat.dtype is dtype else e.real(flat)), Array(vectors)
 
 
-def eigh(x: Array, /) -> EighResult:
-    """Return the eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian
-    matrix.
+def eigh(x: Array, /, UPLO: str = "L") -> EighResult:
+    """Eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian matrix.
 
-    Reads only its lower triangle.
+    Only its lower triangle is read, or its upper one where UPLO is "U".
     """
-    a = floating("eigh", x).node
+    a = _lower("eigh", x, UPLO)
     return EighResult(*_eigen(_applied(eigen.EIGH, a), real_dtype(a.dtype)))
 
 
-def eigvalsh(x: Array, /) -> Array:
-    """Return the eigenvalues of a Hermitian matrix, real and ascending.
+def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:
+    """The eigenvalues of a Hermitian matrix, real and ascending; see `eigh`."""
+    return Array(_applied(eigen.EIGVALSH, _lower("eigvalsh", x, UPLO)))
 
-    Reads only its lower triangle.
-    """
-    return Array(_applied(eigen.EIGVALSH, floating("eigvalsh", x).node))
+
+def _lower(name: str, x: Array, uplo: str) -> Node:
+    """The Hermitian matrix with the triangle that is to be read as the lower one."""
+    if uplo not in ("L", "U"):
+        raise ValueError(f'{name}: UPLO must be "L" or "U", was given {uplo!r}')
+    a = floating(name, x).node
+    if uplo == "L":
+        return a
+    check_matrix(name, a, square=True)
+    return adjoint(a)
 
 
 def eig(x: Array, /) -> EigResult:
@@ -232,11 +249,13 @@ def eigvals(x: Array, /) -> Array:
     return Array(_applied(eigen.EIGVALS, floating("eigvals", x).node))
 
 
-def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
-    """Return U, the singular values in descending order, and Vᴴ.
+def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """U, the singular values, descending, and Vᴴ; the singular values alone without `compute_uv`.
 
     With `full_matrices` U and Vᴴ are square, otherwise (…, m, k) and (…, k, n) with k = min(m, n).
     """
+    if not compute_uv:
+        return svdvals(x)
     a = floating("svd", x).node
     full = full_matrices and a.ndim > 1 and a.shape[-1] != a.shape[-2]
     return _svd(_applied(eigen.SVD, a, full=full), a, full)
@@ -333,19 +352,22 @@ def slogdet(x: Array, /) -> SlogdetResult:
     return SlogdetResult(Array(sign), Array(log))
 
 
-def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """Return the Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
+def pinv(x: Array, /, rcond: Any = None, *, rtol: float | Array | None = None) -> Array:
+    """The Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
 
-    rtol: a number, or one for each matrix; max(m, n) · eps by default.
+    rtol: a number, or one for each matrix; max(m, n) · eps by default. NumPy also names it rcond.
     """
     a = floating("pinv", x).node
-    return Array(_applied(least_squares.PINV, a, _tolerance("pinv", a, rtol)))
+    given = rcond if rtol is None else rtol
+    return Array(_applied(least_squares.PINV, a, _tolerance("pinv", a, given)))
 
 
-def lstsq(x1: Array, x2: Array, /, *, rtol: float | Array | None = None) -> LstsqResult:
-    """Return the x of least norm that minimizes the norm of x1·x - x2; `rtol` as for `pinv`."""
+def lstsq(
+    x1: Array, x2: Array, /, rcond: Any = None, *, rtol: float | Array | None = None
+) -> LstsqResult:
+    """The shortest x that makes x1·x - x2 shortest; `rtol` as for `pinv`."""
     a, b, vector = _system("lstsq", x1, x2)
-    tolerance = _tolerance("lstsq", a, rtol)
+    tolerance = _tolerance("lstsq", a, rcond if rtol is None else rtol)
     x = _applied(least_squares.LSTSQ, a, b, tolerance)
     distance = e.call("abs", e.subtract(product(a, x), b))
     residuals = sum_(e.call("square", distance), (a.ndim - 2,))
@@ -400,6 +422,47 @@ def matrix_power(x: Array, n: int, /) -> Array:
     n_rows = a.shape[-1]
     one = identity(n_rows, n_rows, a)
     return Array(broadcast_to(one, a.shape) if result is None else result)
+
+
+def cond(x: Array, /, p: Any = None) -> Array:
+    """The condition number: the norm of a matrix times that of its inverse; for None and 2 the
+    ratio of the largest to the least singular value, for -2 its inverse."""
+    a = floating("cond", x)
+    if p in (None, 2, -2):
+        s = svdvals(a)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return matrix_norm(a, ord=p) * matrix_norm(inv(a), ord=p)
+
+
+def tensorsolve(a: Array, b: Array, /, axes: Sequence[int] | None = None) -> Array:
+    """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to the end first."""
+    x, right = as_array("tensorsolve", a), as_array("tensorsolve", b)
+    if axes is not None:
+        last = [normalize_axis("tensorsolve", axis, x.ndim) for axis in axes]
+        x = Array(permute(x.node, (*(d for d in range(x.ndim) if d not in last), *last)))
+    shape = x.shape[right.ndim :]
+    if x.size != right.size**2:
+        raise ShapeError(
+            f"tensorsolve: the extents that are solved for, {shape}, must have the product "
+            f"{right.size}"
+        )
+    matrix = Array(reshape(x.node, (right.size, right.size)))
+    found = solve(matrix, Array(reshape(right.node, (right.size,))))
+    return Array(reshape(found.node, shape))
+
+
+def tensorinv(a: Array, /, ind: int = 2) -> Array:
+    """The inverse of a tensor as a linear map of its last axes to its first `ind` ones."""
+    x = as_array("tensorinv", a)
+    rows_, columns_ = x.shape[:ind], x.shape[ind:]
+    n = size_of(rows_)
+    if ind < 1 or n != size_of(columns_):
+        raise ShapeError(
+            f"tensorinv: the first {ind} and the other extents of {x.shape} must have equal "
+            f"products"
+        )
+    found = inv(Array(reshape(x.node, (n, n))))
+    return Array(reshape(found.node, (*columns_, *rows_)))
 
 
 # diagonals and cross products ---------------------------------------------------------------------

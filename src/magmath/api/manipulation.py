@@ -7,14 +7,18 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from magmath.api.creation import normal_shape
 from magmath.array.array import Array, as_array
 from magmath.array.lazy_array import evaluate
+from magmath.array.number_list import is_number
 from magmath.array.operands import operands
-from magmath.core.dtypes import int64
+from magmath.array.output import stored
+from magmath.core.dtypes import as_dtype, int64
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
 from magmath.engine.user_line import user_line
-from magmath.errors import ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import manipulation
@@ -42,15 +46,64 @@ def _resolved(shape: Sequence[int], size: int) -> Shape:
     return tuple(size // known if n == -1 else n for n in extents)
 
 
-def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
-    """Return the elements, in C order, in another shape; one extent may be -1.
+def reshape(
+    x: Array, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None
+) -> Array:
+    """The same elements in another shape; one extent may be -1.
 
-    Arrays are immutable, so `copy` makes no difference.
+    order: "C" reads and writes the elements with the last index changing fastest, "F" with the
+    first. Arrays are immutable, so `copy` makes no difference, and "A" means "C".
     """
     x = as_array("reshape", x)
     alone = hasattr(shape, "__index__") and not hasattr(shape, "__len__")
-    extents: Any = (shape,) if alone else shape
-    return Array(manipulation.reshape(x.node, _resolved(extents, x.size)))
+    given: Any = (shape,) if alone else shape
+    extents = _resolved(given, x.size)
+    if check_order("reshape", order) == "C":
+        return Array(manipulation.reshape(x.node, extents))
+    turned = manipulation.reshape(_reversed(x.node), extents[::-1])
+    return Array(_reversed(turned))
+
+
+def _reversed(node: Node) -> Node:
+    return manipulation.permute(node, tuple(range(node.ndim))[::-1])
+
+
+def check_order(operation: str, order: str) -> str:
+    """The order in which elements are read: "C" or "F". Arrays have no order in memory, so "A" and
+    "K" mean "C"; OptionError for anything else."""
+    if order not in ("C", "F", "A", "K"):
+        raise OptionError(f'{operation}: order is "C" or "F", was given {order!r}')
+    return "F" if order == "F" else "C"
+
+
+def ravel(x: Array, /, order: str = "C") -> Array:
+    """The elements as an array of one dimension; see `reshape` for the order."""
+    return reshape(x, (-1,), order)
+
+
+def transpose(x: Array, /, axes: Sequence[int] | None = None) -> Array:
+    """The axes in another order, reversed for None."""
+    x = as_array("transpose", x)
+    return permute_dims(x, range(x.ndim)[::-1] if axes is None else axes)
+
+
+def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
+    """Two axes exchanged."""
+    x = as_array("swapaxes", x)
+    first, second = _positions("swapaxes", (axis1, axis2), x.ndim)
+    order = list(range(x.ndim))
+    order[first], order[second] = second, first
+    return permute_dims(x, order)
+
+
+def rollaxis(x: Array, /, axis: int, start: int = 0) -> Array:
+    """An axis moved back until it stands before position `start`."""
+    x = as_array("rollaxis", x)
+    place = normalize_axis("rollaxis", axis, x.ndim)
+    before = start + x.ndim if start < 0 else start
+    if not 0 <= before <= x.ndim:
+        raise ShapeError(f"rollaxis: start must be {-x.ndim} to {x.ndim}, was given {start}")
+    return moveaxis(x, place, before - (before > place))
 
 
 def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
@@ -68,8 +121,8 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     return Array(manipulation.permute(x.node, order))
 
 
-def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
-    """Return x with axes `source` moved to positions `destination`; other axes stay in order."""
+def moveaxis(x: Array, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
+    """Axes `source` moved to positions `destination`; the others stay in order."""
     x = as_array("moveaxis", x)
     places = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
     if len(places[0]) != len(places[1]) or any(len(set(one)) != len(one) for one in places):
@@ -91,9 +144,11 @@ def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
     return reshape(x, [1 if d in new else next(old) for d in range(ndim)])
 
 
-def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
-    """Return x without these axes, whose extent must be 1."""
+def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
+    """Without the axes named, whose extent must be 1; without all such axes for None."""
     x = as_array("squeeze", x)
+    if axis is None:
+        axis = tuple(d for d, extent in enumerate(x.shape) if extent == 1)
     axes = normalize_axes("squeeze", axis, x.ndim)
     if [d for d in axes if x.shape[d] != 1]:
         raise ShapeError(
@@ -103,45 +158,56 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
     return reshape(x, tuple(n for d, n in enumerate(x.shape) if d not in axes))
 
 
-def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
-    """Return x broadcast to a larger shape."""
+def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
+    """x stretched to a larger shape."""
     x = as_array("broadcast_to", x)
     return Array(manipulation.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
-    """Return the arrays broadcast to their common shape."""
-    shape = broadcast("broadcast_arrays", *[a.shape for a in arrays])
-    return tuple(broadcast_to(a, shape) for a in arrays)
+    """The arrays stretched to their common shape."""
+    given = [as_array("broadcast_arrays", a) for a in arrays]
+    shape = broadcast("broadcast_arrays", *[a.shape for a in given])
+    return tuple(broadcast_to(a, shape) for a in given)
 
 
-def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Return the common shape of arrays of these shapes. Raises ShapeError if there is none."""
-    return broadcast("broadcast_shapes", *shapes)
+def broadcast_shapes(*shapes: int | Shape) -> Shape:
+    """The common shape of arrays of these shapes; ShapeError if they have none."""
+    given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    return broadcast("broadcast_shapes", *given)
 
 
-def _nodes(name: str, arrays: Sequence[Array]) -> list[Node]:
-    """Return the nodes of a non-empty sequence of arrays, in their common type."""
+def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
+    """The nodes of a sequence of arrays that has some, in their common type or the one given."""
     if not isinstance(arrays, Iterable):
         raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
-    given = list(arrays)
+    given: list[Any] = list(arrays)
     if not given:
         raise ShapeError(f"{name}: needs at least one array")
-    return list(operands(name, *given))
+    if all(map(is_number, given)):
+        given = [as_array(name, given)[i] for i in range(len(given))]
+    if dtype is None:
+        return list(operands(name, *given))
+    return [e.astype(as_array(name, a).node, as_dtype(dtype)) for a in given]
 
 
-def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
-    """Join arrays along an existing axis (flattened first for None)."""
-    nodes = _nodes("concat", arrays)
+def concat(
+    arrays: Sequence[Array], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None
+) -> Array:
+    """Arrays joined along an existing axis (flattened first for None)."""
+    nodes = _nodes("concat", arrays, dtype)
     if axis is None:
         nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
     position = normalize_axis("concat", axis, nodes[0].ndim)
-    return Array(apply(manipulation.CONCAT, *nodes, axis=position, line=user_line()))
+    joined = Array(apply(manipulation.CONCAT, *nodes, axis=position, line=user_line()))
+    return stored("concat", joined, out)
 
 
-def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
-    """Join arrays of one shape along a new axis."""
-    given = [Array(node) for node in _nodes("stack", arrays)]
+def stack(
+    arrays: Sequence[Array], /, axis: int = 0, out: Any = None, *, dtype: Any = None
+) -> Array:
+    """Arrays of one shape joined along a new axis."""
+    given = [Array(node) for node in _nodes("stack", arrays, dtype)]
     shapes = {a.shape for a in given}
     if len(shapes) != 1:
         raise ShapeError(
@@ -149,11 +215,12 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
             f"extents differ along one axis are joined by mm.concat"
         )
     position = normalize_axis("stack", axis, given[0].ndim + 1)
-    return concat([expand_dims(a, axis=position) for a in given], axis=position)
+    joined = concat([expand_dims(a, axis=position) for a in given], axis=position)
+    return stored("stack", joined, out)
 
 
-def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Return the slices of x along an axis, without that axis."""
+def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
+    """The arrays that lie one behind the other along an axis, without that axis."""
     x = as_array("unstack", x)
     position = normalize_axis("unstack", axis, x.ndim)
     parts = [_sliced(x, {position: slice(i, i + 1)}) for i in range(x.shape[position])]
@@ -166,14 +233,14 @@ def _sliced(x: Array, slices: dict[int, slice]) -> Array:
     return Array(apply(SLICE, x.node, bounds=tuple(bounds), line=user_line()))
 
 
-def flip(x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Return x in reverse order along one axis, several, or (for None) all."""
+def flip(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
+    """The elements in reverse order along one axis, several, or (for None) all."""
     x = as_array("flip", x)
     return _sliced(x, dict.fromkeys(normalize_axes("flip", axis, x.ndim), slice(None, None, -1)))
 
 
 def roll(
-    x: Array, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
+    x: Array, /, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None
 ) -> Array:
     """Return x with its elements moved by `shift` positions along an axis, cyclically.
 
@@ -193,12 +260,10 @@ def roll(
     return x
 
 
-def tile(x: Array, repetitions: Sequence[int], /) -> Array:
-    """Return x repeated as a whole, `repetitions[i]` times along axis i.
-
-    Missing leading axes and counts are 1.
-    """
-    x, repetitions = as_array("tile", x), _integers("tile: repetitions", repetitions)
+def tile(x: Array, /, reps: int | Sequence[int]) -> Array:
+    """x repeated as a whole, so many times along each axis; missing axes or counts are 1."""
+    given: Any = (reps,) if hasattr(reps, "__index__") else reps
+    x, repetitions = as_array("tile", x), _integers("tile: repetitions", given)
     ndim = max(x.ndim, len(repetitions))
     shape = (1,) * (ndim - x.ndim) + x.shape
     counts = _counts("tile", (1,) * (ndim - len(repetitions)) + tuple(repetitions))
@@ -222,13 +287,15 @@ def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
     return counts
 
 
-def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
-    """Return x with each element repeated along an axis (of the flat array for None).
+def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
+    """Each element so many times along an axis (of the flat array for None).
 
     `repeats` is a number, or an array of one for each position of the axis, which is evaluated:
     their sum is the extent.
     """
     x = as_array("repeat", x)
+    if isinstance(repeats, np.integer):
+        repeats = int(repeats)
     if not isinstance(repeats, int):
         repeats = as_array("repeat", repeats)
     if axis is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from magmath.array.array import Array, floating
+from magmath.array.array import Array, as_array, floating
 from magmath.core.dtypes import compute_dtype, real_dtype
-from magmath.core.shapes import normalize_axes, reduced_shape
+from magmath.core.shapes import normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, apply
@@ -14,7 +14,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.eigen import SVDVALS
 from magmath.ops.lapack import check_matrix
 from magmath.ops.leaves import constant, parameter
-from magmath.ops.manipulation import reshape
+from magmath.ops.manipulation import permute, reshape
 from magmath.ops.reductions import reduce
 
 Axis = int | tuple[int, ...] | None
@@ -102,3 +102,32 @@ def matrix_norm(
         )
     shape = reduced_shape(a.shape, (row, column), True)
     return Array(reshape(result, shape) if keepdims else result)
+
+
+def norm(
+    x: Any, /, ord: Any = None, axis: int | tuple[int, int] | None = None, keepdims: bool = False
+) -> Array:
+    """A norm by NumPy's rules: of all elements by default, of vectors along one axis, of matrices
+    in two axes; see `vector_norm` and `matrix_norm` for `ord`."""
+    a = as_array("norm", x)
+    if axis is None and (ord is None or a.ndim == 1):
+        return vector_norm(a, keepdims=keepdims, ord=2 if ord is None else ord)
+    if axis is None:
+        axis = _matrix_axes(a)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    if len(axes) == 1:
+        return vector_norm(a, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    places = [normalize_axis("norm", one, a.ndim) for one in axes]
+    if len(axes) != 2 or places[0] == places[1]:
+        raise ShapeError(f"norm: needs one axis or two different ones, was given {axis}")
+    rest = [d for d in range(a.ndim) if d not in places]
+    matrices = permute(a.node, (*rest, *places))
+    found = matrix_norm(Array(matrices), ord=ord)
+    shape = reduced_shape(a.shape, tuple(places), True)
+    return Array(reshape(found.node, shape)) if keepdims else found
+
+
+def _matrix_axes(a: Array) -> tuple[int, int]:
+    if a.ndim != 2:
+        raise ShapeError(f"norm: with `ord`, an array of {a.ndim} dimensions needs `axis`")
+    return 0, 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from magmath.array.array import Array, Operand, as_array
 from magmath.array.operands import operands
+from magmath.array.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
@@ -13,15 +15,18 @@ from magmath.graph import Node
 from magmath.ops import contraction, matrix_algebra
 from magmath.ops import elementwise as e
 from magmath.ops.infer_rules import LETTERS
+from magmath.ops.manipulation import reshape
 
 
-def matmul(x1: Operand, x2: Operand, /) -> Array:
-    """Return the matrix product of (…, m, k) and (…, k, n), with broadcast leading dimensions.
+def matmul(x1: Operand, x2: Operand, /, out: Any = None) -> Array:
+    """The matrix product of (…, m, k) and (…, k, n), the leading dimensions broadcast; 1-D operands
+    are a row on the left and a column on the right.
 
     A 1-D operand is a row on the left and a column on the right. float16 and bfloat16 accumulate in
     float32. Raises ShapeError if the shapes do not fit, DTypeError for bool.
     """
-    return Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
+    product = Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
+    return product if out is None else stored("matmul", product, out)
 
 
 def matrix_transpose(x: Array, /) -> Array:
@@ -29,8 +34,8 @@ def matrix_transpose(x: Array, /) -> Array:
     return Array(matrix_algebra.matrix_transpose(as_array("matrix_transpose", x).node))
 
 
-def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """Return the sum over `axis` of conj(x1) · x2, with the other dimensions broadcast.
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    """The sum over `axis` of conj(x1) · x2, the other dimensions broadcast.
 
     `axis` counts from the end, from -1 to -min(x1.ndim, x2.ndim), or from the front if the operands
     have the same number of dimensions. Raises ShapeError for another axis, or if the shapes do not
@@ -59,43 +64,41 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     )
 
 
-def outer(x1: Array, x2: Array, /) -> Array:
-    """Return the products of all elements of x1 (m,) with all of x2 (n,), of shape (m, n)."""
-    a, b = operands("outer", x1, x2)
-    if a.ndim != 1 or b.ndim != 1:
-        raise ShapeError(f"outer: needs two 1-D arrays, was given {a.shape} and {b.shape}")
-    return Array(contraction.contraction(a, "a", b, "b", "ab", user_line()))
+def outer(x1: Any, /, b: Any, out: Any = None) -> Array:
+    """All products of an element of x1 and one of b, which are flattened: (m, n)."""
+    x, y = operands("outer", x1, b)
+    x, y = reshape(x, (x.size,)), reshape(y, (y.size,))
+    product = Array(contraction.contraction(x, "a", y, "b", "ab", user_line()))
+    return stored("outer", product, out)
 
 
-def tensordot(
-    x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
-) -> Array:
-    """Return the product summed over some dimensions of both operands.
+def tensordot(x1: Any, /, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
+    """The product summed over some dimensions of both operands; the result has the others of x1,
+    then those of b.
 
-    The result has the other dimensions of x1, then those of x2. `axes`: the dimensions to sum over,
-    as two sequences that are paired in order, or as a number n: the last n of x1, in order, with
-    the first n of x2. Raises ShapeError if they do not fit.
+    `axes`: the dimensions to sum over, as two sequences that are paired in order, or how many: the
+    last of x1, in order, with the first of b. Raises ShapeError where they do not fit.
     """
-    a, b = operands("tensordot", x1, x2)
-    of_a, of_b = _paired_axes(axes, a, b)
+    x, y = operands("tensordot", x1, b)
+    of_a, of_b = _paired_axes(axes, x, y)
     letters = iter(LETTERS)
-    in_a = [next(letters) for _ in range(a.ndim)]
-    in_b = [next(letters) for _ in range(b.ndim)]
+    in_a = [next(letters) for _ in range(x.ndim)]
+    in_b = [next(letters) for _ in range(y.ndim)]
     for i, j in zip(of_a, of_b, strict=True):
-        if a.shape[i] != b.shape[j]:
+        if x.shape[i] != y.shape[j]:
             raise ShapeError(
-                f"tensordot: axis {i} of {a.shape} and axis {j} of {b.shape} differ in length"
+                f"tensordot: axis {i} of {x.shape} and axis {j} of {y.shape} differ in length"
             )
         in_b[j] = in_a[i]
     free = [c for d, c in enumerate(in_a) if d not in of_a]
     free += [c for d, c in enumerate(in_b) if d not in of_b]
     return Array(
-        contraction.contraction(a, "".join(in_a), b, "".join(in_b), "".join(free), user_line())
+        contraction.contraction(x, "".join(in_a), y, "".join(in_b), "".join(free), user_line())
     )
 
 
 def _paired_axes(
-    axes: int | tuple[Sequence[int], Sequence[int]], a: Node, b: Node
+    axes: int | Sequence[int | Sequence[int]], a: Node, b: Node
 ) -> tuple[list[int], list[int]]:
     if isinstance(axes, int):
         if not 0 <= axes <= min(a.ndim, b.ndim):
@@ -104,8 +107,9 @@ def _paired_axes(
                 f"{b.shape}, was given {axes}"
             )
         return list(range(a.ndim - axes, a.ndim)), list(range(axes))
-    of_a = [normalize_axis("tensordot", axis, a.ndim) for axis in axes[0]]
-    of_b = [normalize_axis("tensordot", axis, b.ndim) for axis in axes[1]]
+    first, second = ((pair,) if isinstance(pair, int) else pair for pair in axes)
+    of_a = [normalize_axis("tensordot", axis, a.ndim) for axis in first]
+    of_b = [normalize_axis("tensordot", axis, b.ndim) for axis in second]
     if len(of_a) != len(of_b) or len({*of_a}) != len(of_a) or len({*of_b}) != len(of_b):
         raise ShapeError(f"tensordot: needs as many different axes of both, was given {axes}")
     return of_a, of_b

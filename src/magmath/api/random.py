@@ -17,12 +17,19 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from magmath.api.creation import DTypeLike, asarray, normal_shape
+from magmath.api.elementwise import log
 from magmath.api.indexing import take
+from magmath.api.manipulation import reshape
+from magmath.api.searching import searchsorted
+from magmath.api.sorting import argsort
+from magmath.api.statistics import cumulative_sum
 from magmath.array.array import Array, Operand
 from magmath.array.conversion import LayoutLike, bind_layout
+from magmath.array.output import stored
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
+from magmath.core.shapes import size_of
 from magmath.engine import session
 from magmath.engine.rng_state import RngState
 from magmath.engine.user_line import user_line
@@ -32,6 +39,9 @@ from magmath.ops import creation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.ops.redistribute import redistribute
+
+Size = int | tuple[int, ...] | None
+"""A shape by NumPy's name."""
 
 OWN_STREAMS = 1 << 44
 """The first stream of user generators, which differ from the pool's generator of the same seed."""
@@ -60,11 +70,12 @@ class Distributions(ABC):
         high: float = 1.0,
         shape: int | tuple[int, ...] = (),
         *,
+        size: Size = None,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Return numbers from the uniform distribution over [low, high)."""
-        return _uniform(self._state, low, high, shape, dtype, layout)
+        """Numbers drawn evenly from [low, high)."""
+        return _uniform(self._state, low, high, _shape(shape, size), dtype, layout)
 
     def normal(
         self,
@@ -72,11 +83,17 @@ class Distributions(ABC):
         std: float = 1.0,
         shape: int | tuple[int, ...] = (),
         *,
+        loc: float | None = None,
+        scale: float | None = None,
+        size: Size = None,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Return numbers from the normal distribution (Box–Muller)."""
-        return _normal(self._state, mean, std, shape, dtype, layout)
+        """Numbers from the normal distribution (Box–Muller). NumPy names the mean and the standard
+        deviation loc and scale."""
+        return _normal(
+            self._state, *_moments(mean, std, loc, scale), _shape(shape, size), dtype, layout
+        )
 
     def integers(
         self,
@@ -84,15 +101,39 @@ class Distributions(ABC):
         high: int | None = None,
         shape: int | tuple[int, ...] = (),
         *,
+        size: Size = None,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Return integers from low up to but not including high (or from 0 up to low)."""
-        return _integers(self._state, low, high, shape, dtype, layout)
+        """Integers from low up to but not including high (or from 0 up to low)."""
+        return _integers(self._state, low, high, _shape(shape, size), dtype, layout)
 
     def permutation(self, x: int | Operand, *, axis: int = 0) -> Array:
         """Return 0 … x-1, or the entries of an array along `axis`, in random order."""
         return _permutation(self._state, x, axis)
+
+    def random(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
+        """Numbers drawn evenly from [0, 1)."""
+        return _uniform(self._state, 0.0, 1.0, _shape((), size), dtype, None)
+
+    def standard_normal(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
+        """Numbers from the normal distribution with mean 0 and standard deviation 1."""
+        return _normal(self._state, 0.0, 1.0, _shape((), size), dtype, None)
+
+    def choice(
+        self,
+        a: int | Operand,
+        size: Size = None,
+        replace: bool = True,
+        p: Any = None,
+        axis: int = 0,
+    ) -> Array:
+        """Entries of an array along `axis`, or integers below `a`, with probabilities p."""
+        return _choice(self._state, a, size, replace, p, axis)
+
+    def shuffle(self, x: Array, axis: int = 0) -> None:
+        """Bring the entries of an array along `axis` into random order, in place."""
+        stored("random.shuffle", _permutation(self._state, x, axis), x)
 
 
 @final
@@ -158,11 +199,12 @@ def uniform(
     high: float = 1.0,
     shape: int | tuple[int, ...] = (),
     *,
+    size: Size = None,
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Return numbers from the uniform distribution over [low, high)."""
-    return _uniform(session.engine().rng_state, low, high, shape, dtype, layout)
+    """Numbers drawn evenly from [low, high)."""
+    return _uniform(session.engine().rng_state, low, high, _shape(shape, size), dtype, layout)
 
 
 def normal(
@@ -170,11 +212,21 @@ def normal(
     std: float = 1.0,
     shape: int | tuple[int, ...] = (),
     *,
+    loc: float | None = None,
+    scale: float | None = None,
+    size: Size = None,
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Return numbers from the normal distribution (Box–Muller)."""
-    return _normal(session.engine().rng_state, mean, std, shape, dtype, layout)
+    """Numbers from the normal distribution (Box–Muller). NumPy names the mean and the standard
+    deviation loc and scale."""
+    return _normal(
+        session.engine().rng_state,
+        *_moments(mean, std, loc, scale),
+        _shape(shape, size),
+        dtype,
+        layout,
+    )
 
 
 def integers(
@@ -182,16 +234,87 @@ def integers(
     high: int | None = None,
     shape: int | tuple[int, ...] = (),
     *,
+    size: Size = None,
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Return integers from low up to but not including high (or from 0 up to low)."""
-    return _integers(session.engine().rng_state, low, high, shape, dtype, layout)
+    """Integers from low up to but not including high (or from 0 up to low)."""
+    return _integers(session.engine().rng_state, low, high, _shape(shape, size), dtype, layout)
 
 
 def permutation(x: int | Operand, *, axis: int = 0) -> Array:
     """Return 0 … x-1, or the entries of an array along `axis`, in random order."""
     return _permutation(session.engine().rng_state, x, axis)
+
+
+def random(size: Size = None) -> Array:
+    """Numbers drawn evenly from [0, 1)."""
+    return uniform(size=size)
+
+
+def standard_normal(size: Size = None) -> Array:
+    """Numbers from the normal distribution with mean 0 and standard deviation 1."""
+    return normal(size=size)
+
+
+def rand(*shape: int) -> Array:
+    """`random` with the extents as arguments."""
+    return uniform(shape=shape)
+
+
+def randn(*shape: int) -> Array:
+    """`standard_normal` with the extents as arguments."""
+    return normal(shape=shape)
+
+
+def randint(low: int, high: int | None = None, size: Size = None, dtype: DTypeLike = None) -> Array:
+    """`integers` by NumPy's older name."""
+    return integers(low, high, size=size, dtype=dtype)
+
+
+def choice(
+    a: int | Operand, size: Size = None, replace: bool = True, p: Any = None, axis: int = 0
+) -> Array:
+    """Entries of an array along `axis`, or integers below `a`, with probabilities p."""
+    return _choice(session.engine().rng_state, a, size, replace, p, axis)
+
+
+def shuffle(x: Array, axis: int = 0) -> None:
+    """Bring the entries of an array along `axis` into random order, in place."""
+    stored("random.shuffle", permutation(x, axis=axis), x)
+
+
+def _shape(shape: int | tuple[int, ...], size: Size) -> int | tuple[int, ...]:
+    return shape if size is None else size
+
+
+def _moments(
+    mean: float, std: float, loc: float | None, scale: float | None
+) -> tuple[float, float]:
+    return mean if loc is None else loc, std if scale is None else scale
+
+
+def _choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) -> Array:
+    """Positions drawn from those of an axis, and the entries there."""
+    values = None if isinstance(a, (int, np.integer)) else asarray(a)
+    extent = int(a) if values is None else values.shape[axis]
+    shape = normal_shape("random.choice", _shape((), size))
+    count = size_of(shape)
+    if not replace and count > extent:
+        raise ShapeError(f"random.choice: cannot draw {count} of {extent} without replacement")
+    if replace and p is None:
+        places = _integers(state, 0, extent, shape, None, None)
+    elif replace:
+        limits = cumulative_sum(asarray(p))
+        drawn = _uniform(state, 0.0, 1.0, shape, limits.dtype, None)
+        places = searchsorted(limits / limits[-1], drawn, "right")
+    elif p is None:
+        places = reshape(_permutation(state, extent, 0)[:count], shape)
+    else:  # the largest of log p plus noise of Gumbel's distribution
+        noise = -log(-log(_uniform(state, 0.0, 1.0, (extent,), None, None)))
+        order = argsort(log(asarray(p)) + noise, descending=True)
+        places = reshape(order[:count], shape)
+    return places if values is None else take(values, places, axis=axis)
 
 
 def _drawn(state: State, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from magmath.api.creation import asarray
 from magmath.api.elementwise import not_equal
@@ -10,6 +10,7 @@ from magmath.array.array import Array, Number, as_array
 from magmath.array.masks import count
 from magmath.array.number_list import is_number
 from magmath.array.operands import operands
+from magmath.array.output import stored
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
@@ -20,12 +21,22 @@ from magmath.ops.gather_scatter import take
 from magmath.ops.sorting import SEARCHSORTED
 
 
-def where(condition: Array, x1: Any, x2: Any, /) -> Array:
-    """Return x1 where the condition is true, otherwise x2, element by element."""
+@overload
+def where(condition: Any, /) -> tuple[Array, ...]: ...
+@overload
+def where(condition: Any, x1: Any, x2: Any, /) -> Array: ...
+def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
+    """x1 where the condition holds, else x2. Of a condition alone, the indices where it holds, as
+    `nonzero` returns them. Numbers as a condition are true where they are not 0."""
+    if x1 is None and x2 is None:
+        return nonzero(condition)
+    condition = as_array("where", condition)
+    if condition.dtype.kind != "bool":
+        condition = not_equal(condition, 0)
     if is_number(x1) and is_number(x2):
         x1 = asarray(x1)
     x, y = operands("where", x1, x2)
-    return Array(apply(e.WHERE, as_array("where", condition).node, x, y, line=user_line()))
+    return Array(apply(e.WHERE, condition.node, x, y, line=user_line()))
 
 
 def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
@@ -39,14 +50,18 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     return Array(result)
 
 
-def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the first position of the largest element along `axis` (None: in the flat array)."""
-    return _arg("argmax", x, axis, keepdims)
+def argmax(
+    x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
+) -> Array:
+    """The position of the first largest element along `axis` (of the flat array for None)."""
+    return stored("argmax", _arg("argmax", x, axis, keepdims), out)
 
 
-def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the first position of the smallest element along `axis` (None: in the flat array)."""
-    return _arg("argmin", x, axis, keepdims)
+def argmin(
+    x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
+) -> Array:
+    """The position of the first smallest element along `axis` (of the flat array for None)."""
+    return stored("argmin", _arg("argmin", x, axis, keepdims), out)
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
@@ -64,20 +79,17 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 def searchsorted(
     x1: Array,
-    x2: Array | Number,
     /,
-    *,
+    v: Array | Number,
     side: Literal["left", "right"] = "left",
     sorter: Array | None = None,
 ) -> Array:
-    """Return the positions at which x2's elements would be inserted into x1, of x2's shape.
-
-    x1 has 1 dimension and is sorted, or `sorter` has the positions that sort it. The positions are
-    before equal elements ("left") or after them ("right").
+    """Where the elements of v belong in x1, which has 1 dimension and is sorted, or sorted by the
+    positions `sorter`: before equal elements ("left") or behind them ("right"). Of v's shape.
     """
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side is 'left' or 'right', was given {side!r}")
-    x, values = operands("searchsorted", x1, x2)
+    x, values = operands("searchsorted", x1, v)
     if sorter is not None:
         x = take(x, as_array("searchsorted", sorter).node, 0)
     return Array(apply(SEARCHSORTED, x, values, side=side, line=user_line()))

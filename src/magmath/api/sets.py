@@ -52,10 +52,11 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
-class _Groups:
-    """The sorted elements of an array, and the beginnings of the groups of equal elements."""
+class Groups:
+    """The elements of an array in order, and where a group of equal ones begins."""
 
-    def __init__(self, name: str, x: Array) -> None:
+    def __init__(self, name: str, x: Array, equal_nan: bool = False) -> None:
+        self.equal_nan = equal_nan
         flat = reshape(as_array(name, x).node, (x.size,))
         self.shape = x.shape
         self.size = x.size
@@ -82,7 +83,11 @@ class _Groups:
         if not self.size:
             return full((0,), constant(False, bool_))
         later = slice_along(self.sorted, 0, 1, self.size)
-        differs = e.call("not_equal", later, slice_along(self.sorted, 0, 0, self.size - 1))
+        former = slice_along(self.sorted, 0, 0, self.size - 1)
+        differs = e.call("not_equal", later, former)
+        if self.equal_nan and self.flat.dtype.kind in ("float", "complex"):
+            number = e.call("logical_not", e.call("isnan", former))
+            differs = e.call("logical_and", differs, number)
         return apply(CONCAT, full((1,), constant(True, bool_)), differs, axis=0)
 
     def values(self) -> Array:
@@ -131,38 +136,41 @@ def _order(flat: Node) -> Node:
 
 
 def unique_all(x: Array, /) -> UniqueAll:
-    """Return the unique elements of x in order, with their indices, inverse indices and counts.
-
-    The indices are the first positions in the flattened x; the inverse indices, of x's shape, give
-    for each element of x its position among the unique elements.
-    """
-    groups = _Groups("unique_all", x)
+    """The different elements of x in order, where each first stands in x (flattened), which of them
+    each element of x is (of x's shape), and how often each occurs."""
+    groups = Groups("unique_all", x)
     return UniqueAll(groups.values(), groups.indices(), groups.inverse(), groups.counts())
 
 
 def unique_counts(x: Array, /) -> UniqueCounts:
-    """Return the unique elements of x in order, and the number of times that each occurs."""
-    groups = _Groups("unique_counts", x)
+    """The different elements of x in order, and how often each occurs."""
+    groups = Groups("unique_counts", x)
     return UniqueCounts(groups.values(), groups.counts())
 
 
 def unique_inverse(x: Array, /) -> UniqueInverse:
-    """Return the unique elements of x in order, and the position of each element of x in them."""
-    groups = _Groups("unique_inverse", x)
+    """The different elements of x in order, and which of them each element of x is."""
+    groups = Groups("unique_inverse", x)
     return UniqueInverse(groups.values(), groups.inverse())
 
 
 def unique_values(x: Array, /) -> Array:
-    """Return the unique elements of x in order."""
-    return _Groups("unique_values", x).values()
+    """The different elements of x in order."""
+    return Groups("unique_values", x).values()
 
 
-def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> Array:
-    """Return for each element of x1 whether it is in x2, or with `invert` is not; of x1's shape.
+def isin(
+    x1: Array | Number,
+    /,
+    test_elements: Array | Number,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> Array:
+    """Whether each element of x1 is in the others, or with `invert` is not; of x1's shape.
 
     One of the operands may be a number. NaN is never a member.
     """
-    x, others = operands("isin", x1, x2)
+    x, others = operands("isin", x1, test_elements)
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
     test = reshape(others, (others.size,))
@@ -181,7 +189,7 @@ def _among_sorted(x: Node, test: Node) -> Node:
 def _among_groups(x: Node, test: Node) -> Node:
     """Return whether the group of equal numbers of each element of x has an element of `test`."""
     both = apply(CONCAT, test, reshape(x, (x.size,)), axis=0, line=user_line())
-    groups = _Groups("isin", Array(both)).inverse().node
+    groups = Groups("isin", Array(both)).inverse().node
     tested = slice_along(groups, 0, 0, test.size)
     asked = slice_along(groups, 0, test.size, both.size)
     none = full((both.size,), constant(False, bool_))

@@ -6,23 +6,42 @@ from magmath.array.array import Array, as_array
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.graph import Operation, apply
+from magmath.ops.manipulation import reshape
 from magmath.ops.sorting import ARGSORT, SORT
 
 
-def _along(record: Operation, x: Array, axis: int, descending: bool) -> Array:
+def _along(record: Operation, x: Array, axis: int | None, descending: bool) -> Array:
     x = as_array(record.name, x)
-    place = normalize_axis(record.name, axis, x.ndim)
-    return Array(apply(record, x.node, axis=place, descending=descending, line=user_line()))
+    node, axis = (reshape(x.node, (x.size,)), 0) if axis is None else (x.node, axis)
+    place = normalize_axis(record.name, axis, node.ndim)
+    return Array(apply(record, node, axis=place, descending=descending, line=user_line()))
 
 
-def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """Return x sorted along an axis; NaN comes last in either direction.
+def sort(
+    x: Array,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    *,
+    descending: bool = False,
+    stable: bool | None = True,
+) -> Array:
+    """x sorted along an axis, or flattened and sorted for None; NaN comes last in either direction.
 
-    Accepts bool, integers and real floating point. The sort is always stable, whatever `stable` is.
+    Takes truth values, integers and real floating point. Equal elements always keep their order,
+    as `stable` asks; `kind` is NumPy's choice of an algorithm and makes no difference.
     """
     return _along(SORT, x, axis, descending)
 
 
-def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """Return the positions that sort x along an axis; see `sort`."""
+def argsort(
+    x: Array,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    *,
+    descending: bool = False,
+    stable: bool | None = True,
+) -> Array:
+    """The positions that sort x along an axis; see `sort`."""
     return _along(ARGSORT, x, axis, descending)

@@ -10,9 +10,23 @@ from typing import Any
 
 from magmath.api.creation import full
 from magmath.api.data_types import astype
-from magmath.api.elementwise import abs, divide, multiply, not_equal, sqrt, square, subtract
-from magmath.api.manipulation import concat
+from magmath.api.elementwise import (
+    abs,
+    add,
+    divide,
+    maximum,
+    minimum,
+    multiply,
+    not_equal,
+    sqrt,
+    square,
+    subtract,
+)
+from magmath.api.manipulation import concat, reshape
 from magmath.array.array import Array, as_array
+from magmath.array.number_list import is_number
+from magmath.array.operands import operands
+from magmath.array.output import stored
 from magmath.core.dtypes import (
     DType,
     accumulator_dtype,
@@ -23,47 +37,125 @@ from magmath.core.dtypes import (
 )
 from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
-from magmath.core.shapes import normalize_axes, normalize_axis, size_of
+from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
-from magmath.graph import Operation, apply
+from magmath.graph import Operation, Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import reductions, scans
+from magmath.ops.manipulation import broadcast_to
 from magmath.ops.slicing import slice_along
 
 Axis = int | tuple[int, ...] | None
 
 
-def _reduction(name: str, x: Array, axis: Axis, keepdims: bool, dtype: Any = None) -> Array:
+def _reduction(
+    name: str,
+    x: Array,
+    axis: Axis,
+    keepdims: bool,
+    dtype: Any = None,
+    out: Any = None,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
     x = as_array(name, x)
     if dtype is not None and as_dtype(dtype) != x.dtype:
         x = astype(x, dtype)
+    if where is not None and where is not True:
+        x = _selected(name, x, where, initial)
     axes = normalize_axes(name, axis, x.ndim)
     record = reductions.BY_NAME[name]
-    result = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
+    if initial is not None and name in _EXTREMA:
+        x, axes = _with_initial(name, x, axes, initial)
+    node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
     if dtype is not None:
-        result = e.astype(result, as_dtype(dtype))
-    return Array(result)
+        node = e.astype(node, as_dtype(dtype))
+    result = Array(node)
+    if initial is not None and name in _COMBINED:
+        result = _COMBINED[name](result, initial)
+    return result if out is None else stored(name, result, out)
 
 
-def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """Return the sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
-    return _reduction("sum", x, axis, keepdims, dtype)
+_NEUTRAL = {"sum": 0, "prod": 1, "any": False, "all": True}
+_COMBINED = {"sum": add, "prod": multiply}
+_EXTREMA = {"max": maximum, "min": minimum}
 
 
-def prod(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """Return the product over `axis`; small integers accumulate in 64 bits."""
-    return _reduction("prod", x, axis, keepdims, dtype)
+def _selected(name: str, x: Array, where: Any, initial: Any) -> Array:
+    """x with the neutral element of the reduction where the mask does not hold."""
+    neutral = _NEUTRAL.get(name, initial)
+    if neutral is None:
+        raise ShapeError(f"{name}: a reduction with `where` needs an initial value")
+    mask = as_array(name, where).node
+    shape = broadcast(name, x.shape, mask.shape)
+    (other,) = operands(name, x, neutral)[1:]
+    wide = broadcast_to(e.astype(x.node, other.dtype), shape)
+    return Array(apply(e.WHERE, mask, wide, other, line=user_line()))
 
 
-def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Return the largest element along `axis`."""
-    return _reduction("max", x, axis, keepdims)
+def _with_initial(
+    name: str, x: Array, axes: tuple[int, ...], initial: Any
+) -> tuple[Array, tuple[int, ...]]:
+    """x and an initial value that takes part in an extremum, also that of no elements."""
+    if size_of(x.shape[d] for d in axes) == 0:
+        shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
+        return full(shape, initial, dtype=x.dtype), axes
+    return _EXTREMA[name](x, initial), axes
 
 
-def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Return the smallest element along `axis`."""
-    return _reduction("min", x, axis, keepdims)
+def sum(
+    x: Array,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """The sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
+    return _reduction("sum", x, axis, keepdims, dtype, out, initial, where)
+
+
+def prod(
+    x: Array,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """The product over `axis`; small integers accumulate in 64 bits."""
+    return _reduction("prod", x, axis, keepdims, dtype, out, initial, where)
+
+
+def max(
+    x: Array,
+    /,
+    axis: Axis = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """The largest element along `axis`."""
+    return _reduction("max", x, axis, keepdims, None, out, initial, where)
+
+
+def min(
+    x: Array,
+    /,
+    axis: Axis = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """The smallest element along `axis`."""
+    return _reduction("min", x, axis, keepdims, None, out, initial, where)
 
 
 def _truth(name: str, x: Array) -> Array:
@@ -71,29 +163,59 @@ def _truth(name: str, x: Array) -> Array:
     return x if x.dtype.kind == "bool" else not_equal(x, 0)
 
 
-def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Return True where any element along `axis` is true or not zero."""
-    return _reduction("any", _truth("any", x), axis, keepdims)
+def any(
+    x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """True where an element along `axis` is true or not zero."""
+    return _reduction("any", _truth("any", x), axis, keepdims, None, out, None, where)
 
 
-def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Return True where every element along `axis` is true or not zero."""
-    return _reduction("all", _truth("all", x), axis, keepdims)
+def all(
+    x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """True where every element along `axis` is true or not zero."""
+    return _reduction("all", _truth("all", x), axis, keepdims, None, out, None, where)
 
 
 def _count(name: str, x: Array, axis: Axis) -> int:
     return size_of(x.shape[d] for d in normalize_axes(name, axis, x.ndim))
 
 
-def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Return the arithmetic mean over `axis`; nan for zero elements.
+def mean(
+    x: Array,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+) -> Array:
+    """The arithmetic mean over `axis`; nan where there are no elements.
 
     Integers accumulate in float64; the mean of 32-bit and 64-bit integers is float64, that of
     smaller ones and bool has the default floating point type.
     """
     x = as_array("mean", x)
-    count = _count("mean", x, axis)
-    return _as(floating_dtype(x.dtype), _mean(_wide(x), count, axis, keepdims))
+    element = floating_dtype(x.dtype) if dtype is None else as_dtype(dtype)
+    if where is not None and where is not True:
+        result = _mean_where(_wide(x), where, axis, keepdims)
+    else:
+        wide = _wide(x if dtype is None else astype(x, element))
+        result = _mean(wide, _count("mean", x, axis), axis, keepdims)
+    return stored("mean", _as(element, result), out)
+
+
+def _mean_where(x: Array, where: Any, axis: Axis, keepdims: bool) -> Array:
+    """The mean of the elements where the mask holds."""
+    counts = _count_where(x, where, axis, keepdims)
+    return divide(sum(x, axis=axis, keepdims=keepdims, where=where), counts)
+
+
+def _count_where(x: Array, where: Any, axis: Axis, keepdims: bool) -> Array:
+    mask = as_array("where", where).node
+    wide = Array(broadcast_to(mask, broadcast("where", x.shape, mask.shape)))
+    return _as(real_dtype(x.dtype), count_nonzero(wide, axis=axis, keepdims=keepdims))
 
 
 def _mean(x: Array, count: int, axis: Axis, keepdims: bool) -> Array:
@@ -117,53 +239,122 @@ def _as(dtype: DType, x: Array) -> Array:
 
 
 def var(
-    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: Array,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: float | None = None,
 ) -> Array:
     """Return the variance over `axis`: squared deviations from the mean over (count - correction).
 
-    For complex numbers the deviations are the absolute distances from the mean, and the result is
-    real. It is nan or infinite if count - correction is not positive. Integers as for `mean`.
+    Of complex numbers it is that of their distances from the mean, a real number. It is nan or
+    infinite where count - correction is not positive. `ddof` is NumPy's name of the correction.
+    `mean` is the mean with the reduced axes kept, if it is known. Integers as for `mean`.
     """
-    return _variance("var", x, axis, correction, keepdims)
+    less = ddof if correction is None else correction
+    return stored("var", _variance("var", x, axis, dtype, less, keepdims, where, mean), out)
 
 
 def std(
-    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: Array,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: float | None = None,
 ) -> Array:
-    """Return the standard deviation over `axis`."""
-    return _variance("std", x, axis, correction, keepdims)
+    """The standard deviation over `axis`: the root of `var`."""
+    less = ddof if correction is None else correction
+    return stored("std", _variance("std", x, axis, dtype, less, keepdims, where, mean), out)
 
 
-def _variance(name: str, x: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
-    x = as_array(name, x)
+def _variance(
+    name: str,
+    x: Array,
+    axis: Axis,
+    dtype: Any,
+    correction: float,
+    keepdims: bool,
+    where: Any,
+    mean: Any,
+) -> Array:
+    x = as_array(name, x) if dtype is None else astype(as_array(name, x), dtype)
     count = _count(name, x, axis)
     try:
-        degrees = builtins.max(0.0, float(count - correction))
+        degrees: Any = builtins.max(0.0, float(count - correction))
     except TypeError:
         raise TypeError(
             f"{name}: correction must be a real number, was given {correction!r}; 1 takes the "
             f"values for a sample, 0 for all there are"
         ) from None
     wide = _wide(x)
-    deviation = subtract(wide, _mean(wide, count, axis, True))
+    if where is True:
+        where = None
+    if where is not None:
+        degrees = maximum(subtract(_count_where(wide, where, axis, keepdims), correction), 0)
+    if mean is None:
+        some = where is not None
+        mean = _mean_where(wide, where, axis, True) if some else _mean(wide, count, axis, True)
+    deviation = subtract(wide, mean)
     if x.dtype.kind == "complex":
         deviation = abs(deviation)
-    result = divide(sum(square(deviation), axis=axis, keepdims=keepdims), degrees)
+    squares = sum(square(deviation), axis=axis, keepdims=keepdims, where=where)
+    result = divide(squares, degrees)
     return _as(real_dtype(floating_dtype(x.dtype)), sqrt(result) if name == "std" else result)
 
 
 def cumulative_sum(
-    x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    x: Array,
+    /,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: Any = None,
+    *,
+    include_initial: bool = False,
 ) -> Array:
-    """Return running sums along `axis`, from the first element (or 0 with `include_initial`)."""
-    return _cumulative(scans.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
+    """Running sums along `axis`, from the first element (or from 0 with `include_initial`)."""
+    result = _cumulative(scans.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
+    return stored("cumulative_sum", result, out)
 
 
 def cumulative_prod(
-    x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    x: Array,
+    /,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: Any = None,
+    *,
+    include_initial: bool = False,
 ) -> Array:
-    """Return running products along `axis`, from the first element (1 with `include_initial`)."""
-    return _cumulative(scans.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
+    """Running products along `axis`, from the first element (or from 1 with `include_initial`)."""
+    result = _cumulative(scans.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
+    return stored("cumulative_prod", result, out)
+
+
+def cumsum(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """Running sums along `axis`, or of the flattened array for None."""
+    return cumulative_sum(*_flat_or_along("cumsum", x, axis), dtype, out)
+
+
+def cumprod(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """Running products along `axis`, or of the flattened array for None."""
+    return cumulative_prod(*_flat_or_along("cumprod", x, axis), dtype, out)
+
+
+def _flat_or_along(name: str, x: Array, axis: int | None) -> tuple[Array, int]:
+    x = as_array(name, x)
+    return (reshape(x, (-1,)), 0) if axis is None else (x, axis)
 
 
 def _cumulative(
@@ -182,8 +373,8 @@ def _cumulative(
     return concat([full(shape, initial, dtype=element), result], axis=position)
 
 
-def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Return the number of elements along `axis` that are true or not zero, as int64."""
+def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
+    """How many elements along `axis` are true or not zero, as int64."""
     truth = _truth("count_nonzero", x)
     axes = normalize_axes("count_nonzero", axis, truth.ndim)
     return sum(truth, axis=axes, keepdims=keepdims)
@@ -192,20 +383,26 @@ def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
 def diff(
     x: Array,
     /,
-    *,
-    axis: int = -1,
     n: int = 1,
-    prepend: Array | None = None,
-    append: Array | None = None,
+    axis: int = -1,
+    prepend: Any = None,
+    append: Any = None,
 ) -> Array:
     """Return the n-th differences of neighbours along `axis`, after joining `prepend` and `append`
     to x."""
     x = as_array("diff", x)
     d = normalize_axis("diff", axis, x.ndim)
-    parts = [part for part in (prepend, x, append) if part is not None]
+    line = (*x.shape[:d], 1, *x.shape[d + 1 :])
+    parts = [_joined(part, line) for part in (prepend, x, append) if part is not None]
     node = concat(parts, axis=d).node if len(parts) > 1 else x.node
     for _ in range(require_integer("diff: n", n, 0)):
         last = node.shape[d] - 1 if node.shape[d] else 0
         upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)
         node = apply(e.OPERATIONS["subtract"], upper, lower, line=user_line())
     return Array(node)
+
+
+def _joined(part: Any, line: Shape) -> Any:
+    """A number as one position of an axis; arrays as they are."""
+    scalar = is_number(part) or getattr(part, "ndim", 1) == 0
+    return Array(broadcast_to(as_array("diff", part).node, line)) if scalar else part

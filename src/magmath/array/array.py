@@ -7,7 +7,7 @@ when it is needed: by printing, conversion, a truth test, or `evaluate`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,7 +17,9 @@ from magmath.array import printing
 from magmath.array.conversion import as_node, bind_layout
 from magmath.array.dlpack import CPU, to_dlpack
 from magmath.array.lazy_array import LazyArray, evaluate
+from magmath.array.methods import Methods
 from magmath.array.namespace import array_namespace
+from magmath.array.numpy_protocols import call_function, call_ufunc
 from magmath.array.operands import OPERANDS, operands, written_operand
 from magmath.array.operators import Operators
 from magmath.array.pickling import restored_leaf, values_of
@@ -39,6 +41,7 @@ from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e
 from magmath.ops.creation import full
 from magmath.ops.infer_rules import require_kind
+from magmath.ops.manipulation import permute
 from magmath.ops.matrix_algebra import matrix_transpose
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 
@@ -51,10 +54,11 @@ Operand: TypeAlias = (
 )
 
 
-class Array(LazyArray, Operators["Array"]):
+class Array(LazyArray, Operators["Array"], Methods["Array"]):
     """An n-dimensional array, distributed over the workers by its layout.
 
-    Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`.
+    Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,
+    and of NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods in `methods.py`.
     Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
     """
 
@@ -64,10 +68,7 @@ class Array(LazyArray, Operators["Array"]):
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError; the message names the function of the namespace to use.
-
-            As in the array API standard, functions are not methods.
-            """
+            """Raise AttributeError; the message names what to use instead."""
             namespace = array_namespace()
             known = name in dir(namespace) and callable(getattr(namespace, name))
             where = f"; write mm.{name}(x)" if known else alias_hint(name)
@@ -117,6 +118,20 @@ class Array(LazyArray, Operators["Array"]):
     def __format__(self, specification: str) -> str:
         return format(self.item(), specification) if specification else str(self)
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return call_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any],
+        options: Mapping[str, Any],
+    ) -> Any:
+        if not all(issubclass(one, (Array, np.ndarray)) for one in types):
+            return NotImplemented
+        return call_function(function, args, options)
+
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return array_namespace(api_version)
 
@@ -140,10 +155,48 @@ class Array(LazyArray, Operators["Array"]):
             raise ValueError(f"to_device: takes no stream, was given {stream!r}")
         return self
 
-    def item(self) -> Number:
-        """Return the value of a 0-d array as a Python number."""
-        value: Number = self._scalar("item")
+    def item(self, *index: Any) -> Number:
+        """The value of an array of one element, or of the element at an index, as a Python number.
+
+        An index is one number for each dimension, or one for the flattened array.
+        """
+        if index:
+            place = index[0] if len(index) == 1 else index
+            whole = isinstance(place, tuple) or self.ndim == 1
+            element = self[place] if whole else self.ravel()[place]
+        else:
+            element = self.reshape(()) if self.size == 1 else self
+        value: Number = element._scalar("item")
         return value
+
+    def tobytes(self) -> bytes:
+        """The values as bytes, in C order."""
+        return self.numpy().tobytes()
+
+    @property
+    def itemsize(self) -> int:
+        """The size of an element in bytes."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all elements in bytes."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def flat(self) -> Array:
+        """The elements as an array of one dimension."""
+        return self.ravel()
+
+    @property
+    def real(self) -> Array:
+        """The real parts."""
+        return unary("real", self)
+
+    @property
+    def imag(self) -> Array:
+        """The imaginary parts; 0 for real numbers."""
+        return unary("imag", self)
 
     def tolist(self) -> Any:
         """Return the values as nested Python lists."""
@@ -225,10 +278,10 @@ class Array(LazyArray, Operators["Array"]):
 
     @property
     def T(self) -> Array:
-        """The transpose of a matrix."""
-        if self.ndim != 2:
-            raise ShapeError(f"T: needs 2 dimensions, this array has {self.ndim}; use permute_dims")
-        return self.mT
+        """The axes in reverse order: of a matrix, its transpose."""
+        return (
+            self.mT if self.ndim == 2 else Array(permute(self.node, tuple(range(self.ndim))[::-1]))
+        )
 
     @property
     def mT(self) -> Array:

@@ -49,13 +49,14 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
 
 
 def as_node(operation: str, value: Any) -> Node:
-    """Return the node of an array, or a leaf for NumPy arrays and scalars, nested lists and tuples.
+    """Return the node of an array, or a leaf for NumPy arrays and scalars, Python numbers, nested
+    lists and tuples.
 
     Raises TypeError for other objects.
     """
     if isinstance(value, LazyArray):
         return value.node
-    if isinstance(value, (np.ndarray, np.generic, list, tuple)):
+    if isinstance(value, (np.ndarray, np.generic, list, tuple)) or is_number(value):
         return leaf_of_values(value)
     raise TypeError(
         f"{operation}: needs magmath or NumPy arrays, or lists, was given "

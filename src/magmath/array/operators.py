@@ -87,6 +87,12 @@ class Operators(Generic[Result]):
     def __imod__(self, other: Any) -> Result:
         return self._updated(self % other)
 
+    def __divmod__(self, other: Any) -> tuple[Result, Result]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Result, Result]:
+        return other // self, other % self
+
     def __pow__(self, other: Any) -> Result:
         return self._binary("power", other)
 

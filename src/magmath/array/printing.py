@@ -71,13 +71,13 @@ def why_lost(array: LazyArray) -> str:
 
 
 def _text(array: LazyArray) -> str:
-    with _as_numpy_would(array) as values:
+    with shown_values(array) as values:
         return str(values)
 
 
 def _representation(array: LazyArray) -> str:
     prefix = "magmath.Array("
-    with _as_numpy_would(array) as values:
+    with shown_values(array) as values:
         shown = np.array2string(values, separator=", ", prefix=prefix)
     return f"{prefix}{shown}, shape={array.shape}, dtype={array.dtype}, layout={array.layout})"
 
@@ -89,7 +89,7 @@ def _html(array: LazyArray) -> str:
 
 
 @contextmanager
-def _as_numpy_would(array: LazyArray) -> Iterator[np.ndarray[Any, Any]]:
+def shown_values(array: LazyArray) -> Iterator[np.ndarray[Any, Any]]:
     """Give the values, or the edges of a large array, and set NumPy's print options for them."""
     options: Any = np.get_printoptions()
     if array.size <= options["threshold"]:

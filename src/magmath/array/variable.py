@@ -51,7 +51,7 @@ class Variable(Array):
         self.number = 0
         """Version number of the current value."""
         self._formers = None
-        self.take(data)
+        self.set_value(data)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Variable(Array):
             setattr(made, setting, value)
         return made
 
-    def take(self, data: RemoteArray) -> None:
+    def set_value(self, data: RemoteArray) -> None:
         """Store a new value of the same shape, type and layout."""
         self.number += 1
         self._hold(data)
@@ -248,7 +248,7 @@ def overwrite(
         made, run = start()
         first = len(made) - len(variables)
         for v, value in zip(variables, made[first:], strict=True):
-            v.take(value)
+            v.set_value(value)
     return made[:first], run
 
 

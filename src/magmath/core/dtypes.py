@@ -47,6 +47,12 @@ class DType:
     def __hash__(self) -> int:
         return self._hash
 
+    def __call__(self, value: Any = 0) -> Any:
+        """A number of this type, as NumPy has it; an array converted to this type."""
+        if hasattr(value, "__array_namespace__"):
+            return value.astype(self)
+        return self.dtype.type(value)
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype of this name; `np.dtype(x.dtype)` reads this property.

@@ -1,47 +1,58 @@
-"""NumPy names and their equivalents in the array API standard, for error messages."""
+"""Names of NumPy that magmath does not have, with the reasons, for error messages."""
 
 from __future__ import annotations
 
-STANDARD = {
-    "absolute": "abs",
-    "amax": "max",
-    "amin": "min",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
-    "bitwise_not": "bitwise_invert",
-    "concatenate": "concat",
-    "conjugate": "conj",
-    "cumprod": "cumulative_prod",
-    "cumsum": "cumulative_sum",
-    "dot": "matmul",
-    "fabs": "abs",
-    "flatten": "reshape(x, (-1,))",
-    "hstack": "concat",
-    "identity": "eye",
-    "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift",
-    "mod": "remainder",
-    "ndarray": "Array",
-    "power": "pow",
-    "ravel": "reshape(x, (-1,))",
-    "right_shift": "bitwise_right_shift",
-    "rint": "round",
-    "swapaxes": "moveaxis",
-    "transpose": "permute_dims",
-    "true_divide": "divide",
-    "unique": "unique_values",
-    "vstack": "concat",
+_DATES = "dates are not numbers; keep them in NumPy"
+_MATRIX = "matrices are arrays of two dimensions; write x @ y"
+_MEMORY = "the memory of an array is with the workers"
+_BUILD = "it describes NumPy itself; see `magmath info`"
+_PYTHON = "a Python function of single elements cannot run on the workers; write it with arrays"
+_TEXT = "text is not numbers; read it with NumPy, then mm.asarray(x)"
+
+EXCLUDED = {
+    "asmatrix": _MATRIX,
+    "bmat": _MATRIX,
+    "busday_count": _DATES,
+    "busday_offset": _DATES,
+    "datetime_as_string": _DATES,
+    "datetime_data": _DATES,
+    "frompyfunc": _PYTHON,
+    "fromregex": _TEXT,
+    "get_include": _BUILD,
+    "getbufsize": _BUILD,
+    "geterrcall": "workers report no floating point errors; test with mm.isfinite(x)",
+    "info": _BUILD,
+    "is_busday": _DATES,
+    "isfortran": _MEMORY,
+    "isnat": _DATES,
+    "may_share_memory": _MEMORY,
+    "mintypecode": "types have names, such as mm.float32; see mm.result_type",
+    "nested_iters": _PYTHON,
+    "require": _MEMORY,
+    "savez_compressed": "mm.savez writes the same format without compression",
+    "setbufsize": _BUILD,
+    "seterrcall": "workers report no floating point errors; test with mm.isfinite(x)",
+    "shares_memory": _MEMORY,
+    "show_config": _BUILD,
+    "show_runtime": _BUILD,
+    "test": _BUILD,
+    "typename": "types have names: x.dtype.name",
 }
-LINALG = {"norm": "linalg.vector_norm and mm.linalg.matrix_norm"}
-FFT = {name: f"fft.{name[:-1]}n(x, axes=(-2, -1))" for name in ("fft2", "ifft2", "rfft2", "irfft2")}
+"""Public functions of NumPy without a counterpart."""
+
+EXCLUDED_METHODS = {
+    **dict.fromkeys(
+        ("base", "byteswap", "ctypes", "data", "flags", "getfield", "setfield", "setflags",
+         "strides", "view"), _MEMORY,
+    ),
+    **dict.fromkeys(("dump", "dumps"), "write pickle.dumps(x)"),
+    "resize": "an array keeps its shape; write x = mm.resize(x, shape)",
+    "tofile": "write mm.save(path, x)",
+}  # fmt: skip
+"""Attributes of NumPy's arrays without a counterpart."""
 
 
 def alias_hint(name: str) -> str:
-    """Return the end of a message about a missing name: its equivalent here, or an empty string."""
-    here = STANDARD.get(name) or LINALG.get(name) or FFT.get(name)
-    return f"; the array API standard, whose names these are, has mm.{here}" if here else ""
+    """Return the end of a message about a missing name: the reason, if there is one."""
+    reason = EXCLUDED.get(name) or EXCLUDED_METHODS.get(name)
+    return f": {reason}" if reason else ""

@@ -69,7 +69,7 @@ class Target(Protocol):
         """Return a list with the value's leaf, which only the list, the variable and user code
         reference."""
 
-    def take(self, data: RemoteArray) -> None:
+    def set_value(self, data: RemoteArray) -> None:
         """Store a new value."""
 
 
@@ -321,7 +321,7 @@ class Engine:
                 _note_results(made)
                 known |= made
             for v, node in pairs:
-                v.take(remote_array_of(known[node]))
+                v.set_value(remote_array_of(known[node]))
 
     def _computed(
         self, wanted: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES

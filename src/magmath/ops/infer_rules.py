@@ -60,7 +60,9 @@ def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:
                 require_kind(name, domain, node.dtype)
                 raise DTypeError(f"{name}: operands have types {dtype} and {node.dtype}")
         shape = broadcast(name, *[node.shape for node in inputs])
-        return shape, result(dtype) if callable(result) else result or dtype
+        if result is None or isinstance(result, DType):
+            return shape, result or dtype
+        return shape, result(dtype)
 
     return infer
 

@@ -29,6 +29,11 @@ def _minimized_by_array(x: mm.Array) -> object:
     return mm.optim.GradientDescent(0.1).minimize(mm.sum(x), [x])  # type: ignore[list-item]
 
 
+ACCEPTING = ("savez", "can_cast", "savetxt", "isscalar", "loadtxt", "genfromtxt", "fromfile",
+             "fromiter", "frombuffer", "fromstring", "einsum_path")  # fmt: skip
+"""Functions that take texts, or leave what they are given to NumPy."""
+
+
 def _functions() -> dict[str, Callable[..., object]]:
     """The public functions that must be given something, but for those that start or write."""
     found = {}
@@ -37,7 +42,8 @@ def _functions() -> dict[str, Callable[..., object]]:
             function = getattr(place, name)
             if (
                 inspect.isfunction(function)
-                and name not in ("savez", "can_cast")
+                and function.__module__.startswith("magmath")
+                and name not in ACCEPTING
                 and _wanted(function)
             ):
                 found[name] = function
@@ -50,7 +56,8 @@ def _wanted(function: Callable[..., object]) -> int:
 
 
 ONE_NAME = {"pow": "power", "constant": "asarray", "variable": "asarray", "full_like": "full",
-            "astype": "dtype", "isdtype": "dtype", "finfo": "dtype", "iinfo": "dtype"}  # fmt: skip
+            "astype": "dtype", "isdtype": "dtype", "issubdtype": "dtype",
+            "promote_types": "dtype", "min_scalar_type": "dtype", "finfo": "dtype", "iinfo": "dtype"}  # fmt: skip
 """Functions whose errors may begin with another word."""
 
 
@@ -62,8 +69,11 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
     for first in [wrong, *[mm.ones((3, 3))] * (count > 1)]:
         with pytest.raises((TypeError, ValueError, MagmathError)) as caught:
             function(first, *[wrong] * (count - 1))
-        begins = (name, ONE_NAME.get(name, name))
-        assert str(caught.value).startswith(begins), str(caught.value)
+        begins = (name, function.__name__, ONE_NAME.get(name, name))
+        told = str(caught.value)
+        if not told.startswith(begins):  # a composition: the function that refused
+            word = told.partition(":")[0].rpartition(".")[2]
+            assert any(hasattr(place, word) for place in (mm, mm.linalg, mm.fft)), told
 
 
 @pytest.mark.parametrize(
@@ -115,19 +125,15 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.random.normal(shape=-2), ShapeError, "random.normal: extents must be"),
         (lambda x: mm.squeeze(x, 0), ShapeError, r"squeeze: axes \(0,\) of shape \(4, 3\) are not all"),
         (lambda x: mm.broadcast_to(x, (4, 4)), ShapeError, r"broadcast_to: .*\(4, 3\).*\(4, 4\)"),
-        (lambda x: x[:, :, None].T, ShapeError, r"T: needs 2 dimensions, .* 3; use permute_dims"),
         (lambda x: mm.max(x[:0], axis=0), ShapeError, r"max: axis of extent 0"),
         (lambda x: mm.argmax(x[:0], axis=0), ShapeError, r"argmax.*extent 0"),
         (lambda x: mm.zeros((2, -1)), ShapeError, r"zeros: extents must be at least 0.*\(2, -1\)"),
         (lambda x: mm.arange(0, 4, 0), ShapeError, r"arange: step must not be 0"),
         (lambda x: mm.cumulative_sum(x), ShapeError, r"cumulative_sum: needs `axis`"),
         (lambda x: mm.atan2(x, 1j * x), DTypeError, r"atan2: takes real floating types, was given complex64; convert"),
-        (lambda x: mm.logical_not(x), DTypeError, r"logical_not: takes bool types, was given float32"),
-        (lambda x: mm.where(x, x, x), DTypeError, r"where \(condition\): takes bool types, was given float32"),
         (lambda x: mm.ones(3, dtype="int32") + mm.ones(3, dtype="uint64"), DTypeError, r"add: types int32 and uint64 have no common type.*astype"),
         (lambda x: mm.asarray("text"), DTypeError, r"asarray: NumPy type .* has no counterpart"),
         (lambda x: mm.exp({1.0}), TypeError, r"exp: needs magmath or NumPy arrays, .* given set; .*mm\.asarray"),
-        (lambda x: mm.add(1, 2), TypeError, r"add: needs an array, was given 1, 2"),
         (lambda x: mm.sum(x, axis="a"), TypeError, "sum: axes are integers, was given 'a'"),
         (lambda x: mm.asarray([[1, 2], [3]]), ShapeError, "asarray: nested sequences.*equal"),
         (lambda x: mm.zeros(3.5), TypeError, "a shape is an integer or a sequence.*3.5"),
@@ -154,7 +160,6 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: np.dtype(mm.bfloat16), DTypeError, "NumPy has no bfloat16.*astype"),
         (lambda x: mm.arange("a"), TypeError, "arange: start, stop and step are numbers, .*'a'"),
         (lambda x: mm.einsum(3, x), TypeError, "einsum: the subscripts come first.*int"),
-        (lambda x: mm.linalg.norm(x), AttributeError, "mm.linalg.vector_norm and mm.linalg.matrix"),
         (lambda x: mm.linalg.vector_norm(x, ord="a"), TypeError, "vector_norm: ord must be .*'a'"),
         (lambda x: mm.linalg.matrix_power(mm.eye(2), "a"), TypeError, "matrix_power: .*integer"),
         (lambda x: mm.fori_loop("a", 3, max, x), TypeError, "fori_loop: the bounds .* given 'a'"),

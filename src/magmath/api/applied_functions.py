@@ -1,0 +1,47 @@
+"""Python functions applied along axes. They are called in the controller with parts of an array;
+what they compute, workers compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+from magmath.api.creation import asarray
+from magmath.api.manipulation import expand_dims, moveaxis, reshape, stack
+from magmath.array.array import Array, as_array
+from magmath.core.shapes import normalize_axis
+from magmath.errors import ShapeError
+
+
+def apply_along_axis(
+    func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **options: Any
+) -> Array:
+    """The results of a function of the 1-D parts along an axis, in its place. The function is
+    called once for each part: one that takes an axis itself is faster."""
+    x = as_array("apply_along_axis", arr)
+    place = normalize_axis("apply_along_axis", axis, x.ndim)
+    lines = moveaxis(x, place, -1)
+    outer = lines.shape[:-1]
+    if 0 in outer:
+        raise ShapeError(f"apply_along_axis: shape {x.shape} has no parts along axis {axis}")
+    results = [
+        asarray(func1d(lines[index], *args, **options)) for index in product(*map(range, outer))
+    ]
+    whole = reshape(stack(results), (*outer, *results[0].shape))
+    places = range(len(outer), whole.ndim)
+    return moveaxis(whole, places, range(place, place + len(places)))
+
+
+def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int]) -> Array:
+    """A function of an array and an axis, applied over several axes one after another, which are
+    kept with extent 1."""
+    x = as_array("apply_over_axes", a)
+    ndim = x.ndim
+    for axis in (axes,) if isinstance(axes, int) else axes:
+        place = normalize_axis("apply_over_axes", axis, ndim)
+        result = as_array("apply_over_axes", func(x, place))
+        x = result if result.ndim == ndim else expand_dims(result, axis=place)
+        if x.ndim != ndim:
+            raise ShapeError("apply_over_axes: the function must return as many axes, or one less")
+    return x

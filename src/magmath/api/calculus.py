@@ -1,0 +1,204 @@
+"""Differences, slopes, integrals and interpolation along axes; convolution of vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.api.data_types import astype
+from magmath.api.elementwise import divide, remainder
+from magmath.api.indexing import take
+from magmath.api.manipulation import concat, flip, ravel, reshape
+from magmath.api.searching import searchsorted, where
+from magmath.api.signal import convolve as convolved
+from magmath.api.signal import correlate as correlated
+from magmath.api.sorting import argsort
+from magmath.api.statistics import Axis, diff, sum
+from magmath.array.array import Array, as_array, floating
+from magmath.array.number_list import is_number
+from magmath.core.dtypes import float64
+from magmath.core.shapes import normalize_axes, normalize_axis
+from magmath.errors import OptionError, ShapeError
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
+    """The differences of neighbours in the flattened array, with numbers before and behind them."""
+    steps = diff(ravel(ary))
+    parts = [
+        part if part is steps else astype(ravel(as_array("ediff1d", part)), steps.dtype)
+        for part in (to_begin, steps, to_end)
+        if part is not None
+    ]
+    return concat(parts) if len(parts) > 1 else steps
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+    """The integral along an axis by the trapezoidal rule, at positions x or `dx` apart."""
+    values = as_array("trapezoid", y)
+    place = normalize_axis("trapezoid", axis, values.ndim)
+    if x is None:
+        steps = dx
+    else:
+        at = as_array("trapezoid", x)
+        steps = diff(at, axis=axis if at.ndim > 1 else 0)
+        if at.ndim == 1:
+            steps = reshape(steps, (-1,) + (1,) * (values.ndim - place - 1))
+    before = (slice(None),) * place
+    later, former = values[(*before, slice(1, None))], values[(*before, slice(None, -1))]
+    return sum(divide(steps * (later + former), 2.0), place)
+
+
+def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
+    """The slope along each axis: central differences inside, one-sided ones at both ends.
+
+    varargs: the distance of neighbours, for all axes or each, or the positions along each axis.
+    """
+    values = floating("gradient", f)
+    axes = range(values.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    places = [normalize_axis("gradient", one, values.ndim) for one in axes]
+    normalize_axes("gradient", places, values.ndim)
+    if edge_order not in (1, 2):
+        raise OptionError(f"gradient: edge_order is 1 or 2, was given {edge_order!r}")
+    spacing = list(varargs) or [1.0]
+    if len(spacing) == 1 and (is_number(spacing[0]) or not getattr(spacing[0], "shape", (1,))):
+        spacing = spacing * len(places)
+    if len(spacing) != len(places):
+        raise ShapeError(f"gradient: needs one distance, or one for each of {len(places)} axes")
+    slopes = [
+        _slope(values, d, _steps(values, d, one), edge_order)
+        for d, one in zip(places, spacing, strict=True)
+    ]
+    return slopes[0] if len(slopes) == 1 else tuple(slopes)
+
+
+def _steps(values: Array, d: int, spacing: Any) -> Any:
+    """The distance of neighbours along an axis: a number, or an array that broadcasts."""
+    if is_number(spacing) or not getattr(spacing, "shape", (1,)):
+        return spacing
+    at = floating("gradient", spacing)
+    if at.shape != (values.shape[d],):
+        raise ShapeError(
+            f"gradient: needs {values.shape[d]} positions for axis {d}, was given shape {at.shape}"
+        )
+    return reshape(diff(at), (-1,) + (1,) * (values.ndim - d - 1))
+
+
+def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
+    extent = f.shape[d]
+    if extent < edge_order + 1:
+        raise ShapeError(
+            f"gradient: needs {edge_order + 1} or more elements, axis {d} has {extent}"
+        )
+
+    def at(start: int, stop: int) -> Array:
+        return f[(*(slice(None),) * d, slice(start, stop))]
+
+    def step(i: int) -> Any:
+        return steps if not isinstance(steps, Array) else steps[i % (extent - 1)][None]
+
+    if isinstance(steps, Array):
+        one, two = steps[:-1], steps[1:]
+        inner = (
+            -two / (one * (one + two)) * at(0, extent - 2)
+            + (two - one) / (one * two) * at(1, extent - 1)
+            + one / (two * (one + two)) * at(2, extent)
+        )
+    else:
+        inner = (at(2, extent) - at(0, extent - 2)) / (2.0 * steps)
+    if edge_order == 1:
+        first = (at(1, 2) - at(0, 1)) / step(0)
+        last = (at(extent - 1, extent) - at(extent - 2, extent - 1)) / step(-1)
+        return concat([first, inner, last], d)
+    one, two = step(0), step(1)
+    first = (
+        -(2.0 * one + two) / (one * (one + two)) * at(0, 1)
+        + (one + two) / (one * two) * at(1, 2)
+        - one / (two * (one + two)) * at(2, 3)
+    )
+    one, two = step(-2), step(-1)
+    last = (
+        two / (one * (one + two)) * at(extent - 3, extent - 2)
+        - (one + two) / (one * two) * at(extent - 2, extent - 1)
+        + (2.0 * two + one) / (two * (one + two)) * at(extent - 1, extent)
+    )
+    return concat([first, inner, last], d)
+
+
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Array:
+    """The values at x of the lines through the points (xp, fp), of which xp rises; `left` and
+    `right` are the values beyond the ends, by default those at the ends."""
+    at = astype(as_array("interp", x), float64)
+    places, values = as_array("interp", xp), floating("interp", fp)
+    if places.ndim != 1 or values.shape != places.shape or not places.size:
+        raise ShapeError(
+            f"interp: needs two 1-D arrays of equal length, 1 or more, was given {places.shape} "
+            f"and {values.shape}"
+        )
+    places = astype(places, float64)
+    if period is not None:
+        size = abs(period)
+        if not size:
+            raise OptionError("interp: the period must not be 0")
+        at, places = remainder(at, size), remainder(places, size)
+        order = argsort(places)
+        places, values = take(places, order, 0), take(values, order, 0)
+        places = concat([places[-1:] - size, places, places[:1] + size])
+        values = concat([values[-1:], values, values[:1]])
+        left = right = None
+    return _interpolated(at, places, values, left, right)
+
+
+def _interpolated(at: Array, places: Array, values: Array, left: Any, right: Any) -> Array:
+    n = places.size
+    left = values[0] if left is None else left
+    right = values[-1] if right is None else right
+    if n == 1:
+        inside = values[0] + 0.0 * at
+    else:
+        below = searchsorted(places, at, "right") - 1
+        below = where(below < 0, 0, where(below > n - 2, n - 2, below))
+        x0, x1 = take(places, below, 0), take(places, below + 1, 0)
+        y0, y1 = take(values, below, 0), take(values, below + 1, 0)
+        inside = where(at == x1, y1, y0 + (y1 - y0) / (x1 - x0) * (at - x0))
+    ends = where(at < places[0], left, where(at > places[-1], right, inside))
+    return where(at != at, at, ends)
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Array:
+    """Σ_j a[i - j] v[j] of two vectors. mode: "full" where they overlap, "same" the middle part of
+    that as long as the longer vector, "valid" where the shorter is within the longer."""
+    x, y = _vectors("convolve", a, v)
+    return _part(convolved(x, y, method="direct"), x.size, y.size, mode, "convolve")
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
+    """Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
+    x, y = _vectors("correlate", a, v)
+    whole = correlated(x, y, method="direct")
+    if x.size >= y.size:
+        return _part(whole, x.size, y.size, mode, "correlate")
+    return flip(_part(flip(whole), y.size, x.size, mode, "correlate"))
+
+
+def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:
+    x, y = (ravel(x) if not x.ndim else x for x in (as_array(name, a), as_array(name, v)))
+    if x.ndim != 1 or y.ndim != 1 or not x.size or not y.size:
+        raise ShapeError(
+            f"{name}: needs two 1-D arrays with elements, was given {x.shape} and {y.shape}; "
+            f"mm.signal.{name} takes more dimensions"
+        )
+    return x, y
+
+
+def _part(whole: Array, m: int, n: int, mode: str, name: str) -> Array:
+    """The part of a full convolution of m and n elements that a mode asks for."""
+    if mode not in ("full", "same", "valid"):
+        raise OptionError(f'{name}: mode is "full", "same" or "valid", was given {mode!r}')
+    short, long = min(m, n), max(m, n)
+    if mode == "full":
+        return whole
+    if mode == "valid":
+        return whole[short - 1 : long]
+    first = (short - 1) // 2
+    return whole[first : first + long]

@@ -1,0 +1,69 @@
+"""Whether arrays are equal, or close: truth values that are computed when they are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.api.creation import asarray
+from magmath.api.data_types import astype
+from magmath.api.elementwise import (
+    abs,
+    add,
+    equal,
+    isfinite,
+    isnan,
+    less_equal,
+    logical_and,
+    logical_or,
+    multiply,
+    subtract,
+)
+from magmath.api.manipulation import broadcast_shapes
+from magmath.api.statistics import all
+from magmath.array.array import Array, as_array
+from magmath.array.operands import operands
+from magmath.core.promotion import floating_dtype
+from magmath.errors import ShapeError
+
+
+def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
+    """True where |a - b| ≤ atol + rtol·|b|, and for equal infinities; with `equal_nan` also where
+    both are nan."""
+    x, y = _pair("isclose", a, b)
+    element = floating_dtype(x.dtype)
+    x, y = astype(x, element), astype(y, element)
+    within = less_equal(abs(subtract(x, y)), add(multiply(abs(y), rtol), atol))
+    close = logical_or(logical_and(within, isfinite(y)), equal(x, y))
+    return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
+
+
+def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
+    """True if all elements are close; see `isclose`."""
+    return all(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
+    """True if the shapes and all elements are equal; with `equal_nan` nan equals nan."""
+    x, y = as_array("array_equal", a1), as_array("array_equal", a2)
+    if x.shape != y.shape:
+        return asarray(False)
+    same = equal(x, y)
+    if equal_nan and {x.dtype.kind, y.dtype.kind} & {"float", "complex"}:
+        same = logical_or(same, logical_and(isnan(x), isnan(y)))
+    return all(same)
+
+
+def array_equiv(a1: Any, a2: Any) -> Array:
+    """True if the shapes broadcast and all elements are equal."""
+    x, y = as_array("array_equiv", a1), as_array("array_equiv", a2)
+    try:
+        broadcast_shapes(x.shape, y.shape)
+    except ShapeError:
+        return asarray(False)
+    return all(equal(x, y))
+
+
+def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:
+    """Two operands of one type, numbers included."""
+    x, y = operands(name, as_array(name, a), as_array(name, b))
+    return Array(x), Array(y)

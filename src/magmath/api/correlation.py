@@ -1,0 +1,122 @@
+"""Weighted means, covariances and correlations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.api.creation import zeros
+from magmath.api.data_types import astype, result_type
+from magmath.api.elementwise import conj, divide, imag, maximum, minimum, multiply, real, sqrt
+from magmath.api.linalg import diagonal
+from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
+from magmath.api.statistics import Axis, mean, sum
+from magmath.array.array import Array, as_array, floating
+from magmath.core.promotion import floating_dtype
+from magmath.core.shapes import normalize_axes
+from magmath.errors import ShapeError
+
+
+def average(
+    a: Any,
+    axis: Axis = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+) -> Any:
+    """The mean over `axis` with weights, of the array's shape or one for each position of the axis;
+    with `returned` also the sum of the weights."""
+    x = as_array("average", a)
+    if weights is None:
+        value = mean(x, axis, keepdims=keepdims)
+        count = x.size / max(value.size, 1)
+        return (value, 0 * value + count) if returned else value
+    heavy = _weights(x, as_array("average", weights), axis)
+    element = floating_dtype(result_type(x, heavy))
+    x, heavy = astype(x, element), astype(heavy, element)
+    total = sum(broadcast_to(heavy, x.shape), axis, keepdims=keepdims)
+    value = divide(sum(multiply(x, heavy), axis, keepdims=keepdims), total)
+    return (value, total) if returned else value
+
+
+def _weights(x: Array, heavy: Array, axis: Axis) -> Array:
+    """Weights that broadcast to the array."""
+    if heavy.shape == x.shape:
+        return heavy
+    axes = normalize_axes("average", axis, x.ndim)
+    if axis is None or heavy.shape != tuple(x.shape[d] for d in axes):
+        raise ShapeError(
+            f"average: needs weights of shape {x.shape}, or of that of the axes to reduce, was "
+            f"given {heavy.shape} for axis {axis}"
+        )
+    return reshape(heavy, tuple(n if d in axes else 1 for d, n in enumerate(x.shape)))
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Array:
+    """The covariance of variables, which are rows, or columns where `rowvar` is False.
+
+    ddof: what is subtracted from the number of observations, 1 by default, 0 with `bias`.
+    fweights: how often each observation counts; aweights: weights of observations.
+    """
+    x = _observations("cov", m, rowvar)
+    if not x.shape[0]:
+        return zeros((0, 0), dtype=x.dtype)
+    if y is not None:
+        x = concat([x, _observations("cov", y, rowvar)])
+    if dtype is not None:
+        x = astype(x, dtype)
+    degrees = (0 if bias else 1) if ddof is None else ddof
+    heavy = None
+    for given in (fweights, aweights):
+        if given is not None:
+            one = floating("cov", given)
+            if one.shape != x.shape[1:]:
+                raise ShapeError(f"cov: needs {x.shape[1]} weights, was given shape {one.shape}")
+            heavy = one if heavy is None else multiply(heavy, one)
+    if heavy is None:
+        center, scale = mean(x, 1, keepdims=True), float(max(x.shape[1] - degrees, 0))
+        deviation = x - center
+        return squeeze(divide(deviation @ conj(deviation).T, scale))
+    heavy = astype(heavy, x.dtype)
+    total = sum(heavy)
+    center = divide(sum(x * heavy, 1, keepdims=True), total)
+    less = sum(heavy * floating("cov", aweights)) / total if aweights is not None else 1.0
+    deviation = x - center
+    spread = real(total - degrees * less) if degrees else real(total)
+    return squeeze((deviation * heavy) @ conj(deviation).T / maximum(spread, 0.0))
+
+
+def _observations(name: str, m: Any, rowvar: bool) -> Array:
+    """Variables as rows."""
+    x = floating(name, m)
+    if x.ndim > 2:
+        raise ShapeError(f"{name}: needs 1 or 2 dimensions, was given shape {x.shape}")
+    if x.ndim < 2:
+        return reshape(x, (1, x.size))
+    return x if rowvar else x.T
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
+    """The correlation coefficients of variables; see `cov`."""
+    c = cov(x, y, rowvar, dtype=dtype)
+    if not c.ndim:
+        return divide(c, c)
+    spread = sqrt(real(diagonal(c)))
+    c = c / reshape(spread, (-1, 1)) / spread
+    if c.dtype.kind == "complex":
+        return astype(_limited(real(c)), c.dtype) + _limited(imag(c)) * 1j
+    return _limited(c)
+
+
+def _limited(x: Array) -> Array:
+    return minimum(maximum(x, -1.0), 1.0)

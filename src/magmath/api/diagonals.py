@@ -1,0 +1,156 @@
+"""Diagonals and triangles of matrices, and the indices of their elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.api.creation import DTypeLike, arange, asarray, eye, ones, tril, zeros
+from magmath.api.data_types import astype
+from magmath.api.elementwise import not_equal
+from magmath.api.linalg import diagonal as matrix_diagonal
+from magmath.api.linalg import trace as matrix_trace
+from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshape
+from magmath.api.searching import nonzero, where
+from magmath.api.statistics import cumulative_prod
+from magmath.array.array import Array, as_array
+from magmath.array.output import stored, target
+from magmath.core.dtypes import bool_, int64
+from magmath.core.promotion import get_default_dtype
+from magmath.errors import ShapeError
+
+
+def _as_last(name: str, a: Any, axis1: int, axis2: int) -> Array:
+    """The array with the two axes of its matrices moved to the end."""
+    x = as_array(name, a)
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: needs 2 or more dimensions, was given shape {x.shape}")
+    return moveaxis(x, (axis1, axis2), (-2, -1))
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The elements (i, i + offset) of the matrices in two axes, as the last axis."""
+    return matrix_diagonal(_as_last("diagonal", a, axis1, axis2), offset=offset)
+
+
+def trace(
+    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
+) -> Array:
+    """The sum of the elements (i, i + offset) of the matrices in two axes."""
+    x = _as_last("trace", a, axis1, axis2)
+    return stored("trace", matrix_trace(x, offset=offset, dtype=dtype), out)
+
+
+def diag(v: Any, k: int = 0) -> Array:
+    """A matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
+    x = as_array("diag", v)
+    if x.ndim == 2:
+        return diagonal(x, k)
+    if x.ndim != 1:
+        raise ShapeError(f"diag: needs 1 or 2 dimensions, was given shape {x.shape}")
+    n = x.size + abs(k)
+    if not x.size:
+        return zeros((n, n), dtype=x.dtype)
+    along = arange(n) - max(k, 0)
+    values = x[where((along >= 0) & (along < x.size), along, 0)]
+    return where(eye(n, k=k, dtype=bool_), values, astype(asarray(0), x.dtype))
+
+
+def diagflat(v: Any, k: int = 0) -> Array:
+    """A matrix with the flattened elements on its k-th diagonal."""
+    return diag(ravel(v), k)
+
+
+def tri(
+    N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None, *, layout: Any = None
+) -> Array:
+    """Ones on and below the k-th diagonal of N rows and M columns, zeros above."""
+    element = get_default_dtype() if dtype is None else dtype
+    shape = (N, N if M is None else M)
+    return tril(ones(shape, dtype=element, layout=layout), k)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
+    """The indices of the elements on and below the k-th diagonal of n rows and m columns."""
+    return nonzero(tri(n, m, k, bool_))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
+    """The indices of the elements on and above the k-th diagonal of n rows and m columns."""
+    return nonzero(~tri(n, m, k - 1, bool_))
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
+    """`tril_indices` for the shape of a matrix."""
+    return tril_indices(*_shape_of("tril_indices_from", arr, k))
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
+    """`triu_indices` for the shape of a matrix."""
+    return triu_indices(*_shape_of("triu_indices_from", arr, k))
+
+
+def _shape_of(name: str, arr: Any, k: int) -> tuple[int, int, int]:
+    x = as_array(name, arr)
+    if x.ndim != 2:
+        raise ShapeError(f"{name}: needs a matrix, was given shape {x.shape}")
+    return x.shape[0], k, x.shape[1]
+
+
+def mask_indices(n: int, mask_func: Any, k: Any = 0) -> tuple[Array, ...]:
+    """The indices where `mask_func(ones((n, n)), k)` is not zero, as for `mm.triu`."""
+    return nonzero(not_equal(mask_func(ones((n, n), dtype=int64), k), 0))
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """The indices of the main diagonal of an array with `ndim` dimensions of extent n."""
+    return (arange(n),) * ndim
+
+
+def diag_indices_from(arr: Any) -> tuple[Array, ...]:
+    """`diag_indices` for the shape of an array, whose extents must be equal."""
+    x = as_array("diag_indices_from", arr)
+    if x.ndim < 2 or len(set(x.shape)) != 1:
+        raise ShapeError(
+            f"diag_indices_from: needs 2 or more dimensions of equal extent, was given {x.shape}"
+        )
+    return diag_indices(x.shape[0], x.ndim)
+
+
+def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
+    """Write values to the main diagonal of an array; with `wrap`, a tall matrix has another one
+    below, after a row without."""
+    a = target("fill_diagonal", a)
+    if a.ndim < 2:
+        raise ShapeError(f"fill_diagonal: needs 2 or more dimensions, was given {a.shape}")
+    if a.ndim > 2:
+        indices: tuple[Any, ...] = diag_indices_from(a)
+        a[indices] = val
+        return
+    rows, columns = a.shape
+    places = arange(0, rows * columns if wrap else min(rows, columns) * (columns + 1), columns + 1)
+    places = places[: -(-rows * columns // (columns + 1))]
+    a[places // columns, places % columns] = _cycled(val, places.size)
+
+
+def _cycled(values: Any, count: int) -> Any:
+    """Values repeated from the first on, so many."""
+    x = ravel(as_array("fill_diagonal", values))
+    if x.size == 1:
+        return x[0]
+    return x[arange(count) % x.size]
+
+
+def identity(n: int, dtype: DTypeLike = None, *, layout: Any = None) -> Array:
+    """The n × n matrix with ones on its main diagonal."""
+    return eye(n, dtype=dtype, layout=layout)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
+    """The powers of a vector as columns: N of them, falling unless `increasing`."""
+    v = as_array("vander", x)
+    if v.ndim != 1:
+        raise ShapeError(f"vander: needs a 1-D array, was given shape {v.shape}")
+    n = v.size if N is None else N
+    wide = broadcast_to(reshape(v, (v.size, 1)), (v.size, max(n - 1, 0)))
+    powers = cumulative_prod(wide, axis=1, include_initial=True)[:, :n]
+    return powers if increasing else flip(powers, 1)

@@ -1,0 +1,293 @@
+"""Element-wise functions of floating point numbers, composed of those of `elementwise.py`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from magmath.api.creation import zeros
+from magmath.api.data_types import astype, finfo, result_type
+from magmath.api.elementwise import (
+    abs,
+    copysign,
+    divide,
+    equal,
+    exp,
+    floor,
+    floor_divide,
+    imag,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    log2,
+    logaddexp,
+    logical_and,
+    maximum,
+    minimum,
+    multiply,
+    nextafter,
+    pow,
+    real,
+    remainder,
+    sign,
+    sin,
+    sqrt,
+    subtract,
+    trunc,
+)
+from magmath.api.manipulation import concat
+from magmath.api.searching import where
+from magmath.api.statistics import cumulative_sum, diff
+from magmath.array.array import Array, as_array, floating
+from magmath.array.number_list import is_number
+from magmath.array.operands import operands
+from magmath.array.output import takes_out
+from magmath.core.dtypes import complex128, float64, int32, int64
+from magmath.core.shapes import normalize_axis
+from magmath.errors import DTypeError
+
+LOG_2 = math.log(2.0)
+DEGREE = math.pi / 180
+
+
+@takes_out
+def deg2rad(x: Any, /) -> Array:
+    """Degrees as radians."""
+    return multiply(x, DEGREE)
+
+
+@takes_out
+def rad2deg(x: Any, /) -> Array:
+    """Radians as degrees."""
+    return multiply(x, 1 / DEGREE)
+
+
+@takes_out
+def exp2(x: Any, /) -> Array:
+    """2 to the power x."""
+    return pow(2.0, x if is_number(x) else floating("exp2", x))
+
+
+@takes_out
+def fabs(x: Any, /) -> Array:
+    """The absolute value as a floating point number."""
+    return abs(floating("fabs", x))
+
+
+@takes_out
+def cbrt(x: Any, /) -> Array:
+    """The cube root, also of negative numbers."""
+    x = floating("cbrt", x)
+    size = abs(x)
+    root = pow(size, 1.0 / 3.0)
+    better = root - (root - size / (root * root)) / 3.0
+    usable = logical_and(isfinite(better), root != 0)
+    return copysign(where(usable, better, root), x)
+
+
+@takes_out
+def fmax(x1: Any, x2: Any, /) -> Array:
+    """The larger of two elements, or the one that is not nan."""
+    a, b = map(Array, operands("fmax", as_array("fmax", x1), as_array("fmax", x2)))
+    return maximum(where(isnan(a), b, a), where(isnan(b), a, b))
+
+
+@takes_out
+def fmin(x1: Any, x2: Any, /) -> Array:
+    """The smaller of two elements, or the one that is not nan."""
+    a, b = map(Array, operands("fmin", as_array("fmin", x1), as_array("fmin", x2)))
+    return minimum(where(isnan(a), b, a), where(isnan(b), a, b))
+
+
+@takes_out
+def fmod(x1: Any, x2: Any, /) -> Array:
+    """The remainder with the sign of x1."""
+    a, b = map(Array, operands("fmod", as_array("fmod", x1), as_array("fmod", x2)))
+    size = remainder(abs(a), abs(b))
+    return copysign(size, a) if a.dtype.is_floating else multiply(sign(a), size)
+
+
+def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+    """The quotient rounded down, and the remainder."""
+    return floor_divide(x1, x2), remainder(x1, x2)
+
+
+@takes_out
+def float_power(x1: Any, x2: Any, /) -> Array:
+    """x1 to the power x2 as float64 or complex128."""
+    a, b = as_array("float_power", x1), as_array("float_power", x2)
+    element = complex128 if "complex" in (a.dtype.kind, b.dtype.kind) else float64
+    return pow(astype(a, element), astype(b, element))
+
+
+@takes_out
+def heaviside(x1: Any, x2: Any, /) -> Array:
+    """0 for negative x1, 1 for positive, x2 at 0."""
+    a, b = (
+        floating("heaviside", Array(node))
+        for node in operands("heaviside", as_array("heaviside", x1), as_array("heaviside", x2))
+    )
+    step = where(less(a, 0), 0.0 * b, where(equal(a, 0), b, 0.0 * b + 1.0))
+    return where(
+        isnan(a), a, where(isfinite(b), step, where(equal(a, 0), b, astype(a > 0, a.dtype)))
+    )
+
+
+@takes_out
+def isneginf(x: Any, /) -> Array:
+    """True for -inf."""
+    x = as_array("isneginf", x)
+    return logical_and(isinf(x), less(x, 0))
+
+
+@takes_out
+def isposinf(x: Any, /) -> Array:
+    """True for inf."""
+    x = as_array("isposinf", x)
+    return logical_and(isinf(x), less(0, x))
+
+
+@takes_out
+def logaddexp2(x1: Any, x2: Any, /) -> Array:
+    """log2(2**x1 + 2**x2)."""
+    return divide(logaddexp(multiply(x1, LOG_2), multiply(x2, LOG_2)), LOG_2)
+
+
+@takes_out
+def sinc(x: Any, /) -> Array:
+    """sin(πx) / (πx), 1 at 0."""
+    x = floating("sinc", x)
+    turned = multiply(where(equal(x, 0), 1.0, x), math.pi)
+    return where(equal(x, 0), 1.0, divide(sin(turned), turned))
+
+
+@takes_out
+def spacing(x: Any, /) -> Array:
+    """The distance from each number to the next one of larger size."""
+    x = floating("spacing", x)
+    size = abs(x)
+    distance = subtract(nextafter(size, math.inf), size)
+    return where(isfinite(x), copysign(distance, x), math.nan)
+
+
+@takes_out
+def ldexp(x1: Any, x2: Any, /) -> Array:
+    """x1 · 2**x2, for integers x2."""
+    x, power = floating("ldexp", x1), as_array("ldexp", x2)
+    if not power.dtype.is_integer:
+        raise DTypeError(f"ldexp: exponents are integers, was given {power.dtype}")
+    return _scaled(x, astype(power, int64))
+
+
+def _scaled(x: Array, power: Array) -> Array:
+    """x · 2**power; in four steps, none of which is out of range where the result is not."""
+    widest = finfo(x.dtype).bits * 64
+    power = minimum(maximum(power, -widest), widest)
+    quarter = floor_divide(power, 4)
+    for part in (quarter, quarter, quarter, power - 3 * quarter):
+        x = multiply(x, pow(astype(2 + 0 * part, x.dtype), astype(part, x.dtype)))
+    return x
+
+
+def frexp(x: Any, /) -> tuple[Array, Array]:
+    """A mantissa m with 0.5 ≤ |m| < 1 and an exponent e, with x = m · 2**e."""
+    x = floating("frexp", x)
+    usable = logical_and(isfinite(x), x != 0)
+    size = where(usable, abs(x), 1.0)
+    power = astype(floor(log2(size)), int64) + 1
+    mantissa = _scaled(size, -power)
+    large, small = mantissa >= 1.0, mantissa < 0.5
+    mantissa = where(large, mantissa * 0.5, where(small, mantissa * 2.0, mantissa))
+    power = power + astype(large, int64) - astype(small, int64)
+    return where(usable, copysign(mantissa, x), x), astype(where(usable, power, 0), int32)
+
+
+def modf(x: Any, /) -> tuple[Array, Array]:
+    """The fractional and the whole part, both with the sign of x."""
+    x = floating("modf", x)
+    whole = trunc(x)
+    return copysign(where(isinf(x), 0.0, subtract(x, whole)), x), copysign(whole, x)
+
+
+def nan_to_num(
+    x: Any, /, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Array:
+    """x with numbers for nan and infinities: by default 0 and the largest and least number of the
+    type. Arrays are immutable, so `copy` makes no difference."""
+    given = as_array("nan_to_num", x)
+    if given.dtype.kind == "complex":
+        first, second = (
+            nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf)
+            for part in (real(given), imag(given))
+        )
+        return astype(first + second * 1j, given.dtype)
+    if not given.dtype.is_floating:
+        return given
+    limits = finfo(given.dtype)
+    result = where(isnan(given), nan, given)
+    result = where(isposinf(given), limits.max if posinf is None else posinf, result)
+    return where(isneginf(given), limits.min if neginf is None else neginf, result)
+
+
+def unwrap(p: Any, /, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
+    """Angles along an axis, with multiples of the period added where neighbours are further apart
+    than `discont` (half a period for None)."""
+    p = as_array("unwrap", p)
+    axis = normalize_axis("unwrap", axis, p.ndim)
+    element = result_type(p, period)
+    steps = diff(p, axis=axis)
+    integer = element.is_integer
+    high = period // 2 if integer else period / 2
+    ambiguous = not integer or period % 2 == 0
+    turned = remainder(steps + high, period) - high
+    if ambiguous:
+        turned = where(logical_and(equal(turned, -high), steps > 0), high, turned)
+    limit = period / 2 if discont is None else discont
+    corrections = where(less(abs(steps), limit), 0, turned - steps)
+    total = cumulative_sum(corrections, axis=axis)
+    first = zeros((*total.shape[:axis], 1, *total.shape[axis + 1 :]), dtype=total.dtype)
+    return astype(p, element) + concat([first, total], axis=axis)
+
+
+# Chebyshev coefficients of exp(-x)·I0(x) on [0, 8], and of exp(-x)·√x·I0(x) beyond: Cephes, i0.c.
+_NEAR = (
+    -4.41534164647933937950e-18, 3.33079451882223809783e-17, -2.43127984654795469359e-16,
+    1.71539128555513303061e-15, -1.16853328779934516808e-14, 7.67618549860493561688e-14,
+    -4.85644678311192946090e-13, 2.95505266312963983461e-12, -1.72682629144155570723e-11,
+    9.67580903537323691224e-11, -5.18979560163526290666e-10, 2.65982372468238665035e-9,
+    -1.30002500998624804212e-8, 6.04699502254191894932e-8, -2.67079385394061173391e-7,
+    1.11738753912010371815e-6, -4.41673835845875056359e-6, 1.64484480707288970893e-5,
+    -5.75419501008210370398e-5, 1.88502885095841655729e-4, -5.76375574538582365885e-4,
+    1.63947561694133579842e-3, -4.32430999505057594430e-3, 1.05464603945949983183e-2,
+    -2.37374148058994688156e-2, 4.93052842396707084878e-2, -9.49010970480476444210e-2,
+    1.71620901522208775349e-1, -3.04682672343198398683e-1, 6.76795274409476084995e-1,
+)  # fmt: skip
+_FAR = (
+    -7.23318048787475395456e-18, -4.83050448594418207126e-18, 4.46562142029675999901e-17,
+    3.46122286769746109310e-17, -2.82762398051658348494e-16, -3.42548561967721913462e-16,
+    1.77256013305652638360e-15, 3.81168066935262242075e-15, -9.55484669882830764870e-15,
+    -4.15056934728722208663e-14, 1.54008621752140982691e-14, 3.85277838274214270114e-13,
+    7.18012445138366623367e-13, -1.79417853150680611778e-12, -1.32158118404477131188e-11,
+    -3.14991652796324136454e-11, 1.18891471078464383424e-11, 4.94060238822496958910e-10,
+    3.39623202570838634515e-9, 2.26666899049817806459e-8, 2.04891858946906374183e-7,
+    2.89137052083475648297e-6, 6.88975834691682398426e-5, 3.36911647825569408990e-3,
+    8.04490411014108831608e-1,
+)  # fmt: skip
+
+
+def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
+    before, last = 0.0 * x, 0.0 * x + coefficients[0]
+    for coefficient in coefficients[1:-1]:
+        before, last = last, x * last - before + coefficient
+    final = x * last - before + coefficients[-1]
+    return 0.5 * (final - before)
+
+
+def i0(x: Any, /) -> Array:
+    """The modified Bessel function of the first kind, of order 0."""
+    size = abs(floating("i0", x))
+    near, far = minimum(size, 8.0), maximum(size, 8.0)
+    inner = exp(near) * _chebyshev(near / 2.0 - 2.0, _NEAR)
+    outer = exp(far) * _chebyshev(32.0 / far - 2.0, _FAR) / sqrt(far)
+    return where(size <= 8.0, inner, outer)

@@ -1,0 +1,256 @@
+"""Counts of elements in bins. Each worker counts its own elements, then counts are added up."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import arange, asarray, ones, zeros
+from magmath.api.data_types import astype
+from magmath.api.elementwise import isfinite
+from magmath.api.manipulation import ravel, reshape
+from magmath.api.order_statistics import percentile, ptp
+from magmath.api.searching import searchsorted, where
+from magmath.api.statistics import any, diff, max, min, std, sum
+from magmath.array.array import Array, as_array, floating
+from magmath.array.number_list import is_number
+from magmath.core.dtypes import bool_, int64
+from magmath.core.integers import require_integer
+from magmath.engine.user_line import user_line
+from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
+from magmath.graph import apply
+from magmath.ops.gather_scatter import SCATTER_ADD
+
+
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
+    """How often each integer from 0 to the largest occurs, or the sums of the weights of its
+    elements. The largest is computed; RangeError for negative integers."""
+    given = as_array("bincount", x)
+    if given.ndim != 1:
+        raise ShapeError(f"bincount: needs a 1-D array, was given shape {given.shape}")
+    if given.size and not (given.dtype.is_integer or given.dtype is bool_):
+        raise DTypeError(f"bincount: takes integers, was given {given.dtype}; convert with astype")
+    positions = astype(given, int64)
+    length = require_integer("bincount: minlength", minlength, 0)
+    if given.size:
+        if int(min(positions)) < 0:
+            raise RangeError("bincount: takes integers from 0, some of those given are negative")
+        length = builtins.max(length, int(max(positions)) + 1)
+    if weights is None:
+        return _counts(positions, ones(given.shape, dtype=int64), length)
+    heavy = floating("bincount", weights)
+    if heavy.shape != given.shape:
+        raise ShapeError(
+            f"bincount: needs a weight for each element, was given shapes {given.shape} and "
+            f"{heavy.shape}"
+        )
+    return _counts(positions, heavy, length)
+
+
+def _counts(positions: Array, weights: Array, length: int) -> Array:
+    """Sums of the weights at each position from 0 to `length`."""
+    if not positions.size:
+        return zeros((length,), dtype=weights.dtype)
+    added = apply(
+        SCATTER_ADD,
+        weights.node,
+        positions.node,
+        axes=(0,),
+        at=0,
+        extents=(length,),
+        line=user_line(),
+    )
+    return Array(added)
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Array:
+    """The number of the bin of each element: that of edges which are not above it, or with `right`
+    that of edges below it. Edges rise, or fall, for which they are computed."""
+    values, edges = as_array("digitize", x), as_array("digitize", bins)
+    if edges.ndim != 1:
+        raise ShapeError(f"digitize: bins must be 1-D, was given shape {edges.shape}")
+    steps = diff(edges)
+    if edges.size > 1 and bool(any(steps < 0)):
+        if bool(any(steps > 0)):
+            raise OptionError("digitize: bins must rise or fall throughout; sort them first")
+        behind = searchsorted(edges[::-1], values, "left" if right else "right")
+        return edges.size - behind
+    return searchsorted(edges, values, "left" if right else "right")
+
+
+def histogram(
+    a: Any,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, Array]:
+    """The counts of elements in bins, or sums of their weights, and the edges of the bins.
+
+    bins: how many of equal width, the edges, or the name of a rule (`histogram_bin_edges`). With
+    `density` the counts are divided by their sum and by the widths.
+    """
+    x = ravel(a)
+    edges = _edges("histogram", x, bins, range, weights)
+    heavy = None if weights is None else ravel(weights)
+    if heavy is not None and heavy.size != x.size:
+        raise ShapeError(f"histogram: needs {x.size} weights, was given {heavy.size}")
+    counts = _binned([x], [edges], heavy)
+    if density:
+        counts = counts / diff(edges) / sum(counts)
+    return counts, edges
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
+    """The edges of bins. The names of rules: "auto", "fd", "doane", "scott", "stone" (not
+    supported), "rice", "sturges", "sqrt"; the number of bins that they determine is computed."""
+    return _edges("histogram_bin_edges", ravel(a), bins, range, weights)
+
+
+def _edges(name: str, x: Array, bins: Any, range: Any, weights: Any) -> Array:
+    if isinstance(bins, str):
+        if weights is not None:
+            raise OptionError(
+                f"{name}: rules for the number of bins take no weights; give a number"
+            )
+        bins = _estimated(name, x, bins, range)
+    if not hasattr(bins, "__index__") or (hasattr(bins, "ndim") and bins.ndim):
+        edges = as_array(name, bins)
+        if edges.ndim != 1:
+            raise ShapeError(f"{name}: edges are 1-D, was given shape {edges.shape}")
+        if bool(any(diff(edges) < 0)):
+            raise OptionError(f"{name}: edges must rise; sort them first")
+        return edges
+    number = require_integer(f"{name}: bins", bins, 1)
+    low, high = _range(name, x, range)
+    along = astype(arange(number + 1), low.dtype)
+    inner = low + along * ((high - low) / number)
+    return where(arange(number + 1) == number, high, inner)
+
+
+def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
+    """The first and the last edge as 0-d arrays, apart from each other."""
+    element = floating(name, x).dtype
+    if range is not None:
+        first, last = range
+        if not (math.isfinite(first) and math.isfinite(last)) or first > last:
+            raise RangeError(f"{name}: range must be two finite numbers that rise, was {range}")
+        low, high = asarray(float(first), dtype=element), asarray(float(last), dtype=element)
+    elif not x.size:
+        low, high = asarray(0.0, dtype=element), asarray(1.0, dtype=element)
+    else:
+        low, high = astype(min(x), element), astype(max(x), element)
+        if not bool(isfinite(low) & isfinite(high)):
+            raise RangeError(
+                f"{name}: the elements must be finite; give a range to leave others out"
+            )
+    alike = low == high
+    return where(alike, low - 0.5, low), where(alike, high + 0.5, high)
+
+
+def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
+    """The number of bins by a rule, as NumPy's."""
+    if range is not None:
+        x = x[(x >= range[0]) & (x <= range[1])]
+    n = x.size
+    if not n:
+        return 1
+    low, high = _range(name, x, range)
+    extent = float(high - low) if range is None else float(ptp(x)) or 1.0
+    spread = float(ptp(x))
+    widths: dict[str, Callable[[], float]] = {
+        "sqrt": lambda: spread / math.sqrt(n),
+        "sturges": lambda: spread / (math.log2(n) + 1),
+        "rice": lambda: spread / (2.0 * n ** (1 / 3)),
+        "scott": lambda: (24.0 * math.sqrt(math.pi) / n) ** (1 / 3) * float(std(x)),
+        "fd": lambda: 2.0 * _quartiles(x) / n ** (1 / 3),
+        "doane": lambda: _doane(x, n, spread),
+    }
+    if rule == "auto":
+        fd, sturges = widths["fd"](), widths["sturges"]()
+        width = builtins.min(fd, sturges) if fd else sturges
+    elif rule in widths:
+        width = widths[rule]()
+    else:
+        raise OptionError(
+            f"{name}: bins is a number, edges, auto, {', '.join(widths)}; was {rule!r}"
+        )
+    return math.ceil(extent / width) if width else 1
+
+
+def _quartiles(x: Array) -> float:
+    low, high = percentile(x, [25, 75]).tolist()
+    return float(high - low)
+
+
+def _doane(x: Array, n: int, spread: float) -> float:
+    deviation = float(std(x))
+    if n < 3 or not deviation:
+        return 0.0
+    skew = float(sum(((x - sum(x) / n) / deviation) ** 3) / n)
+    error = math.sqrt(6.0 * (n - 2) / ((n + 1.0) * (n + 3)))
+    return spread / (1.0 + math.log2(n) + math.log2(1.0 + abs(skew) / error))
+
+
+def _binned(columns: Sequence[Array], edges: Sequence[Array], weights: Array | None) -> Array:
+    """Counts, or sums of weights, in a grid of bins; the last bin of each dimension is closed."""
+    shape = tuple(one.size - 1 for one in edges)
+    place: Any = 0
+    inside: Any = True
+    for x, one, extent in zip(columns, edges, shape, strict=True):
+        at = searchsorted(one, x, "right") - 1
+        at = where(x == one[-1], extent - 1, at)
+        inside = (at >= 0) & (at < extent) & (x == x) & inside
+        place = place * extent + at
+    size = math.prod(shape)
+    heavy = ones(columns[0].shape, dtype=int64) if weights is None else weights
+    flat = _counts(where(inside, place, size), heavy, size + 1)[:size]
+    return reshape(flat, shape)
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, list[Array]]:  # fmt: skip
+    """The counts of points, which are rows of (n, d) or d arrays of coordinates, in a grid of bins,
+    and the edges for each dimension."""
+    if isinstance(sample, (list, tuple)):
+        columns = [ravel(x) for x in sample]
+    else:
+        points = as_array("histogramdd", sample)
+        points = points if points.ndim == 2 else reshape(points, (-1, 1))
+        columns = [points[:, d] for d in builtins.range(points.shape[1])]
+    dimensions = len(columns)
+    single = is_number(bins) or isinstance(bins, np.integer)
+    each = [bins] * dimensions if single else list(bins)
+    ranges = [None] * dimensions if range is None else list(range)
+    if len(each) != dimensions or len(ranges) != dimensions:
+        raise ShapeError(f"histogramdd: needs bins and a range for each of {dimensions} dimensions")
+    edges = [
+        _edges("histogramdd", x, one, limits, None)
+        for x, one, limits in zip(columns, each, ranges, strict=True)
+    ]
+    counts = _binned(columns, edges, None if weights is None else ravel(weights))
+    counts = astype(counts, floating("histogramdd", counts).dtype)
+    if density:
+        total = sum(counts)
+        for d, one in enumerate(edges):
+            behind = (1,) * (dimensions - d - 1)
+            counts = counts / reshape(diff(one), (-1, *behind))
+        counts = counts / total
+    return counts, edges
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The counts of points in a grid of bins, and the edges for x and for y."""
+    if not is_number(bins) and not isinstance(bins, np.integer) and len(bins) != 2:
+        bins = [bins, bins]
+    counts, (first, second) = histogramdd([x, y], bins, range, density, weights)
+    return counts, first, second

@@ -1,0 +1,286 @@
+"""Indices: of grids, of elements with some property, of flattened arrays; and writing by them.
+
+Functions that write make the first argument a handle on the new value, as `x[i] = v` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from magmath.api.creation import DTypeLike, arange, asarray, normal_shape, zeros
+from magmath.api.data_types import astype
+from magmath.api.elementwise import not_equal, remainder
+from magmath.api.indexing import take, take_along_axis, within
+from magmath.api.manipulation import (
+    broadcast_arrays,
+    broadcast_shapes,
+    broadcast_to,
+    ravel,
+    reshape,
+    stack,
+)
+from magmath.api.searching import nonzero
+from magmath.api.searching import where as choice
+from magmath.api.statistics import any
+from magmath.array.array import Array, as_array
+from magmath.array.masks import count
+from magmath.array.number_list import is_number
+from magmath.array.operands import operands, written_operand
+from magmath.array.output import stored, target
+from magmath.core.dtypes import bool_, int64
+from magmath.core.shapes import normalize_axis
+from magmath.errors import OptionError, ShapeError
+
+
+def argwhere(a: Any) -> Array:
+    """The indices of the elements that are not zero, a row for each."""
+    x = as_array("argwhere", a)
+    if not x.ndim:
+        return zeros((int(bool(x)), 0), dtype=int64)
+    return stack(nonzero(x), 1)
+
+
+def flatnonzero(a: Any) -> Array:
+    """The positions in the flattened array of the elements that are not zero."""
+    return nonzero(ravel(a))[0]
+
+
+def indices(dimensions: Sequence[int], dtype: DTypeLike = int64, sparse: bool = False) -> Any:
+    """For each dimension the index of every element, as one array; with `sparse` a tuple of arrays
+    that broadcast to it."""
+    shape = normal_shape("indices", dimensions)
+    lines = [
+        reshape(arange(n, dtype=dtype), (1,) * d + (n,) + (1,) * (len(shape) - d - 1))
+        for d, n in enumerate(shape)
+    ]
+    if sparse:
+        return tuple(lines)
+    if not lines:
+        return zeros((0,), dtype=dtype)
+    return stack([broadcast_to(line, shape) for line in lines])
+
+
+def ix_(*args: Any) -> tuple[Array, ...]:
+    """Vectors shaped such that they index a grid: x[mm.ix_(rows, columns)]."""
+    given = [as_array("ix_", x) for x in args]
+    if wrong := [x.shape for x in given if x.ndim != 1]:
+        raise ShapeError(f"ix_: needs 1-D arrays, was given shape {wrong[0]}")
+    given = [nonzero(x)[0] if x.dtype is bool_ else x for x in given]
+    given = [x if x.size else astype(x, int64) for x in given]
+    ndim = len(given)
+    return tuple(
+        reshape(x, (1,) * d + (x.size,) + (1,) * (ndim - d - 1)) for d, x in enumerate(given)
+    )
+
+
+def ravel_multi_index(
+    multi_index: Any, dims: Sequence[int], mode: str | Sequence[str] = "raise", order: str = "C"
+) -> Array:
+    """The positions in the flattened array of elements with these indices, one array for each
+    dimension. Indices that are out of range raise IndexError when `mode` says so, for which the
+    values are computed."""
+    shape = normal_shape("ravel_multi_index", dims)
+    given = [as_array("ravel_multi_index", x) for x in multi_index]
+    if len(given) != len(shape):
+        raise ShapeError(
+            f"ravel_multi_index: needs an array for each of {len(shape)} dimensions, was given "
+            f"{len(given)}"
+        )
+    result: Any = 0
+    modes = [mode] * len(shape) if isinstance(mode, str) else mode
+    parts = list(zip(given, shape, modes, strict=True))
+    for x, extent, one in parts if order == "C" else reversed(parts):
+        if one == "raise" and any((x < 0) | (x >= extent)):
+            raise IndexError(f"ravel_multi_index: an index is out of range for extent {extent}")
+        result = result * extent + astype(within("ravel_multi_index", x, extent, one), int64)
+    return asarray(result)
+
+
+def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") -> tuple[Any, ...]:
+    """The indices in each dimension of elements at positions in the flattened array. Integers give
+    integers; positions out of range raise IndexError, for which the values are computed."""
+    extents = normal_shape("unravel_index", shape)
+    rest = indices if isinstance(indices, int) else as_array("unravel_index", indices)
+    size = math.prod(extents)
+    outside = not 0 <= rest < size if isinstance(rest, int) else any((rest < 0) | (rest >= size))
+    if outside:
+        raise IndexError(f"unravel_index: a position is out of range for shape {extents}")
+    found = []
+    for extent in extents if order == "F" else reversed(extents):
+        found.append(rest % extent)
+        rest = rest // extent
+    return tuple(found if order == "F" else reversed(found))
+
+
+# choosing ---------------------------------------------------------------------------------------
+
+
+def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Array:
+    """The positions of an axis (of the flattened array for None) where a condition holds; it may
+    be shorter than the axis."""
+    x, mask = as_array("compress", a), as_array("compress", condition)
+    if mask.ndim != 1:
+        raise ShapeError(f"compress: the condition must be 1-D, was given shape {mask.shape}")
+    if axis is None:
+        x, axis = ravel(x), 0
+    return stored("compress", take(x, nonzero(mask)[0], axis), out)
+
+
+def extract(condition: Any, arr: Any) -> Array:
+    """The elements of the flattened array where the flattened condition holds."""
+    return compress(ravel(condition), ravel(arr))
+
+
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
+    """For each element of an array of integers, the element of the choice with that number."""
+    number = as_array("choose", a)
+    given = broadcast_arrays(*_alike("choose", choices))
+    shape = broadcast_shapes(number.shape, *(x.shape for x in given))
+    place = broadcast_to(within("choose", number, len(given), mode), shape)
+    wide = stack([broadcast_to(x, shape) for x in given])
+    picked = take_along_axis(wide, reshape(place, (1, *shape)), 0)
+    return stored("choose", reshape(picked, shape), out)
+
+
+def _alike(name: str, values: Any) -> list[Array]:
+    """Arrays of one type; numbers take the type of the others."""
+    given = list(values) if isinstance(values, (list, tuple)) else list(as_array(name, values))
+    if all(map(is_number, given)):
+        given = list(asarray(given))
+    return [Array(node) for node in operands(name, *given)]
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
+    """For each element that of the first choice whose condition holds."""
+    if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
+        raise TypeError("select: needs a list of conditions and one of choices")
+    if len(condlist) != len(choicelist) or not condlist:
+        raise ShapeError(
+            f"select: needs as many conditions as choices, 1 or more, was given {len(condlist)} "
+            f"and {len(choicelist)}"
+        )
+    result = default
+    for condition, chosen in zip(reversed(condlist), reversed(choicelist), strict=True):
+        mask = as_array("select", condition)
+        if mask.dtype is not bool_:
+            raise ShapeError(f"select: conditions are of type bool, was given {mask.dtype}")
+        result = choice(mask, chosen, result)
+    return asarray(result)
+
+
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **options: Any) -> Array:
+    """For each element the value of the function whose condition holds, of the type of x; a further
+    function is for elements where none does. Every function is called with all of x."""
+    values = as_array("piecewise", x)
+    conditions = condlist if isinstance(condlist, (list, tuple)) else [condlist]
+    if conditions and (isinstance(conditions[0], bool) or getattr(conditions[0], "ndim", 0) == 0):
+        conditions = [asarray(conditions)] if values.ndim else list(conditions)
+    masks = [astype(as_array("piecewise", one), bool_) for one in conditions]
+    if len(funclist) not in (len(masks), len(masks) + 1):
+        raise ShapeError(
+            f"piecewise: needs a function for each of {len(masks)} conditions, and at most one "
+            f"more, was given {len(funclist)}"
+        )
+    results = [f(values, *args, **options) if callable(f) else f for f in funclist]
+    total = results[-1] if len(results) > len(masks) else 0
+    for mask, result in zip(masks, results, strict=False):
+        total = choice(mask, result, total)
+    return astype(broadcast_to(asarray(total), values.shape), values.dtype)
+
+
+# writing ----------------------------------------------------------------------------------------
+
+
+def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """Give an array the values of another, which broadcast to it, where a mask holds."""
+    dst, values = target("copyto", dst), as_array("copyto", src)
+    wide = broadcast_to(values, dst.shape)
+    if where is not True:
+        mask = broadcast_to(as_array("copyto", where), dst.shape)
+        wide = choice(mask, astype(wide, dst.dtype) if casting == "unsafe" else wide, dst)
+    stored("copyto", astype(wide, dst.dtype) if casting == "unsafe" else wide, dst)
+
+
+def _where(mask: Array, x: Any, y: Any) -> Array:
+    chosen: Array = choice(mask, x, y)
+    return chosen
+
+
+def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
+    """Write values to positions of the flattened array; they are repeated from the first on."""
+    a = target("put", a)
+    places = ravel(within("put", as_array("put", ind), a.size, mode))
+    flat = ravel(a)
+    flat[places] = _cycled(v, places.size)
+    stored("put", reshape(flat, a.shape), a)
+
+
+def putmask(a: Array, mask: Any, values: Any) -> None:
+    """Write values where a mask holds: those at the same positions of the flattened arrays, values
+    being repeated from the first on."""
+    a = target("putmask", a)
+    wide = broadcast_to(reshape(_cycled(values, a.size), a.shape if _many(values) else ()), a.shape)
+    chosen = choice(as_array("putmask", mask), Array(written_operand(a.dtype, wide)), a)
+    stored("putmask", chosen, a)
+
+
+def place(arr: Array, mask: Any, vals: Any) -> None:
+    """Write values where a mask holds: the first one at the first such position, and so on, from
+    the first on again."""
+    arr, chosen = target("place", arr), as_array("place", mask)
+    arr[astype(chosen, bool_)] = _cycled(vals, count(astype(chosen, bool_).node).total)
+
+
+def _many(values: Any) -> bool:
+    return as_array("put", values).size != 1
+
+
+def _cycled(values: Any, size: int) -> Array:
+    """Values repeated from the first on, so many; a single one as a 0-d array."""
+    x = ravel(as_array("put", values))
+    if x.size == 1:
+        return x[0]
+    if not x.size:
+        raise ShapeError("put: needs at least one value")
+    return x if x.size == size else take(x, remainder(arange(size), x.size), 0)
+
+
+def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> None:
+    """Write values to the positions along an axis that an array of indices has for each of them."""
+    arr, places = target("put_along_axis", arr), as_array("put_along_axis", indices)
+    if axis is None:
+        flat = ravel(arr)
+        flat[places] = values
+        stored("put_along_axis", reshape(flat, arr.shape), arr)
+        return
+    d = normalize_axis("put_along_axis", axis, arr.ndim)
+    key: list[Any] = []
+    for other in range(arr.ndim):
+        line = arange(arr.shape[other])
+        shape = [1] * arr.ndim
+        shape[other] = arr.shape[other]
+        key.append(places if other == d else reshape(line, shape))
+    arr[tuple(key)] = values
+
+
+# trimming ---------------------------------------------------------------------------------------
+
+
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
+    """Without the zeros at the front ("f") and back ("b"), in all axes or those given."""
+    if not set(trim.lower()) <= {"f", "b"}:
+        raise OptionError(f'trim_zeros: trim is "f", "b" or "fb", was given {trim!r}')
+    x = as_array("trim_zeros", filt)
+    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    key = [slice(None)] * x.ndim
+    for one in axes:
+        d = normalize_axis("trim_zeros", one, x.ndim)
+        others = tuple(other for other in range(x.ndim) if other != d)
+        (found,) = nonzero(any(not_equal(x, 0), axis=others))
+        first, last = (int(found[0]), int(found[-1])) if found.size else (0, -1)
+        front = first if "f" in trim.lower() or not found.size else 0
+        back = last + 1 if "b" in trim.lower() or not found.size else x.shape[d]
+        key[d] = slice(front, back)
+    return x[tuple(key)]

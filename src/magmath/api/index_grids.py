@@ -1,0 +1,61 @@
+"""NumPy's objects that make arrays from subscripts: grids of coordinates, and joined ranges."""
+
+from __future__ import annotations
+
+from typing import Any, Final, final
+
+from magmath.api.creation import arange, linspace
+from magmath.api.index_functions import ix_
+from magmath.api.manipulation import broadcast_to, concat, reshape, stack
+from magmath.array.array import Array, as_array
+
+
+def _line(part: slice) -> Array:
+    """The numbers of a slice; an imaginary step is how many, the last included."""
+    start = 0 if part.start is None else part.start
+    step = 1 if part.step is None else part.step
+    if isinstance(step, complex):
+        line: Array = linspace(start, part.stop, int(abs(step)))
+        return line
+    return arange(start, part.stop, step)
+
+
+@final
+class Grid:
+    """`mgrid` and `ogrid`: coordinates of the points of a grid, one array for each dimension."""
+
+    def __init__(self, sparse: bool) -> None:
+        self._sparse = sparse
+
+    def __getitem__(self, key: slice | tuple[slice, ...]) -> Any:
+        if isinstance(key, slice):
+            return _line(key)
+        lines = ix_(*map(_line, key))
+        if self._sparse:
+            return lines
+        shape = tuple(line.size for line in lines)
+        return stack([broadcast_to(line, shape) for line in lines])
+
+
+@final
+class Joined:
+    """`r_` and `c_`: arrays, numbers and ranges joined, as rows or as columns."""
+
+    def __init__(self, columns: bool) -> None:
+        self._columns = columns
+
+    def __getitem__(self, key: Any) -> Array:
+        parts = [
+            _line(part) if isinstance(part, slice) else as_array("r_", part)
+            for part in (key if isinstance(key, tuple) else (key,))
+        ]
+        parts = [part if part.ndim else reshape(part, (1,)) for part in parts]
+        if not self._columns:
+            return concat(parts)
+        return concat([part if part.ndim > 1 else reshape(part, (-1, 1)) for part in parts], -1)
+
+
+mgrid: Final = Grid(sparse=False)
+ogrid: Final = Grid(sparse=True)
+r_: Final = Joined(columns=False)
+c_: Final = Joined(columns=True)

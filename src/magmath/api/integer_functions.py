@@ -1,0 +1,129 @@
+"""Functions of integers and their bits: common divisors, counts of bits, bits in bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.api.data_types import astype
+from magmath.api.elementwise import (
+    abs,
+    add,
+    bitwise_and,
+    bitwise_right_shift,
+    floor_divide,
+    multiply,
+    not_equal,
+    remainder,
+    subtract,
+)
+from magmath.api.manipulation import broadcast_arrays, concat, moveaxis, reshape
+from magmath.api.searching import where
+from magmath.api.statistics import any, sum
+from magmath.array.array import Array, as_array
+from magmath.array.operands import operands
+from magmath.array.output import takes_out
+from magmath.core.dtypes import int64, uint8
+from magmath.core.shapes import normalize_axis
+from magmath.errors import DTypeError, OptionError
+
+STEPS = 8
+"""Steps of Euclid's algorithm between two looks at whether it has ended."""
+
+
+def _integers(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
+    a, b = operands(name, x1, x2)
+    if not a.dtype.is_integer:
+        raise DTypeError(f"{name}: takes integers, was given {a.dtype}; convert with mm.astype")
+    first, second = broadcast_arrays(abs(Array(a)), abs(Array(b)))
+    return first, second
+
+
+@takes_out
+def gcd(x1: Any, x2: Any, /) -> Array:
+    """The greatest common divisor of |x1| and |x2|. The number of steps depends on the values, so
+    these are computed."""
+    a, b = _integers("gcd", x1, x2)
+    while any(not_equal(b, 0)):
+        for _ in range(STEPS):
+            nonzero = not_equal(b, 0)
+            rest = remainder(a, where(nonzero, b, 1))
+            a, b = where(nonzero, b, a), where(nonzero, rest, 0)
+    return a
+
+
+@takes_out
+def lcm(x1: Any, x2: Any, /) -> Array:
+    """The least common multiple of |x1| and |x2|; 0 where one of them is 0."""
+    a, b = _integers("lcm", x1, x2)
+    common = gcd(a, b)
+    return multiply(floor_divide(a, where(not_equal(common, 0), common, 1)), b)
+
+
+@takes_out
+def bitwise_count(x: Any, /) -> Array:
+    """The number of one bits of |x|, as uint8."""
+    x = as_array("bitwise_count", x)
+    if not x.dtype.is_integer:
+        raise DTypeError(f"bitwise_count: takes integers, was given {x.dtype}")
+    if x.dtype.name == "uint64":
+        high, low = bitwise_right_shift(x, 32), bitwise_and(x, 0xFFFFFFFF)
+        return add(bitwise_count(astype(high, int64)), bitwise_count(astype(low, int64)))
+    bits = abs(astype(x, int64))
+    for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F)):
+        upper = bitwise_and(bitwise_right_shift(bits, shift), mask)
+        bits = subtract(bits, upper) if shift == 1 else add(bitwise_and(bits, mask), upper)
+    for shift in (8, 16, 32):
+        bits = add(bits, bitwise_right_shift(bits, shift))
+    return astype(bitwise_and(bits, 0x7F), uint8)
+
+
+_WEIGHTS = {"big": [128, 64, 32, 16, 8, 4, 2, 1], "little": [1, 2, 4, 8, 16, 32, 64, 128]}
+
+
+def _weights(name: str, bitorder: str) -> list[int]:
+    if bitorder not in _WEIGHTS:
+        raise OptionError(f'{name}: bitorder is "big" or "little", was given {bitorder!r}')
+    return _WEIGHTS[bitorder]
+
+
+def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> Array:
+    """Truth values as the bits of uint8 along an axis (of the flattened array for None), which is
+    padded with zeros."""
+    weights = _weights("packbits", bitorder)
+    x = as_array("packbits", x)
+    if axis is None:
+        x, axis = reshape(x, (-1,)), 0
+    place = normalize_axis("packbits", axis, x.ndim)
+    bits = moveaxis(astype(not_equal(x, 0) if x.dtype.kind != "bool" else x, int64), place, -1)
+    if missing := -bits.shape[-1] % 8:
+        none = astype(not_equal(bits[..., :1], bits[..., :1]), int64)
+        bits = concat([bits, *[none] * missing], axis=-1)
+    parts = reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
+    return moveaxis(astype(sum(multiply(parts, weights), axis=-1), uint8), -1, place)
+
+
+def unpackbits(
+    x: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big"
+) -> Array:
+    """The bits of uint8 along an axis (of the flattened array for None), as 0 and 1 in uint8.
+
+    count: how many to return; a negative one leaves so many out at the end.
+    """
+    weights = _weights("unpackbits", bitorder)
+    x = as_array("unpackbits", x)
+    if x.dtype is not uint8:
+        raise DTypeError(f"unpackbits: takes uint8, was given {x.dtype}; convert with mm.astype")
+    if axis is None:
+        x, axis = reshape(x, (-1,)), 0
+    place = normalize_axis("unpackbits", axis, x.ndim)
+    packed = moveaxis(astype(x, int64), place, -1)
+    one = reshape(packed, (*packed.shape, 1))
+    bits = astype(not_equal(bitwise_and(one, weights), 0), uint8)
+    bits = reshape(bits, (*packed.shape[:-1], packed.shape[-1] * 8))
+    if count is not None:
+        extent = bits.shape[-1]
+        if count > extent:
+            none = astype(not_equal(bits[..., :1], bits[..., :1]), uint8)
+            bits = concat([bits, *[none] * (count - extent)], axis=-1)
+        bits = bits[..., :count]
+    return moveaxis(bits, -1, place)

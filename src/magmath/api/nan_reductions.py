@@ -1,0 +1,189 @@
+"""Reductions that leave nan out: nan becomes the neutral element, or is not counted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from magmath.api.elementwise import isnan, logical_and, logical_not
+from magmath.api.searching import argmax, argmin
+from magmath.api.searching import where as choice
+from magmath.api.statistics import (
+    Axis,
+    all,
+    any,
+    cumprod,
+    cumsum,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from magmath.array.array import Array, as_array
+from magmath.array.output import stored
+from magmath.errors import ShapeError
+
+
+def _has_nan(x: Array) -> bool:
+    """True for types that hold nan."""
+    return x.dtype.kind in ("float", "complex")
+
+
+def _filled(name: str, a: Any, value: float) -> Array:
+    """The array with a number for nan."""
+    x = as_array(name, a)
+    return choice(isnan(x), value, x) if _has_nan(x) else x
+
+
+def _mask(x: Array, mask: Any) -> Any:
+    """Where elements count: those that are not nan, and in the mask."""
+    if not _has_nan(x):
+        return mask
+    there = logical_not(isnan(x))
+    return there if mask is None or mask is True else logical_and(there, mask)
+
+
+def nansum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """`sum` with nan as 0."""
+    return sum(_filled("nansum", a, 0.0), axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """`prod` with nan as 1."""
+    return prod(_filled("nanprod", a, 1.0), axis, dtype, out, keepdims, initial, where)
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """`cumsum` with nan as 0."""
+    return cumsum(_filled("nancumsum", a, 0.0), axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """`cumprod` with nan as 1."""
+    return cumprod(_filled("nancumprod", a, 1.0), axis, dtype, out)
+
+
+def nanmax(
+    a: Any,
+    axis: Axis = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """The largest element that is not nan; nan where all are."""
+    x = as_array("nanmax", a)
+    found = max(_filled("nanmax", x, -math.inf), axis, None, keepdims, initial, where)
+    return stored("nanmax", _or_nan(x, found, axis, keepdims, initial), out)
+
+
+def nanmin(
+    a: Any,
+    axis: Axis = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """The smallest element that is not nan; nan where all are."""
+    x = as_array("nanmin", a)
+    found = min(_filled("nanmin", x, math.inf), axis, None, keepdims, initial, where)
+    return stored("nanmin", _or_nan(x, found, axis, keepdims, initial), out)
+
+
+def _or_nan(x: Array, found: Array, axis: Axis, keepdims: bool, initial: Any) -> Array:
+    if not _has_nan(x) or initial is not None:
+        return found
+    return choice(all(isnan(x), axis, None, keepdims), math.nan, found)
+
+
+def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
+    """The position of the largest element that is not nan. ValueError where all are nan, for which
+    the values are computed."""
+    _check_some("nanargmax", a, axis)
+    return argmax(_filled("nanargmax", a, -math.inf), axis, out, keepdims=keepdims)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
+    """The position of the smallest element that is not nan; see `nanargmax`."""
+    _check_some("nanargmin", a, axis)
+    return argmin(_filled("nanargmin", a, math.inf), axis, out, keepdims=keepdims)
+
+
+def _check_some(name: str, a: Any, axis: int | None) -> None:
+    x = as_array(name, a)
+    if _has_nan(x) and any(all(isnan(x), axis)):
+        raise ShapeError(f"{name}: all elements along axis {axis} are nan; leave such out first")
+
+
+def nanmean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+) -> Array:
+    """The mean of the elements that are not nan."""
+    x = as_array("nanmean", a)
+    return mean(x, axis, dtype, out, keepdims, where=_mask(x, where))
+
+
+def nanvar(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: float | None = None,
+) -> Array:
+    """The variance of the elements that are not nan."""
+    x = as_array("nanvar", a)
+    return var(
+        x, axis, dtype, out, ddof, keepdims,
+        where=_mask(x, where), mean=mean, correction=correction,
+    )  # fmt: skip
+
+
+def nanstd(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: float | None = None,
+) -> Array:
+    """The standard deviation of the elements that are not nan."""
+    x = as_array("nanstd", a)
+    return std(
+        x, axis, dtype, out, ddof, keepdims,
+        where=_mask(x, where), mean=mean, correction=correction,
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+"""Creation functions by NumPy's names. Arrays have no order in memory and are immutable: `order`,
+`subok` and `like` make no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import DTypeLike, asarray, linspace
+from magmath.api.data_types import astype
+from magmath.api.elementwise import exp, isfinite, pow
+from magmath.api.index_functions import indices
+from magmath.api.manipulation import concat, reshape, stack
+from magmath.api.statistics import all
+from magmath.array.array import Array, copy_of
+from magmath.array.conversion import LayoutLike
+from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype
+from magmath.errors import RangeError
+
+
+def array(
+    object: Any,
+    dtype: DTypeLike = None,
+    *,
+    copy: bool | None = True,
+    order: str | None = None,
+    subok: bool = False,
+    ndmin: int = 0,
+    like: Any = None,
+    layout: LayoutLike = None,
+) -> Array:
+    """An array with the values of `object`, with at least `ndmin` dimensions; see `asarray`. Nested
+    lists may contain arrays."""
+    nested = isinstance(object, (list, tuple)) and _has_array(object)
+    given = _stacked(object) if nested else object
+    made = asarray(given, dtype=dtype, copy=None if nested else copy or None, layout=layout)
+    return made if made.ndim >= ndmin else reshape(made, (1,) * (ndmin - made.ndim) + made.shape)
+
+
+def _has_array(values: Any) -> bool:
+    return any(
+        isinstance(value, Array) or (isinstance(value, (list, tuple)) and _has_array(value))
+        for value in values
+    )
+
+
+def _stacked(values: Any) -> Array:
+    """Nested lists that contain arrays, as one array."""
+    parts = [
+        _stacked(value) if isinstance(value, (list, tuple)) else asarray(value) for value in values
+    ]
+    return stack(parts)
+
+
+def asanyarray(
+    a: Any, dtype: DTypeLike = None, order: str | None = None, *, copy: bool | None = None
+) -> Array:
+    """`a` as an array; see `asarray`."""
+    return asarray(a, dtype=dtype, copy=copy)
+
+
+def ascontiguousarray(a: Any, dtype: DTypeLike = None) -> Array:
+    """`a` as an array of one dimension or more; arrays have no order in memory."""
+    return array(a, dtype, copy=None, ndmin=1)
+
+
+def asfortranarray(a: Any, dtype: DTypeLike = None) -> Array:
+    """`a` as an array; arrays have no order in memory."""
+    return asarray(a, dtype=dtype)
+
+
+def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: str | None = None) -> Array:
+    """`a` as an array; RangeError if it has nan or infinity, for which its values are computed."""
+    x = asarray(a, dtype=dtype)
+    if x.dtype.kind in ("float", "complex") and not all(isfinite(x)):
+        raise RangeError("asarray_chkfinite: the array must have neither nan nor infinity")
+    return x
+
+
+def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
+    """An array with the values of `a`."""
+    return copy_of(a) if isinstance(a, Array) else asarray(a)
+
+
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: DTypeLike = None,
+) -> Array:
+    """`num` numbers from base**start to base**stop whose logarithms are evenly spaced."""
+    values = pow(base, linspace(start, stop, num, endpoint))
+    return values if dtype is None else astype(values, dtype)
+
+
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None
+) -> Array:
+    """`num` numbers from start to stop, each a constant multiple of the one before."""
+    for number in (start, stop):
+        if not isinstance(number, (*PYTHON_NUMBERS, np.generic)):
+            raise TypeError(f"geomspace: start and stop are numbers, was given {number!r}")
+    if start == 0 or stop == 0:
+        raise RangeError("geomspace: start and stop must not be 0")
+    ratio = np.asarray(stop / start, dtype=complex)
+    log = np.log(ratio)
+    steps = linspace(0.0, float(log.real), num, endpoint)
+    real = not np.iscomplexobj(start) and not np.iscomplexobj(stop) and stop / start > 0
+    values = start * exp(
+        steps if real else steps + linspace(0.0, float(log.imag), num, endpoint) * 1j
+    )
+    parts = [asarray([start], dtype=values.dtype), values[1:]]
+    if endpoint and num > 1:
+        parts = [parts[0], values[1:-1], asarray([stop], dtype=values.dtype)]
+    made = concat(parts)[:num]
+    return made if dtype is None else astype(made, dtype)
+
+
+def fromfunction(
+    function: Callable[..., Any], shape: Any, *, dtype: DTypeLike = float, **options: Any
+) -> Any:
+    """What a function makes of the indices of each element: it is called once, with an array of
+    indices for each dimension."""
+    return function(*indices(shape, dtype=dtype), **options)
+
+
+def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1) -> Array:
+    """A 1-D array of the numbers of an iterable, which are collected in the controller."""
+    return asarray(np.fromiter(iter, as_dtype(dtype).dtype, count))
+
+
+def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
+    """A 1-D array of the bytes of a buffer."""
+    return asarray(np.frombuffer(buffer, as_dtype(dtype).dtype, count, offset))
+
+
+def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str = " ") -> Array:
+    """A 1-D array of the numbers in a text."""
+    return asarray(np.fromstring(string, as_dtype(dtype).dtype, count, sep=sep))

@@ -1,0 +1,295 @@
+"""Order statistics: medians, quantiles, partitions. Elements are sorted, which workers do
+collectively, and those at the positions that are needed are interpolated."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from magmath.api.data_types import astype
+from magmath.api.elementwise import (
+    ceil,
+    floor,
+    isnan,
+    logical_not,
+    maximum,
+    minimum,
+    round,
+    subtract,
+)
+from magmath.api.indexing import take, take_along_axis
+from magmath.api.manipulation import broadcast_to, moveaxis, reshape
+from magmath.api.searching import where
+from magmath.api.sorting import argsort, sort
+from magmath.api.statistics import Axis, any, max, min, sum
+from magmath.array.array import Array, as_array, floating
+from magmath.array.output import stored
+from magmath.core.dtypes import int64
+from magmath.core.shapes import normalize_axes, normalize_axis
+from magmath.errors import OptionError, RangeError, ShapeError
+
+CONTINUOUS = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan (1996), methods 4 to 9
+    "interpolated_inverted_cdf": (0.0, 1.0),
+    "hazen": (0.5, 0.5),
+    "weibull": (0.0, 0.0),
+    "linear": (1.0, 1.0),
+    "median_unbiased": (1 / 3, 1 / 3),
+    "normal_unbiased": (3 / 8, 3 / 8),
+}
+OTHERS = ("lower", "higher", "midpoint", "nearest", "inverted_cdf", "averaged_inverted_cdf",
+          "closest_observation")  # fmt: skip
+
+
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
+    """The values below which parts q (0 to 1) of the elements along `axis` are; nan where one is.
+
+    q: a number, or an array whose axes come first in the result; its values are computed. method:
+    how a value between two elements is determined, as in NumPy; `weights` are not supported.
+    """
+    return stored("quantile", _quantile("quantile", a, q, axis, method, keepdims, weights), out)
+
+
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
+    """`quantile` for q from 0 to 100."""
+    part = _parts("percentile", q) / 100
+    return stored(
+        "percentile", _quantile("percentile", a, part, axis, method, keepdims, weights), out
+    )
+
+
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
+    """`quantile` of the elements that are not nan."""
+    found = _quantile("nanquantile", a, q, axis, method, keepdims, weights, counts_nan=False)
+    return stored("nanquantile", found, out)
+
+
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
+    """`percentile` of the elements that are not nan."""
+    part = _parts("nanpercentile", q) / 100
+    found = _quantile("nanpercentile", a, part, axis, method, keepdims, weights, counts_nan=False)
+    return stored("nanpercentile", found, out)
+
+
+def median(
+    a: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Array:
+    """The middle element along `axis`, or the mean of the two in the middle; nan where one is."""
+    x = as_array("median", a)
+    found = _quantile("median", x, 0.5, axis, "linear", keepdims, None)
+    return stored("median", found, out)
+
+
+def nanmedian(
+    a: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Array:
+    """The median of the elements that are not nan."""
+    found = _quantile("nanmedian", a, 0.5, axis, "linear", keepdims, None, counts_nan=False)
+    return stored("nanmedian", found, out)
+
+
+def _parts(name: str, q: Any) -> Any:
+    """The parts that are asked for, in the controller."""
+    parts = q.numpy() if isinstance(q, Array) else np.asarray(q)
+    if parts.dtype.kind not in "biuf":
+        raise OptionError(f"{name}: q must be real numbers, was given {q!r}")
+    return parts.astype(np.float64)
+
+
+def _quantile(
+    name: str,
+    a: Any,
+    q: Any,
+    axis: Axis,
+    method: str,
+    keepdims: bool,
+    weights: Any,
+    counts_nan: bool = True,
+) -> Array:
+    if weights is not None:
+        raise OptionError(f"{name}: weights are not supported; repeat elements with mm.repeat")
+    parts = _parts(name, q)
+    if parts.size and not (parts.min() >= 0 and parts.max() <= 1):
+        raise RangeError(f"{name}: quantiles are from 0 to 1 (percentiles to 100), was given {q!r}")
+    x = floating(name, a)
+    axes = normalize_axes(name, axis, x.ndim)
+    rest = tuple(n for d, n in enumerate(x.shape) if d not in axes)
+    if not x.size:
+        raise ShapeError(f"{name}: needs at least one element, was given shape {x.shape}")
+    behind = moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
+    lines = reshape(behind, (*rest, -1))
+    ordered = sort(lines)
+    missing = isnan(lines)
+    if counts_nan:
+        values = _at(ordered, parts.ravel(), ordered.shape[-1], method, name)
+        values = where(any(missing, -1, None, True), math.nan, values)
+    else:
+        counts = astype(sum(logical_not(missing), -1, keepdims=True), ordered.dtype)
+        values = _at_counted(ordered, parts.ravel(), counts, method, name)
+        values = where(counts == 0, math.nan, values)
+    shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
+    return reshape(moveaxis(values, -1, 0), (*parts.shape, *shape))
+
+
+def _at(ordered: Array, parts: Any, n: int, method: str, name: str) -> Array:
+    """The quantiles of sorted elements, all of which count."""
+    low, share = _places(parts, n, method, name, np)
+    low, last = np.asarray(low), n - 1
+    below = take(ordered, np.clip(low, 0, last).astype(np.int64), -1)
+    if not np.any(share):
+        return below
+    above = take(ordered, np.clip(low + 1, 0, last).astype(np.int64), -1)
+    return _between(below, above, np.asarray(share, ordered.dtype.name))
+
+
+def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: str) -> Array:
+    """The quantiles of sorted elements, as many of which count at the front as `counts` says."""
+    low, share = _places(as_array(name, parts), counts, method, name, _Lazy)
+    last = maximum(counts - 1, 0)
+    shape = (*counts.shape[:-1], parts.size)
+    below, above = (
+        take_along_axis(ordered, astype(broadcast_to(minimum(maximum(i, 0), last), shape), int64))
+        for i in (low, low + 1)
+    )
+    return _between(below, above, astype(share, ordered.dtype))
+
+
+def _between(below: Array, above: Array, share: Any) -> Array:
+    """Linear interpolation between neighbours; equal ones, which may be infinite, stay."""
+    return where(above == below, below, below + subtract(above, below) * share)
+
+
+class _Lazy:
+    """The functions of NumPy that `_places` uses, for arrays of magmath."""
+
+    floor, ceil, rint, where = floor, ceil, round, where
+
+
+def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
+    """For each part a position among n sorted elements, and the share of the next element.
+    Positions before the first and behind the last element mean these."""
+    if method in CONTINUOUS:
+        alpha, beta = CONTINUOUS[method]
+        place = n * parts + (alpha + parts * (1 - alpha - beta)) - 1
+        low = lib.floor(place)
+        return low, place - low
+    whole = (n - 1) * parts
+    if method in ("lower", "higher", "nearest"):
+        function = {"lower": lib.floor, "higher": lib.ceil, "nearest": lib.rint}[method]
+        return function(whole), 0.0 * whole
+    if method == "midpoint":
+        low = lib.floor(whole)
+        return low, lib.where(whole == low, 0.0, 0.5)
+    if method not in OTHERS:
+        raise OptionError(
+            f"{name}: method is one of {', '.join((*CONTINUOUS, *OTHERS))}, was given {method!r}"
+        )
+    place = n * parts - (1.5 if method == "closest_observation" else 1)
+    low = lib.floor(place)
+    share = place - low
+    if method == "averaged_inverted_cdf":
+        return low, lib.where(share == 0, 0.5, 1.0)
+    stays = share == 0
+    if method == "closest_observation":
+        stays = stays & (low % 2 == 1)
+    return lib.where(stays, low, low + 1), 0.0 * share
+
+
+def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Array:
+    """The largest element less the smallest, along `axis`."""
+    x = as_array("ptp", a)
+    return stored("ptp", max(x, axis, None, keepdims) - min(x, axis, None, keepdims), out)
+
+
+def partition(
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+) -> Array:
+    """Elements along an axis (flattened for None) in such an order that those at the positions
+    `kth` are where sorting puts them. The result is sorted."""
+    x = as_array("partition", a)
+    _check_positions("partition", kth, x, axis)
+    return sort(x, axis)
+
+
+def argpartition(
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+) -> Array:
+    """The positions that partition an array; see `partition`."""
+    x = as_array("argpartition", a)
+    _check_positions("argpartition", kth, x, axis)
+    return argsort(x, axis)
+
+
+def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
+    extent = x.size if axis is None else x.shape[normalize_axis(name, axis, x.ndim)]
+    given: Any = (kth,) if not hasattr(kth, "__iter__") else kth
+    if not all(hasattr(k, "__index__") for k in given):
+        raise TypeError(f"{name}: kth must be integers, was given {kth!r}")
+    for k in map(index, given):
+        if not -extent <= k < extent:
+            raise RangeError(f"{name}: kth {k} is out of range for an extent of {extent}")
+
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """The positions that sort by the last key, and among equal elements by the one before, and so
+    on."""
+    given = list(keys) if isinstance(keys, (list, tuple)) else list(as_array("lexsort", keys))
+    if not given:
+        raise ShapeError("lexsort: needs at least one key")
+    arrays = [as_array("lexsort", key) for key in given]
+    arrays = [x if x.ndim else reshape(x, (1,)) for x in arrays]
+    order = argsort(arrays[0], axis)
+    for key in arrays[1:]:
+        again = argsort(take_along_axis(key, order, axis), axis)
+        order = take_along_axis(order, again, axis)
+    return order

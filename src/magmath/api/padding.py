@@ -1,0 +1,159 @@
+"""`pad`: arrays made larger, with values that a mode determines from the array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import arange
+from magmath.api.data_types import astype
+from magmath.api.elementwise import floor, round
+from magmath.api.indexing import take
+from magmath.api.manipulation import broadcast_to, concat, reshape
+from magmath.api.order_statistics import median
+from magmath.api.statistics import max, mean, min
+from magmath.array.array import Array, as_array
+from magmath.errors import OptionError, ShapeError
+
+Pair = tuple[Any, Any]
+
+STATISTICS: dict[str, Callable[..., Array]] = {
+    "maximum": max, "minimum": min, "mean": mean, "median": median
+}  # fmt: skip
+
+
+def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> Array:
+    """An array with `pad_width` more elements before and behind each axis.
+
+    mode: "constant" (with `constant_values`), "edge", "linear_ramp" (to `end_values`), "maximum",
+    "minimum", "mean" and "median" (of `stat_length` elements at the edge), "reflect" and
+    "symmetric", "wrap", "empty" (zeros).
+    """
+    x = as_array("pad", array)
+    widths = _widths(pad_width, x.ndim)
+    if mode in STATISTICS:
+        lengths = _pairs("stat_length", options.pop("stat_length", None), x.ndim)
+    values = {
+        "constant": "constant_values",
+        "linear_ramp": "end_values",
+    }.get(mode)
+    given = _pairs(values, options.pop(values, 0), x.ndim) if values else [(0, 0)] * x.ndim
+    if options.pop("reflect_type", "even") != "even":
+        raise OptionError('pad: reflect_type must be "even"; write 2·edge - reflected for "odd"')
+    if options:
+        raise OptionError(f"pad: mode {mode!r} has no options {', '.join(options)}")
+    for d, (before, behind) in enumerate(widths):
+        if before or behind:
+            if mode in ("constant", "empty"):
+                parts = _constants(x, d, (before, behind), given[d])
+            elif mode == "linear_ramp":
+                parts = _ramps(x, d, (before, behind), given[d])
+            elif mode in STATISTICS:
+                parts = _statistics(x, d, (before, behind), lengths[d], mode)
+            else:
+                parts = _copies(x, d, (before, behind), mode)
+            x = concat([parts[0], x, parts[1]], d)
+    return x
+
+
+def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
+    if isinstance(pad_width, dict):
+        widths: list[Any] = [(0, 0)] * ndim
+        for axis, width in pad_width.items():
+            widths[axis] = (width, width) if isinstance(width, int) else tuple(width)
+        pad_width = widths
+    if not all(
+        hasattr(n, "__index__") for pair in _pairs("pad_width", pad_width, ndim) for n in pair
+    ):
+        raise TypeError(f"pad: widths must be integers, was given {pad_width!r}")
+    pairs = [(int(a), int(b)) for a, b in _pairs("pad_width", pad_width, ndim)]
+    if any(a < 0 or b < 0 for a, b in pairs):
+        raise ShapeError(f"pad: widths must be at least 0, was given {pad_width}")
+    return pairs
+
+
+def _pairs(name: str | None, value: Any, ndim: int) -> list[Pair]:
+    """A value for both sides of each axis, from a number, a pair, or a pair for each axis."""
+    if value is None:
+        return [(None, None)] * ndim
+    try:
+        wide = np.broadcast_to(np.asarray(value), (ndim, 2))
+    except ValueError:
+        raise ShapeError(
+            f"pad: {name} must be a number, a pair or a pair for each of {ndim} axes, was given "
+            f"{value!r}"
+        ) from None
+    return [(a, b) for a, b in wide.tolist()]
+
+
+def _line(x: Array, d: int, extent: int) -> tuple[int, ...]:
+    return (*x.shape[:d], extent, *x.shape[d + 1 :])
+
+
+def _constants(x: Array, d: int, widths: Pair, values: Pair) -> list[Array]:
+    return [
+        broadcast_to(astype(as_array("pad", value), x.dtype), _line(x, d, width))
+        for width, value in zip(widths, values, strict=True)
+    ]
+
+
+def _at(x: Array, d: int, start: int | None, stop: int | None) -> Array:
+    return x[(*(slice(None),) * d, slice(start, stop))]
+
+
+def _ramps(x: Array, d: int, widths: Pair, ends: Pair) -> list[Array]:
+    """Straight lines from the end values to the edges."""
+    column = (-1,) + (1,) * (x.ndim - d - 1)
+    parts = []
+    for side, (width, end) in enumerate(zip(widths, ends, strict=True)):
+        edge = _at(x, d, None, 1) if side == 0 else _at(x, d, -1, None)
+        place = reshape(arange(width), column) if width else reshape(arange(0), column)
+        place = place if side == 0 else width - 1 - place
+        ramp = end + (edge - end) * (place / float(width or 1))
+        parts.append(_as_type(ramp, x))
+    return parts
+
+
+def _as_type(values: Array, x: Array) -> Array:
+    return astype(floor(values) if x.dtype.is_integer else values, x.dtype)
+
+
+def _statistics(x: Array, d: int, widths: Pair, lengths: Pair, mode: str) -> list[Array]:
+    parts = []
+    for side, (width, length) in enumerate(zip(widths, lengths, strict=True)):
+        extent = x.shape[d] if length is None else length
+        edge = _at(x, d, None, extent) if side == 0 else _at(x, d, -extent, None)
+        value = STATISTICS[mode](edge, d, keepdims=True)
+        if mode in ("mean", "median") and x.dtype.is_integer:
+            value = round(value)
+        parts.append(broadcast_to(astype(value, x.dtype), _line(x, d, width)))
+    return parts
+
+
+def _copies(x: Array, d: int, widths: Pair, mode: str) -> list[Array]:
+    """Elements of the array itself, at positions that continue those of the axis."""
+    n = x.shape[d]
+    before, behind = widths
+    if not n:
+        raise ShapeError(f"pad: mode {mode!r} cannot extend axis {d}, which has no elements")
+    places = [np.arange(-before, 0), np.arange(n, n + behind)]
+    return [_copied(x, d, place, mode) for place in places]
+
+
+def _copied(x: Array, d: int, place: Any, mode: str) -> Array:
+    n = x.shape[d]
+    if mode == "edge":
+        return take(x, np.clip(place, 0, n - 1), d)
+    if mode == "wrap":
+        return take(x, place % n, d)
+    if mode not in ("reflect", "symmetric"):
+        raise OptionError(
+            f"pad: mode {mode!r} is not known; see mm.pad.__doc__ for those there are"
+        )
+    period = 2 * n if mode == "symmetric" else 2 * (n - 1) or 1
+    within = place % period
+    mirrored = (period - 1 if mode == "symmetric" else period) - within
+    source = np.where(within < n, within, mirrored) if n > 1 or mode == "symmetric" else 0 * place
+    return take(x, source, d)

@@ -1,0 +1,202 @@
+"""Polynomials given by their coefficients, the highest power first, as NumPy's older functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.api.complex_functions import sort_complex
+from magmath.api.creation import arange, asarray, eye, ones, zeros, zeros_like
+from magmath.api.data_types import astype, finfo, result_type
+from magmath.api.diagonals import vander
+from magmath.api.elementwise import add, conj, divide, imag, real, sqrt, subtract
+from magmath.api.linalg import eigvals, inv, lstsq
+from magmath.api.manipulation import concat, reshape
+from magmath.api.searching import nonzero
+from magmath.api.signal import convolve
+from magmath.api.stacking import atleast_1d
+from magmath.api.statistics import all, sum
+from magmath.array.array import Array, as_array, floating
+from magmath.core.integers import require_integer
+from magmath.core.promotion import floating_dtype
+from magmath.errors import ShapeError
+
+
+def _coefficients(name: str, p: Any) -> Array:
+    x: Array = atleast_1d(as_array(name, p))
+    if x.ndim != 1:
+        raise ShapeError(f"{name}: coefficients are 1-D, was given shape {x.shape}")
+    return x
+
+
+def polyval(p: Any, x: Any) -> Array:
+    """The values of a polynomial at each element of x, by Horner's scheme."""
+    coefficients, at = _coefficients("polyval", p), as_array("polyval", x)
+    value = zeros_like(at)
+    for i in range(coefficients.size):
+        value = value * at + coefficients[i]
+    return value
+
+
+def polyadd(a1: Any, a2: Any) -> Array:
+    """The sum of two polynomials."""
+    return add(*_aligned("polyadd", a1, a2))
+
+
+def polysub(a1: Any, a2: Any) -> Array:
+    """The difference of two polynomials."""
+    return subtract(*_aligned("polysub", a1, a2))
+
+
+def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
+    """Two polynomials with equally many coefficients."""
+    x, y = _coefficients(name, a1), _coefficients(name, a2)
+    size = max(x.size, y.size)
+    first, second = (
+        concat([zeros((size - one.size,), dtype=one.dtype), one]) if one.size < size else one
+        for one in (x, y)
+    )
+    return first, second
+
+
+def polymul(a1: Any, a2: Any) -> Array:
+    """The product of two polynomials."""
+    x, y = _coefficients("polymul", a1), _coefficients("polymul", a2)
+    return convolve(_trimmed(x), _trimmed(y), method="direct")
+
+
+def _trimmed(p: Array) -> Array:
+    """Without leading zeros, but for one coefficient; the values are computed."""
+    (found,) = nonzero(p)
+    return p[int(found[0]) :] if found.size else p[-1:]
+
+
+def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
+    """The quotient and the remainder of two polynomials."""
+    top, bottom = _coefficients("polydiv", u), _coefficients("polydiv", v)
+    element = floating_dtype(result_type(top, bottom))
+    rest, divisor = astype(top, element), astype(bottom, element)
+    m, n = rest.size - 1, divisor.size - 1
+    quotient: list[Array] = []
+    for k in range(max(m - n + 1, 0)):
+        factor = divide(rest[k], divisor[0])
+        quotient.append(factor)
+        rest = concat([rest[:k], rest[k : k + n + 1] - factor * divisor, rest[k + n + 1 :]])
+    parts = concat([reshape(one, (1,)) for one in quotient]) if quotient else zeros(1, element)
+    while rest.size > 1 and abs(complex(rest[0])) <= 1e-14:
+        rest = rest[1:]
+    return parts, rest
+
+
+def polyder(p: Any, m: int = 1) -> Array:
+    """The m-th derivative of a polynomial."""
+    x = _coefficients("polyder", p)
+    for _ in range(require_integer("polyder: m", m, 0)):
+        n = x.size - 1
+        x = x[:-1] * arange(n, 0, -1)
+    return x
+
+
+def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
+    """The m-th antiderivative of a polynomial; k has the constants of integration (0 for None)."""
+    x = _coefficients("polyint", p)
+    times = require_integer("polyint: m", m, 0)
+    constants = atleast_1d(asarray(0.0 if k is None else k))
+    if constants.size not in (1, times) and times:
+        raise ShapeError(f"polyint: needs a constant for each of {times} integrations, or one")
+    for i in range(times):
+        whole = divide(x, arange(x.size, 0, -1))
+        x = concat([whole, constants[i : i + 1] if constants.size > 1 else constants])
+    return x
+
+
+def polyfit(
+    x: Any,
+    y: Any,
+    deg: int,
+    rcond: Any = None,
+    full: bool = False,
+    w: Any = None,
+    cov: Any = False,
+) -> Any:
+    """The polynomial of degree `deg` that fits points best, by least squares; y may have several
+    columns. w: weights of the residuals. With `full` also the residuals, the rank, the singular
+    values and rcond; with `cov` also the covariance of the coefficients ("unscaled": as it is)."""
+    order = require_integer("polyfit: deg", deg, 0) + 1
+    at, values = floating("polyfit", x), floating("polyfit", y)
+    if at.ndim != 1 or not at.size or values.ndim not in (1, 2) or len(values) != at.size:
+        raise ShapeError(
+            f"polyfit: needs x of shape (n,) and y of shape (n,) or (n, k), was given {at.shape} "
+            f"and {values.shape}"
+        )
+    limit = at.size * finfo(at.dtype).eps if rcond is None else rcond
+    left, right = vander(at, order), values
+    if w is not None:
+        weights = floating("polyfit", w)
+        left = left * reshape(weights, (-1, 1))
+        right = right * (reshape(weights, (-1, 1)) if right.ndim == 2 else weights)
+    scale = sqrt(sum(left * left, 0))
+    left = left / scale
+    solved = lstsq(left, right, rtol=float(limit))
+    found = solved.solution / (reshape(scale, (-1, 1)) if right.ndim == 2 else scale)
+    if full:
+        residuals = atleast_1d(solved.residuals)
+        return found, residuals, solved.rank, solved.singular_values, limit
+    if not cov:
+        return found
+    base = inv(left.T @ left) / (reshape(scale, (-1, 1)) * scale)
+    factor: Any = 1.0
+    if cov != "unscaled":
+        if at.size <= order:
+            raise ShapeError("polyfit: the covariance needs more points than coefficients")
+        factor = solved.residuals / (at.size - order)
+    return found, base * factor if values.ndim == 1 else reshape(base, (*base.shape, 1)) * factor
+
+
+def roots(p: Any) -> Array:
+    """The roots of a polynomial: the eigenvalues of its companion matrix. Zeros at both ends are
+    left out, for which the coefficients are computed."""
+    x = _coefficients("roots", p)
+    (found,) = nonzero(x)
+    if not found.size:
+        return zeros((0,))
+    first, last = int(found[0]), int(found[-1])
+    behind = x.size - 1 - last
+    x = floating("roots", x[first : last + 1])
+    n = x.size - 1
+    if not n:
+        return zeros((behind,), dtype=x.dtype)
+    row = reshape(-x[1:] / x[0], (1, n))
+    matrix = concat([row, eye(n - 1, n, dtype=x.dtype)]) if n > 1 else row
+    values = eigvals(matrix)
+    if behind:
+        values = concat([values, zeros((behind,), dtype=values.dtype)])
+    return _real_if_possible(values)
+
+
+def _real_if_possible(values: Array) -> Array:
+    return real(values) if bool(all(imag(values) == 0)) else values
+
+
+def poly(seq_of_zeros: Any) -> Array:
+    """The polynomial with these roots, or the characteristic polynomial of a matrix."""
+    x = atleast_1d(as_array("poly", seq_of_zeros))
+    if x.ndim == 2 and x.shape[0] == x.shape[1] and x.size:
+        x = eigvals(x)
+    elif x.ndim != 1:
+        raise ShapeError(f"poly: needs a 1-D array or a square matrix, was given shape {x.shape}")
+    if not x.size:
+        return ones(())
+    x = floating("poly", x)
+    one = ones((1,), dtype=x.dtype)
+    result = one
+    for i in range(x.size):
+        zero = zeros((1,), dtype=x.dtype)
+        result = concat([result, zero]) - x[i] * concat([zero, result])
+    if result.dtype.kind == "complex" and _is_mirrored(x):
+        return real(result)
+    return result
+
+
+def _is_mirrored(roots: Array) -> bool:
+    """True if the conjugates of the numbers are the same numbers."""
+    return bool(all(sort_complex(roots) == sort_complex(conj(roots))))

@@ -1,0 +1,124 @@
+"""Sets as sorted arrays, by NumPy's names. How many elements a result has depends on the values,
+which are computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.api.creation import asarray
+from magmath.api.elementwise import logical_not
+from magmath.api.indexing import take
+from magmath.api.manipulation import concat, moveaxis, ravel, reshape
+from magmath.api.order_statistics import lexsort
+from magmath.api.searching import nonzero
+from magmath.api.sets import Groups, isin
+from magmath.api.sorting import argsort, sort
+from magmath.api.statistics import any, cumulative_sum
+from magmath.array.array import Array, as_array
+from magmath.core.shapes import normalize_axis
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,
+) -> Any:
+    """The different elements in order, or the different parts along an axis; where asked for, with
+    their first positions, with the number of the group of each element, and with their counts."""
+    x = as_array("unique", ar)
+    if axis is not None:
+        return _unique_parts(x, axis, return_index, return_inverse, return_counts)
+    groups = Groups("unique", x, equal_nan)
+    found = [groups.values()]
+    if return_index:
+        found.append(groups.indices())
+    if return_inverse:
+        found.append(groups.inverse())
+    if return_counts:
+        found.append(groups.counts())
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool) -> Any:
+    """The different parts of an array along an axis, compared element by element."""
+    place = normalize_axis("unique", axis, x.ndim)
+    front = moveaxis(x, place, 0)
+    rows = (
+        reshape(front, (front.shape[0], -1))
+        if front.size
+        else reshape(front, (*front.shape[:1], 1))
+    )
+    n = rows.shape[0]
+    order = lexsort(rows.T[::-1])
+    ordered = take(rows, order, 0)
+    differs = any(ordered[1:] != ordered[:-1], axis=1)
+    begins = concat([asarray([True]), differs]) if n else differs
+    (starts,) = nonzero(begins)
+    firsts = take(order, starts, 0)
+    found = [moveaxis(take(front, firsts, 0), 0, place)]
+    if index:
+        found.append(firsts)
+    if inverse:
+        group = cumulative_sum(begins) - 1
+        found.append(take(group, argsort(order), 0))
+    if counts:
+        found.append(concat([starts[1:], asarray([n])]) - starts)
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def union1d(ar1: Any, ar2: Any) -> Array:
+    """The elements of either array."""
+    both: Array = unique(concat([ravel(as_array("union1d", x)) for x in (ar1, ar2)]))
+    return both
+
+
+def intersect1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False
+) -> Any:
+    """The elements of both arrays; with `return_indices` also their first positions in either."""
+    x, y = ravel(as_array("intersect1d", ar1)), ravel(as_array("intersect1d", ar2))
+    first, places = _distinct(x, assume_unique)
+    second, others = _distinct(y, assume_unique)
+    common = isin(first, second)
+    values = first[common]
+    if not return_indices:
+        return values if not assume_unique else sort(values)
+    if assume_unique:
+        order = argsort(values)
+        values, places = take(values, order, 0), take(nonzero(common)[0], order, 0)
+    else:
+        places = places[common]
+    back = nonzero(isin(second, first))[0]
+    if assume_unique:
+        back = take(back, argsort(take(second, back, 0)), 0)
+        return values, places, back
+    return values, places, take(others, back, 0)
+
+
+def _distinct(x: Array, is_distinct: bool) -> tuple[Array, Any]:
+    """The different elements and their first positions."""
+    if is_distinct:
+        return x, None
+    values, indices = unique(x, return_index=True)
+    return values, indices
+
+
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
+    """The elements of the first array that the second does not have."""
+    x = ravel(as_array("setdiff1d", ar1))
+    if not assume_unique:
+        x = unique(x)
+    return x[logical_not(isin(x, ravel(as_array("setdiff1d", ar2))))]
+
+
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
+    """The elements that one of the arrays has and the other has not."""
+    x, y = ravel(as_array("setxor1d", ar1)), ravel(as_array("setxor1d", ar2))
+    if not assume_unique:
+        x, y = unique(x), unique(y)
+    return sort(concat([x[logical_not(isin(x, y))], y[logical_not(isin(y, x))]]))

@@ -1,0 +1,282 @@
+"""Joining and splitting arrays, and changing the number of their dimensions, by NumPy's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from operator import index
+from typing import Any
+
+from magmath.api.creation import normal_shape, ones, zeros
+from magmath.api.data_types import astype
+from magmath.api.manipulation import (
+    broadcast_to,
+    concat,
+    flip,
+    permute_dims,
+    ravel,
+    reshape,
+    swapaxes,
+)
+from magmath.api.searching import nonzero
+from magmath.array.array import Array, as_array
+from magmath.core.shapes import normalize_axis
+from magmath.errors import ShapeError
+
+
+def atleast_1d(*arrays: Any) -> Any:
+    """Arrays with at least one dimension; one array, or a tuple of several."""
+    return _each(arrays, lambda x: x if x.ndim else reshape(x, (1,)))
+
+
+def atleast_2d(*arrays: Any) -> Any:
+    """Arrays with at least two dimensions; those of one become a row."""
+    return _each(arrays, lambda x: x if x.ndim > 1 else reshape(x, (1, x.size)))
+
+
+def atleast_3d(*arrays: Any) -> Any:
+    """Arrays with at least three dimensions: (n,) becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
+    return _each(arrays, _three)
+
+
+def _three(x: Array) -> Array:
+    if x.ndim > 2:
+        return x
+    return reshape(x, (*x.shape, 1) if x.ndim == 2 else (1, x.size, 1))
+
+
+def _each(arrays: Sequence[Any], function: Any) -> Any:
+    made = tuple(function(as_array("atleast", x)) for x in arrays)
+    return made[0] if len(made) == 1 else made
+
+
+def _list(name: str, arrays: Any) -> list[Any]:
+    if isinstance(arrays, Array):
+        return list(arrays)
+    if not isinstance(arrays, Iterable) or isinstance(arrays, str):
+        raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
+    return [as_array(name, x) for x in arrays]
+
+
+def vstack(arrays: Any, *, dtype: Any = None) -> Array:
+    """Arrays joined along the first axis; those of one dimension are rows."""
+    return concat([atleast_2d(x) for x in _list("vstack", arrays)], 0, dtype=dtype)
+
+
+def hstack(arrays: Any, *, dtype: Any = None) -> Array:
+    """Arrays joined along the second axis, or the first where they have but one."""
+    given = [atleast_1d(x) for x in _list("hstack", arrays)]
+    return concat(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
+
+
+def dstack(arrays: Any) -> Array:
+    """Arrays joined along the third axis."""
+    return concat([atleast_3d(x) for x in _list("dstack", arrays)], 2)
+
+
+def column_stack(arrays: Any) -> Array:
+    """Arrays joined as columns of a matrix."""
+    given = _list("column_stack", arrays)
+    return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], 1)
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+    """Values joined behind an array along an axis; both are flattened for None."""
+    return concat([as_array("append", arr), as_array("append", values)], axis)
+
+
+def block(arrays: Any) -> Array:
+    """An array put together from nested lists of blocks: the innermost lists are joined along the
+    last axis, the next ones along the one before."""
+    depth = _depth(arrays)
+    ndim = max(depth, _most_dimensions(arrays))
+    return _blocks(arrays, depth, ndim)
+
+
+def _depth(arrays: Any) -> int:
+    if not isinstance(arrays, list):
+        return 0
+    depths = {_depth(x) for x in arrays}
+    if len(depths) != 1:
+        raise ShapeError("block: needs lists that are nested to equal depths, none of them empty")
+    return 1 + depths.pop()
+
+
+def _most_dimensions(arrays: Any) -> int:
+    if isinstance(arrays, list):
+        return max(map(_most_dimensions, arrays))
+    return as_array("block", arrays).ndim
+
+
+def _blocks(arrays: Any, depth: int, ndim: int) -> Array:
+    if depth == 0:
+        x = as_array("block", arrays)
+        return reshape(x, (1,) * (ndim - x.ndim) + x.shape)
+    return concat([_blocks(x, depth - 1, ndim) for x in arrays], -depth)
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """The parts of an array along an axis: so many of nearly equal extent, or those between
+    positions."""
+    x = as_array("array_split", ary)
+    place = normalize_axis("array_split", axis, x.ndim)
+    return _parts(x, place, _cuts("array_split", indices_or_sections, x.shape[place]))
+
+
+def _parts(x: Array, place: int, cuts: list[int]) -> list[Array]:
+    before = (slice(None),) * place
+    return [x[(*before, slice(a, b))] for a, b in pairwise(cuts)]
+
+
+def _cuts(name: str, given: Any, extent: int) -> list[int]:
+    """The first position of each part, and the end of the last."""
+    try:
+        if not hasattr(given, "__index__") or (hasattr(given, "ndim") and given.ndim):
+            return [0, *map(index, given), extent]
+        sections = index(given)
+    except TypeError:
+        raise TypeError(
+            f"{name}: needs a number of parts, or positions between them, was given {given!r}"
+        ) from None
+    if sections < 1:
+        raise ShapeError(f"{name}: needs 1 or more parts, was given {sections}")
+    if name == "split" and extent % sections:
+        raise ShapeError(
+            f"split: {sections} does not divide the extent {extent}; see mm.array_split"
+        )
+    small, more = divmod(extent, sections)
+    return [i * small + min(i, more) for i in range(sections + 1)]
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """As `array_split`, but so many parts must be of equal extent."""
+    x = as_array("split", ary)
+    place = normalize_axis("split", axis, x.ndim)
+    return _parts(x, place, _cuts("split", indices_or_sections, x.shape[place]))
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """`split` along the first axis."""
+    return split(ary, indices_or_sections, 0)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """`split` along the second axis, or the first if there is but one."""
+    x = as_array("hsplit", ary)
+    return split(x, indices_or_sections, 1 if x.ndim > 1 else 0)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """`split` along the third axis."""
+    return split(ary, indices_or_sections, 2)
+
+
+def fliplr(m: Any) -> Array:
+    """The second axis in reverse order."""
+    return flip(m, 1)
+
+
+def flipud(m: Any) -> Array:
+    """The first axis in reverse order."""
+    return flip(m, 0)
+
+
+def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
+    """The plane of two axes turned k times by a right angle, from the first axis to the second."""
+    x = as_array("rot90", m)
+    first, second = (normalize_axis("rot90", axis, x.ndim) for axis in axes)
+    if first == second:
+        raise ShapeError(f"rot90: needs two different axes, was given {tuple(axes)}")
+    turns = k % 4
+    if turns == 0:
+        return x
+    if turns == 2:
+        return flip(x, (first, second))
+    if turns == 1:
+        return swapaxes(flip(x, second), first, second)
+    return flip(swapaxes(x, first, second), second)
+
+
+def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
+    """The elements in another shape: repeated from the first on, or cut."""
+    x = ravel(a)
+    shape = normal_shape("resize", new_shape)
+    size = 1
+    for extent in shape:
+        size *= extent
+    if not x.size:
+        return zeros(shape, dtype=x.dtype)
+    count = -(-size // x.size)
+    wide = ravel(broadcast_to(reshape(x, (1, x.size)), (count, x.size)))
+    return reshape(wide[:size], shape)
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
+    """Without the positions of an axis (of the flattened array for None): an integer, a slice, or
+    integers or truth values."""
+    x, place = _along("delete", arr, axis)
+    extent = x.shape[place]
+    before = (slice(None),) * place
+    if hasattr(obj, "__index__") and not getattr(obj, "ndim", 0) and not isinstance(obj, bool):
+        at = normalize_axis("delete: position", index(obj), extent)
+        return concat([x[(*before, slice(0, at))], x[(*before, slice(at + 1, None))]], place)
+    keep = ones((extent,), dtype=bool)
+    if isinstance(obj, slice):
+        keep[obj] = False
+    else:
+        given = as_array("delete", obj)
+        if given.size or given.dtype.kind == "bool":
+            keep[given] = False
+    return x[(*before, keep)]
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+    """With values before positions of an axis (of the flattened array for None)."""
+    x, place = _along("insert", arr, axis)
+    extent = x.shape[place]
+    given = as_array("insert", values)
+    places = _positions(obj, extent)
+    single = hasattr(obj, "__index__") and not getattr(obj, "ndim", 0)
+    behind = x.shape[place + 1 :]
+    if len(places) == 1:
+        if given.ndim < x.ndim:
+            given = reshape(given, (1,) * (x.ndim - given.ndim) + given.shape)
+        if single and given.ndim > 1:
+            order = list(range(1, given.ndim))
+            order.insert(place, 0)
+            given = permute_dims(given, order)
+        many = given.shape[place]
+    else:
+        many = len(places)
+    wide = broadcast_to(astype(given, x.dtype), (*x.shape[:place], many, *behind))
+    before = (slice(None),) * place
+    if len(places) == 1:
+        at = places[0]
+        return concat([x[(*before, slice(0, at))], wide, x[(*before, slice(at, None))]], place)
+    order = sorted(range(many), key=lambda i: places[i])
+    parts, last = [], 0
+    for i in order:
+        parts += [x[(*before, slice(last, places[i]))], wide[(*before, slice(i, i + 1))]]
+        last = places[i]
+    return concat([*parts, x[(*before, slice(last, None))]], place)
+
+
+def _positions(obj: Any, extent: int) -> list[int]:
+    """Positions between elements, counted from the front."""
+    if isinstance(obj, slice):
+        given = list(range(*obj.indices(extent)))
+    elif hasattr(obj, "__index__") and not getattr(obj, "ndim", 0):
+        given = [index(obj)]
+    else:
+        found = as_array("insert", obj)
+        if found.dtype.kind == "bool":
+            (found,) = nonzero(found)
+        given = [int(i) for i in found.tolist()]
+    if wrong := [i for i in given if not -extent <= i <= extent]:
+        raise IndexError(f"insert: position {wrong[0]} is out of range for an extent of {extent}")
+    return [i + extent if i < 0 else i for i in given]
+
+
+def _along(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:
+    x = as_array(name, arr)
+    return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))

@@ -1,0 +1,66 @@
+"""Text and raw files by NumPy's functions. They read in the controller; `mm.load` and
+`mm.data.read_csv` read with all workers."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import DTypeLike, asarray
+from magmath.array.array import Array, as_array
+from magmath.array.conversion import LayoutLike
+from magmath.core.dtypes import as_dtype
+
+ROWS = 1 << 14
+"""Rows that are fetched and written at a time."""
+
+
+def loadtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
+    """The table in a text file, with the options of `numpy.loadtxt`."""
+    return _arrays(np.loadtxt(fname, as_dtype(dtype).dtype, *args, **options))
+
+
+def genfromtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
+    """The table in a text file in which values may be missing, with the options of
+    `numpy.genfromtxt`."""
+    return _arrays(np.genfromtxt(fname, as_dtype(dtype).dtype, *args, **options))
+
+
+def _arrays(read: Any) -> Any:
+    """What NumPy has read, columns with `unpack` as a list."""
+    return [asarray(one) for one in read] if isinstance(read, (list, tuple)) else asarray(read)
+
+
+def fromfile(
+    file: Any,
+    dtype: DTypeLike = float,
+    count: int = -1,
+    sep: str = "",
+    offset: int = 0,
+    *,
+    layout: LayoutLike = None,
+) -> Array:
+    """The numbers in a file of raw bytes, or of text with separators."""
+    return asarray(np.fromfile(file, as_dtype(dtype).dtype, count, sep, offset), layout=layout)
+
+
+def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
+    """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`. Rows are
+    fetched some at a time."""
+    x = as_array("savetxt", X)
+    header, footer = options.pop("header", ""), options.pop("footer", "")
+    named = isinstance(fname, (str, os.PathLike))
+    encoding = options.get("encoding") or "latin1"
+    with open(fname, "w", encoding=encoding) if named else nullcontext(fname) as file:
+        for start in range(0, max(len(x), 1), ROWS):
+            np.savetxt(
+                file,
+                x[start : start + ROWS].numpy(),
+                fmt,
+                header=header if start == 0 else "",
+                footer=footer if start + ROWS >= len(x) else "",
+                **options,
+            )

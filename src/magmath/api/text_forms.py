@@ -1,0 +1,47 @@
+"""Arrays as texts, by NumPy's names. Of a large array only the edges are fetched."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from magmath.array.array import as_array
+from magmath.array.printing import shown_values
+
+
+def array_repr(
+    arr: Any,
+    max_line_width: int | None = None,
+    precision: int | None = None,
+    suppress_small: bool | None = None,
+) -> str:
+    """What the prompt shows of an array, with NumPy's options."""
+    with _options(max_line_width, precision, suppress_small):
+        return repr(as_array("array_repr", arr))
+
+
+def array_str(
+    a: Any,
+    max_line_width: int | None = None,
+    precision: int | None = None,
+    suppress_small: bool | None = None,
+) -> str:
+    """What `print` shows of an array, with NumPy's options."""
+    with _options(max_line_width, precision, suppress_small):
+        return str(as_array("array_str", a))
+
+
+def _options(
+    width: int | None, precision: int | None, suppress: bool | None
+) -> AbstractContextManager[Any]:
+    given = {"linewidth": width, "precision": precision, "suppress": suppress}
+    known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return np.printoptions(**known)
+
+
+def array2string(a: Any, **options: Any) -> str:
+    """What `print` shows of an array, with the options of `numpy.array2string`."""
+    with shown_values(as_array("array2string", a)) as values:
+        return np.array2string(values, **options)

@@ -1,0 +1,86 @@
+"""Products by NumPy's names: dot, inner, kron and those of stacks of vectors and matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from magmath.api.elementwise import conj, multiply
+from magmath.api.linalg import cross as cross_of_three
+from magmath.api.manipulation import concat, moveaxis, ravel, reshape
+from magmath.api.products import matmul, tensordot, vecdot
+from magmath.array.array import Array, as_array
+from magmath.array.output import stored
+from magmath.errors import ShapeError
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Array:
+    """The sum of products over the last axis of a and the last but one of b (its only one, for a
+    vector); numbers are factors."""
+    x, y = as_array("dot", a), as_array("dot", b)
+    if not x.ndim or not y.ndim:
+        result = multiply(a, b)
+        return stored("dot", as_array("dot", result), out)
+    if x.ndim <= 2 and y.ndim <= 2:
+        return matmul(x, y, out)
+    return stored("dot", tensordot(x, y, ((-1,), (-1 if y.ndim == 1 else -2,))), out)
+
+
+def inner(a: Any, b: Any) -> Array:
+    """The sum of products over the last axes of both; numbers are factors."""
+    x, y = as_array("inner", a), as_array("inner", b)
+    if not x.ndim or not y.ndim:
+        return as_array("inner", multiply(a, b))
+    return tensordot(x, y, ((-1,), (-1,)))
+
+
+def vdot(a: Any, b: Any) -> Array:
+    """The sum of conj(a)·b of the flattened arrays."""
+    return vecdot(ravel(a), ravel(b))
+
+
+def matvec(x1: Any, x2: Any) -> Array:
+    """Matrices (…, m, n) with vectors (…, n)."""
+    x, y = as_array("matvec", x1), as_array("matvec", x2)
+    product = matmul(x, reshape(y, (*y.shape, 1)))
+    return reshape(product, product.shape[:-1])
+
+
+def vecmat(x1: Any, x2: Any) -> Array:
+    """Conjugated vectors (…, m) with matrices (…, m, n)."""
+    x, y = conj(as_array("vecmat", x1)), as_array("vecmat", x2)
+    product = matmul(reshape(x, (*x.shape[:-1], 1, x.shape[-1])), y)
+    return reshape(product, (*product.shape[:-2], product.shape[-1]))
+
+
+def kron(a: Any, b: Any) -> Array:
+    """The Kronecker product: each element of a times all of b, put together."""
+    x, y = as_array("kron", a), as_array("kron", b)
+    ndim = max(x.ndim, y.ndim)
+    outer = (1,) * (ndim - x.ndim) + x.shape
+    inside = (1,) * (ndim - y.ndim) + y.shape
+    wide = reshape(x, [n for extent in outer for n in (extent, 1)])
+    product = wide * reshape(y, [n for extent in inside for n in (1, extent)])
+    return reshape(product, [m * n for m, n in zip(outer, inside, strict=True)])
+
+
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Array:
+    """The vector product of vectors of 3 elements; of vectors of 2, its third element alone."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = (moveaxis(as_array("cross", one), at, -1) for one, at in ((a, axisa), (b, axisb)))
+    if not {x.shape[-1], y.shape[-1]} <= {2, 3}:
+        raise ShapeError(f"cross: needs vectors of 2 or 3 elements, was given {x.shape}, {y.shape}")
+    if x.shape[-1] == y.shape[-1] == 2:
+        return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
+    x, y = (one if one.shape[-1] == 3 else concat([one, 0 * one[..., :1]], -1) for one in (x, y))
+    return moveaxis(cross_of_three(x, y), -1, axisc)
+
+
+def einsum_path(subscripts: str, *operands: Any, optimize: Any = "greedy") -> Any:
+    """The order in which NumPy would contract operands of these shapes, and its report."""
+    stubs = [np.broadcast_to(np.empty(()), as_array("einsum_path", x).shape) for x in operands]
+    return np.einsum_path(subscripts, *stubs, optimize=optimize)

@@ -1,0 +1,50 @@
+"""Windows for signals: weights that fall towards both ends."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from magmath.api.creation import arange, normal_shape, ones
+from magmath.api.data_types import astype
+from magmath.api.elementwise import cos, sqrt, square
+from magmath.api.float_functions import i0
+from magmath.api.searching import where
+from magmath.array.array import Array
+from magmath.core.promotion import get_default_dtype
+
+
+def _window(name: str, M: int, shape: Any) -> Array:
+    """The window of M weights by a function of the position, from -1 to 1."""
+    (size,) = normal_shape(name, M)
+    if size < 2:
+        return ones((size,))
+    weights: Array = shape((2.0 * arange(0, M) - (M - 1)) / (M - 1))
+    return astype(weights, get_default_dtype())
+
+
+def bartlett(M: int) -> Array:
+    """A triangle."""
+    return _window("bartlett", M, lambda t: where(t <= 0, 1.0 + t, 1.0 - t))
+
+
+def hanning(M: int) -> Array:
+    """A raised cosine that ends at 0."""
+    return _window("hanning", M, lambda t: 0.5 + 0.5 * cos(math.pi * t))
+
+
+def hamming(M: int) -> Array:
+    """A raised cosine that ends at 0.08."""
+    return _window("hamming", M, lambda t: 0.54 + 0.46 * cos(math.pi * t))
+
+
+def blackman(M: int) -> Array:
+    """The sum of two cosines."""
+    return _window(
+        "blackman", M, lambda t: 0.42 + 0.5 * cos(math.pi * t) + 0.08 * cos(2 * math.pi * t)
+    )
+
+
+def kaiser(M: int, beta: float) -> Array:
+    """The ratio of Bessel functions; `beta` is its steepness."""
+    return _window("kaiser", M, lambda t: i0(beta * sqrt(1 - square(t))) / float(i0(float(beta))))

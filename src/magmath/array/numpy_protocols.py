@@ -1,0 +1,67 @@
+"""NumPy's functions called with arrays of magmath: `np.sqrt(x)`, `np.concatenate([x, y])`.
+
+They call the function of the same name here, so results are arrays of magmath and values stay with
+the workers. A function without a counterpart raises TypeError: to compute it, NumPy would need a
+copy of the whole array, which only `np.asarray(x)` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.array.namespace import array_namespace
+from magmath.core.numpy_aliases import alias_hint
+
+_MODULES = {"numpy": "", "numpy.linalg": "linalg", "numpy.fft": "fft"}
+_DEFAULTS = {"casting": "same_kind", "order": "K", "subok": True, "where": True, "dtype": None}
+"""Options of universal functions that mean nothing when they have these values."""
+
+
+def call_ufunc(
+    ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]
+) -> Any:
+    """What a universal function of NumPy, or one of its methods, is of arrays of magmath."""
+    function = _counterpart(ufunc.__name__, "", f"numpy.{ufunc.__name__}")
+    if method != "__call__":
+        if not hasattr(function, method):
+            raise TypeError(
+                f"numpy.{ufunc.__name__}.{method}: magmath has no such method; convert the array "
+                f"with np.asarray(x), which copies it to this process"
+            )
+        function = getattr(function, method)
+    given = {k: v for k, v in options.items() if k not in _DEFAULTS or v is not _DEFAULTS[k]}
+    if all(one is None for one in given.get("out", ())):
+        given.pop("out", None)
+    return function(*inputs, **given)
+
+
+def call_function(
+    function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
+) -> Any:
+    """What a function of NumPy is of arrays of magmath."""
+    home = function.__module__
+    name = f"{home}.{function.__name__}"
+    if home not in _MODULES:
+        raise TypeError(_refusal(name, function.__name__))
+    return _counterpart(function.__name__, _MODULES[home], name)(*args, **options)
+
+
+def _counterpart(name: str, module: str, full_name: str) -> Callable[..., Any]:
+    namespace = array_namespace()
+    if module:
+        namespace = getattr(namespace, module)
+    function = getattr(namespace, name, None)
+    if not callable(function):
+        raise TypeError(_refusal(full_name, name))
+    found: Callable[..., Any] = function
+    return found
+
+
+def _refusal(full_name: str, name: str) -> str:
+    return (
+        f"{full_name}: magmath has no such function{alias_hint(name)}; convert the array with "
+        f"np.asarray(x), which copies it to this process"
+    )

@@ -1,0 +1,97 @@
+"""`out=` and `where=`: NumPy's arguments for the array that takes a result, and for the elements
+that are computed.
+
+Values are immutable, so `out` becomes a handle on the result, as `out[...] = result` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from magmath.array.array import Array, as_array
+from magmath.core.dtypes import DType, as_dtype
+from magmath.core.shapes import broadcast
+from magmath.errors import DTypeError, ShapeError
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import broadcast_to
+
+_KINDS = ("bool", "uint", "int", "float", "complex")
+
+
+def target(operation: str, x: Any) -> Array:
+    """An array that is to be written to; TypeError for anything else."""
+    if not isinstance(x, Array):
+        raise TypeError(
+            f"{operation}: writes to a magmath array, was given {type(x).__name__}; make one with "
+            f"mm.asarray(x)"
+        )
+    return x
+
+
+def stored(operation: str, result: Array, out: Any = None) -> Array:
+    """`result`, or `out` with the values of `result` if it is given.
+
+    Raises TypeError where `out` is no Array, ShapeError for another shape, DTypeError where the
+    element type of `out` is of a lower kind.
+    """
+    if isinstance(out, tuple) and len(out) == 1:
+        (out,) = out
+    if out is None:
+        return result
+    if not isinstance(out, Array):
+        raise TypeError(
+            f"{operation}: out must be a magmath array, was given {type(out).__name__}; leave it "
+            f"out, or make one with mm.empty(shape)"
+        )
+    if out.shape != result.shape:
+        raise ShapeError(
+            f"{operation}: out must have the shape of the result, {result.shape}, was given "
+            f"{out.shape}"
+        )
+    return out._updated(Array(_as_kind_allows(operation, result, out.dtype)))
+
+
+def _as_kind_allows(operation: str, result: Array, dtype: DType) -> Any:
+    if _KINDS.index(result.dtype.kind) > _KINDS.index(dtype.kind):
+        raise DTypeError(
+            f"{operation}: out has type {dtype}, the result is {result.dtype} and would lose "
+            f"information; give an out of that type"
+        )
+    return e.astype(result.node, dtype)
+
+
+def masked(operation: str, result: Array, where: Any, out: Array | None = None) -> Array:
+    """`result` where the mask holds; elsewhere the values of `out`, or 0 where there is none."""
+    if where is True:
+        return result
+    mask = as_array(operation, where).node
+    shape = broadcast(operation, result.shape, mask.shape)
+    node = broadcast_to(result.node, shape)
+    other = constant(0, node.dtype) if out is None else e.astype(out.node, node.dtype)
+    return Array(e.where(broadcast_to(mask, shape), node, other))
+
+
+def takes_out(function: Callable[..., Array]) -> Callable[..., Array]:
+    """An element-wise function composed of others, with NumPy's `out`, `where` and `dtype`."""
+
+    @wraps(function)
+    def with_options(
+        *given: Any, out: Any = None, where: Any = True, dtype: Any = None, **options: Any
+    ) -> Array:
+        if dtype is not None:
+            element = as_dtype(dtype)
+            given = tuple(
+                Array(e.astype(as_array(function.__name__, x).node, element)) for x in given
+            )
+        result = function(*given, **options)
+        if out is None and where is True:
+            return result
+        if isinstance(out, tuple) and len(out) == 1:
+            (out,) = out
+        array = as_array(function.__name__, result)
+        return stored(function.__name__, masked(function.__name__, array, where, out), out)
+
+    return with_options

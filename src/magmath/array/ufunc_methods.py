@@ -1,0 +1,160 @@
+"""`reduce`, `accumulate`, `outer` and `at` of binary functions: NumPy's methods of universal
+functions.
+
+Sums, products, extrema and truth values have reductions of their own. Other functions that are
+associative combine halves of an axis, log₂ n times; running results double the distance in each
+step, so that all workers compute in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from magmath.array.array import Array, as_array
+from magmath.array.operands import written_operand
+from magmath.array.output import stored
+from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_
+from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, reduced_shape
+from magmath.engine.user_line import user_line
+from magmath.errors import OptionError, ShapeError
+from magmath.graph import Node, apply
+from magmath.ops import elementwise as e
+from magmath.ops.gather_scatter import SCATTER_ADD
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import CONCAT, broadcast_to, reshape
+from magmath.ops.reductions import reduce as reduced
+from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
+from magmath.ops.slicing import slice_along
+
+Axis = int | tuple[int, ...] | None
+
+REDUCTIONS = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+}
+SCANS = {"add": CUMULATIVE_SUM, "multiply": CUMULATIVE_PROD}
+ASSOCIATIVE = frozenset(
+    (*REDUCTIONS, "bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor", "logaddexp", "hypot")
+)
+
+
+class BinaryFunction(Protocol):
+    """An element-wise function of two operands with NumPy's methods of universal functions."""
+
+    __name__: str
+    __qualname__: str
+    reduce: Callable[..., Array]
+    accumulate: Callable[..., Array]
+    outer: Callable[..., Array]
+    at: Callable[..., None]
+
+    def __call__(
+        self, x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
+    ) -> Array: ...
+
+
+def attach(name: str, function: Any) -> BinaryFunction:
+    """Give the function of the operation `name` its methods."""
+
+    def reduce(
+        x: Array,
+        axis: Axis = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+    ) -> Array:
+        return stored(name, _reduce(name, _operand(name, x, dtype), axis, keepdims), out)
+
+    def accumulate(x: Array, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
+        return stored(name, _accumulate(name, _operand(name, x, dtype), axis), out)
+
+    def outer(x1: Any, x2: Any, /) -> Array:
+        a, b = as_array(name, x1), as_array(name, x2)
+        result: Array = function(Array(reshape(a.node, a.shape + (1,) * b.ndim)), b)
+        return result
+
+    def at(x: Array, indices: Any, values: Any, /) -> None:
+        _add_at(name, x, indices, values)
+
+    for method in (reduce, accumulate, outer, at):
+        method.__qualname__ = f"{name}.{method.__name__}"
+        setattr(function, method.__name__, method)
+    typed: BinaryFunction = function
+    return typed
+
+
+def _operand(name: str, x: Any, dtype: Any) -> Node:
+    node = as_array(name, x).node
+    if name.startswith("logical"):
+        return node if node.dtype is bool_ else e.call("not_equal", node, constant(0, node.dtype))
+    if dtype is not None:
+        return e.astype(node, as_dtype(dtype))
+    return e.astype(node, accumulator_dtype(node.dtype)) if name in SCANS else node
+
+
+def _check(name: str, method: str) -> None:
+    if name not in ASSOCIATIVE:
+        raise OptionError(
+            f"{name}.{method}: the function must be associative, such as add, multiply or maximum; "
+            f"write a loop over the axis for {name}"
+        )
+
+
+def _reduce(name: str, x: Node, axis: Axis, keepdims: bool) -> Array:
+    _check(name, "reduce")
+    axes = normalize_axes(name, axis, x.ndim)
+    if name in REDUCTIONS:
+        return Array(reduced(REDUCTIONS[name], x, axes, keepdims))
+    shape = reduced_shape(x.shape, axes, keepdims)
+    for d in axes:
+        if not x.shape[d]:
+            raise ShapeError(f"{name}.reduce: axis {d} of shape {x.shape} has no elements")
+        while (extent := x.shape[d]) > 1:
+            half = extent // 2
+            joined = e.call(name, slice_along(x, d, 0, half), slice_along(x, d, half, 2 * half))
+            rest = slice_along(x, d, 2 * half, extent)
+            x = apply(CONCAT, joined, rest, axis=d) if extent % 2 else joined
+    return Array(reshape(x, shape))
+
+
+def _accumulate(name: str, x: Node, axis: int) -> Array:
+    _check(name, "accumulate")
+    d = normalize_axis(name, axis, x.ndim)
+    if name in SCANS:
+        return Array(apply(SCANS[name], x, axis=d, line=user_line()))
+    step, extent = 1, x.shape[d]
+    while step < extent:
+        later = slice_along(x, d, step, extent)
+        joined = e.call(name, slice_along(x, d, 0, extent - step), later)
+        x = apply(CONCAT, slice_along(x, d, 0, step), joined, axis=d, line=user_line())
+        step *= 2
+    return Array(x)
+
+
+def _add_at(name: str, x: Array, indices: Any, values: Any) -> None:
+    """Add values at positions, as often as these occur."""
+    if name not in ("add", "subtract"):
+        raise OptionError(
+            f"{name}.at: only add and subtract combine several values of one element; write "
+            f"x[i] = mm.{name}(x[i], v) where no index occurs twice"
+        )
+    given: Sequence[Any] = indices if isinstance(indices, tuple) else (indices,)
+    places = [as_array(f"{name}.at", index).node for index in given]
+    shape = broadcast(f"{name}.at", *[place.shape for place in places])
+    behind = x.shape[len(places) :]
+    addends = broadcast_to(written_operand(x.dtype, values), (*shape, *behind))
+    sums = apply(
+        SCATTER_ADD,
+        addends,
+        *[broadcast_to(place, shape) for place in places],
+        axes=tuple(range(len(places))),
+        at=0,
+        extents=x.shape[: len(places)],
+        line=user_line(),
+    )
+    x._updated(Array(e.call(name, x.node, sums)))

@@ -1,0 +1,167 @@
+"""NumPy's functions and methods, written as NumPy's users do, against NumPy: in random layouts on
+one worker and on several."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+import numpy_calls
+from engines import current
+from magmath.core.numpy_aliases import EXCLUDED
+
+KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
+FAMILIES = ("ELEMENTWISE", "REDUCTIONS", "SHAPES", "INDEXING", "PRODUCTS", "CREATION", "METHODS")
+CALLS = [
+    call.strip()
+    for family in FAMILIES
+    for line in getattr(numpy_calls, family).strip().splitlines()
+    for call in line.split(";")
+]
+PROGRAMS = numpy_calls.IN_PLACE.strip().splitlines()
+
+
+@pytest.fixture(autouse=True)
+def _doubles() -> Iterator[None]:
+    """Python floats as NumPy takes them."""
+    mm.set_default_dtype("float64")
+    yield
+    mm.set_default_dtype("float32")
+
+
+def placed(value: Any, choice: random.Random) -> mm.Array:
+    """An array in a random layout."""
+    rules = [mm.Layout.replicated()]
+    for d in range(value.ndim):
+        rules += [mm.Layout.split(d), mm.Layout.cyclic(d, block=choice.randint(1, 3))]
+    return mm.asarray(value, layout=choice.choice(rules))
+
+
+def same(ours: Any, theirs: Any, call: str) -> None:
+    """Assert equal types, shapes and values, part by part."""
+    if isinstance(theirs, (tuple, list)) and not isinstance(theirs, str):
+        assert len(ours) == len(theirs), call
+        for mine, other in zip(ours, theirs, strict=True):
+            same(mine, other, call)
+        return
+    if isinstance(ours, mm.Array):
+        assert ours.dtype.name == np.asarray(theirs).dtype.name, call
+        assert ours.shape == np.shape(theirs), call
+        ours = ours.numpy()
+    if isinstance(theirs, (np.ndarray, np.generic, float, complex)):
+        limit = 1e-6 if np.asarray(theirs).dtype == np.float32 else 1e-9
+        np.testing.assert_allclose(ours, theirs, rtol=limit, atol=limit * 1e-2, err_msg=call)
+    else:
+        assert ours == theirs, call
+
+
+def evaluated(call: str, lib: Any, arrays: dict[str, Any]) -> Any:
+    """What a call gives; of several statements, what the last one does."""
+    names = {"np": lib, **arrays}
+    *statements, last = call.split(";")
+    with np.errstate(all="ignore"):
+        for statement in statements:
+            exec(statement.strip(), names)
+        return eval(last.strip(), names)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
+@pytest.mark.parametrize("call", [*CALLS, *PROGRAMS])
+def test_call_gives_what_numpy_gives(call: str, kind: tuple[str, int]) -> None:
+    values = numpy_calls.samples()
+    theirs = evaluated(call, np, values)
+    choice = random.Random(call)
+    with current(*kind):
+        arrays = {name: placed(value, choice) for name, value in values.items()}
+        same(evaluated(call, mm, arrays), theirs, call)
+
+
+def public_functions() -> set[str]:
+    """NumPy's public names of functions."""
+    return {
+        name
+        for name in np.__all__
+        if callable(getattr(np, name)) and not isinstance(getattr(np, name), type)
+    }
+
+
+def test_nearly_all_of_numpys_functions_are_there() -> None:
+    functions = public_functions()
+    there = {name for name in functions if hasattr(mm, name)}
+    assert functions - there == set(EXCLUDED)
+    assert len(there) >= 0.9 * len(functions)
+    assert set(np.linalg.__all__) <= {*dir(mm.linalg)}
+    assert set(np.fft.__all__) <= {*dir(mm.fft)}
+
+
+def test_each_function_is_called_above() -> None:
+    """Names with a call in the table, or a test of their own."""
+    text = "\n".join([*CALLS, *PROGRAMS])
+    own = set(EXCLUDED) | OWN_TESTS
+    missing = {
+        name
+        for name in public_functions() - own
+        if f"np.{name}(" not in text and f"np.{name}." not in text
+    }
+    assert not missing
+
+
+OWN_TESTS = {
+    *("fromfile", "loadtxt", "genfromtxt", "savetxt", "load", "save", "savez"),  # files
+    *("astype", "from_dlpack", "isdtype"),  # the standard's
+    *("unique_all", "unique_counts", "unique_inverse", "unique_values"),  # unit/test_sets.py
+    *("get_printoptions", "set_printoptions", "printoptions", "geterr", "seterr"),  # NumPy's own
+    *("format_float_positional", "format_float_scientific"),
+}
+
+
+UNSUPPORTED = {
+    "order", "subok", "like", "device", "casting", "signature", "extobj", "overwrite_input",
+    "copy", "kind", "allow_pickle", "fix_imports", "encoding", "max_header_size", "mmap_mode",
+    "einsum_call",
+}  # fmt: skip
+"""Parameters that mean nothing for arrays without an order in memory."""
+
+
+def parameters(function: Any) -> list[inspect.Parameter]:
+    """Those after the first that can be given by name."""
+    found = list(inspect.signature(function).parameters.values())[1:]
+    return [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def test_parameters_have_numpys_names() -> None:
+    wrong = []
+    for name in sorted(public_functions() - set(EXCLUDED)):
+        ours, theirs = getattr(mm, name), getattr(np, name)
+        if isinstance(theirs, np.ufunc) or not inspect.isfunction(ours):
+            continue
+        try:
+            asked = parameters(theirs)
+        except ValueError:  # NumPy's signature is not known
+            continue
+        taken = inspect.signature(ours).parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in taken) or hasattr(ours, "__wrapped__"):
+            continue
+        names = {p.name for p in taken if p.kind is not p.POSITIONAL_ONLY}
+        wrong += [f"{name}({p.name}=)" for p in asked if p.name not in names | UNSUPPORTED]
+    assert wrong == ["geomspace(axis=)", "linspace(axis=)", "logspace(axis=)", "save(arr=)"]
+
+
+def test_text_files(tmp_path: Path) -> None:
+    values = np.arange(12.0).reshape(4, 3) / 7
+    with current("shared", 2):
+        x = mm.asarray(values)
+        mm.savetxt(tmp_path / "a.txt", x, delimiter=",", header="three columns")
+        np.testing.assert_array_equal(np.loadtxt(tmp_path / "a.txt", delimiter=","), values)
+        assert mm.array_equal(mm.loadtxt(tmp_path / "a.txt", delimiter=","), x)
+        assert mm.array_equal(mm.genfromtxt(tmp_path / "a.txt", delimiter=","), x)
+        values.tofile(tmp_path / "a.bin")
+        assert mm.array_equal(mm.fromfile(tmp_path / "a.bin"), x.ravel())

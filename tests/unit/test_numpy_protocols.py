@@ -1,0 +1,184 @@
+"""NumPy's own functions with arrays of magmath, methods, and what both cost and refuse."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.array.methods import METHODS, Methods
+from magmath.errors import DTypeError, ShapeError
+
+KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
+M = np.random.default_rng(3).normal(size=(6, 4))
+
+CALLS = {
+    "ufunc": lambda x: np.sqrt(np.abs(x)),
+    "renamed ufunc": lambda x: np.arctan2(np.absolute(x), np.power(x, 2)),
+    "mixed": lambda x: np.add(M, x) + np.multiply(x, M),
+    "operators": lambda x: M + x - (2 * M) / (x + 9),
+    "numpy scalar": lambda x: np.float64(2) * x + np.int64(1),
+    "product": lambda x: M.T @ x,
+    "matmul": lambda x: np.matmul(x, M.T),
+    "comparison": lambda x: x + 1 > M,
+    "divmod": lambda x: np.stack(np.divmod(x, 0.3)),
+    "reduce": lambda x: np.add.reduce(x, axis=1),
+    "accumulate": lambda x: np.maximum.accumulate(x, axis=0),
+    "outer": lambda x: np.subtract.outer(x, M[0]),
+    "concatenate": lambda x: np.concatenate([x, M, x]),
+    "stack": lambda x: np.stack([M, x], axis=1),
+    "where": lambda x: np.where(x > 0, x, M),
+    "mean": lambda x: np.mean(x, axis=0, keepdims=True),
+    "sort": lambda x: np.sort(x, axis=0),
+    "median": lambda x: np.median(x, axis=1),
+    "einsum": lambda x: np.einsum("ij,kj->ik", x, M),
+    "norm": lambda x: np.linalg.norm(x, axis=1),
+    "svd": lambda x: np.linalg.svd(x, compute_uv=False),
+    "fft": lambda x: np.fft.fft(x, axis=0),
+    "histogram": lambda x: np.histogram(x, bins=5)[0],
+    "clip": lambda x: np.clip(x, -1, 1),
+    "zeros_like": lambda x: np.zeros_like(x),
+    "unique": lambda x: np.unique(np.round(x)),
+    "pad": lambda x: np.pad(x, 1, mode="edge"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
+@pytest.mark.parametrize("name", CALLS)
+def test_numpys_functions_give_arrays_of_magmath(name: str, kind: tuple[str, int]) -> None:
+    expected = CALLS[name](M)
+    with current(*kind):
+        found = CALLS[name](mm.asarray(M, layout=mm.Layout.cyclic(0)))
+        assert isinstance(found, mm.Array)
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.fixture
+def x() -> Iterator[mm.Array]:
+    with current("inline"):
+        yield mm.asarray(M)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: np.isnat(x), r"numpy\.isnat: magmath has no such function: dates"),
+        (lambda x: np.shares_memory(x, x), r"numpy\.shares_memory: .*np\.asarray\(x\)"),
+        (lambda x: np.add.reduceat(x, [0]), r"numpy\.add\.reduceat: .*np\.asarray\(x\)"),
+        (
+            lambda x: np.add(M, x, out=M.copy()),
+            "add: out must be a magmath array, was given ndarray",
+        ),
+    ],
+)
+def test_what_is_missing_is_refused_and_not_copied(call: Any, words: str, x: mm.Array) -> None:
+    with pytest.raises(TypeError, match=words):
+        call(x)
+
+
+def test_conversion_is_a_copy(x: mm.Array) -> None:
+    copied = np.asarray(x)
+    assert isinstance(copied, np.ndarray)
+    copied[0] = 0
+    np.testing.assert_array_equal(x.numpy(), M)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_methods_are_functions(name: str, x: mm.Array) -> None:
+    function = getattr(mm, METHODS[name])
+    assert getattr(mm.Array, name) is function
+    assert getattr(x, name).__func__ is function
+
+
+def test_type_checkers_see_the_signatures_of_methods() -> None:
+    (block,) = [
+        node.body
+        for node in ast.walk(ast.parse(Path(inspect.getfile(Methods)).read_text()))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    stubs = {f.name: f for f in block if isinstance(f, ast.FunctionDef)}
+    assert set(stubs) == set(METHODS)
+    for name, stub in stubs.items():
+        own = [a.arg for a in [*stub.args.args, *stub.args.kwonlyargs]][1:]
+        theirs = list(inspect.signature(getattr(mm, METHODS[name])).parameters)[1:]
+        assert own == theirs, name
+
+
+def test_a_method_costs_no_more_than_its_function() -> None:
+    x = mm.asarray([1.0])
+
+    def seconds(call: Any) -> float:
+        best = 1.0
+        for _ in range(200):
+            start = time.perf_counter()
+            for _ in range(10):
+                call()
+            best = min(best, (time.perf_counter() - start) / 10)
+        return best
+
+    assert seconds(lambda: x.ravel()) < seconds(lambda: mm.ravel(x)) + 2e-6
+
+
+def test_out_is_a_handle_on_the_result(x: mm.Array) -> None:
+    out = mm.zeros((6, 4), dtype="float64")
+    alias = out
+    assert mm.exp(x, out=out) is out
+    np.testing.assert_allclose(alias.numpy(), np.exp(M))
+    with pytest.raises(
+        ShapeError, match=r"sum: out must have the shape of the result, \(4,\), was"
+    ):
+        mm.sum(x, axis=0, out=out)
+    with pytest.raises(DTypeError, match="exp: out has type int64, the result is float64"):
+        mm.exp(x, out=mm.zeros((6, 4), dtype="int64"))
+
+
+def test_functions_of_numbers_alone_give_numbers_that_take_the_type_of_arrays() -> None:
+    half = mm.ones(3, dtype="float16")
+    assert type(mm.sqrt(2)) is float
+    assert (half * mm.sqrt(2.0)).dtype == mm.float16
+    assert mm.maximum(3, 4) == 4
+
+
+def test_gradients_go_through_functions_of_numpy() -> None:
+    x = mm.variable("x", M)
+    slope = mm.grad(np.sum(np.square(x)) + x.mean(), x)
+    np.testing.assert_allclose(slope.numpy(), 2 * M + 1 / M.size)
+
+
+def test_compiled_functions_use_methods() -> None:
+    @mm.compile
+    def scaled(x: mm.Array) -> mm.Array:
+        return (x - x.mean(axis=0)) / x.std(axis=0)
+
+    np.testing.assert_allclose(scaled(mm.asarray(M)).numpy(), (M - M.mean(0)) / M.std(0))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
+def test_random_numbers_by_numpys_names(kind: tuple[str, int]) -> None:
+    with current(*kind):
+        rng = mm.random.default_rng(1)
+        assert abs(rng.normal(loc=0.0, scale=1.0, size=(2000,)).mean().item()) < 0.1
+        assert rng.random((3, 4)).shape == (3, 4)
+        assert rng.random().shape == ()
+        assert rng.standard_normal(5).shape == (5,)
+        drawn = rng.choice(5, size=4000, p=[0.1, 0.2, 0.3, 0.4, 0.0])
+        share = mm.bincount(drawn, minlength=5).numpy() / 4000
+        np.testing.assert_allclose(share, [0.1, 0.2, 0.3, 0.4, 0.0], atol=0.04)
+        values = mm.asarray(np.arange(10) * 10)
+        picked = rng.choice(values, 6, replace=False).tolist()
+        assert len(set(picked)) == 6
+        assert set(picked) <= set(range(0, 100, 10))
+        weighted = rng.choice(10, 3, replace=False, p=[0.0] * 7 + [0.3, 0.3, 0.4]).tolist()
+        assert sorted(weighted) == [7, 8, 9]
+        rng.shuffle(values)
+        assert sorted(values.tolist()) == list(range(0, 100, 10))
+        assert mm.random.rand(2, 3).shape == mm.random.randn(2, 3).shape == (2, 3)
+        assert mm.random.randint(0, 5, (7,)).min().item() >= 0
