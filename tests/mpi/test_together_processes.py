@@ -19,7 +19,7 @@ from matrices import check_lu, check_qr, normal
 def test_processes_factorise_together_and_fail_together(workers: int) -> None:
     with current("processes", workers):
         engine = session.engine()
-        engine.environment = replace(engine.environment, workspace=0, lent=0)
+        engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)
         x = normal((150, 150), "float64")
         a = mm.asarray(x, layout=Layout.split(0))
         assert " together in " in str(mm.linalg.qr(a).Q.explain())

@@ -33,7 +33,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 def _lean() -> None:
     engine = session.engine()
-    engine.environment = replace(engine.environment, workspace=0, lent=0)
+    engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)
 
 
 def is_together(*arrays: mm.Array) -> bool:
