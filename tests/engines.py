@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from magmath.cost import GemmRate, Machine
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.runtime import Pool, start_pool
@@ -61,3 +62,9 @@ def current(kind: str, workers: int = 1) -> Iterator[Pool]:
         yield pool
     finally:
         session._engine = former
+
+
+def machine_of_speed(rate: float) -> Machine:
+    """A machine on which all arithmetic has this rate, so that sharing it pays off."""
+    gemm = (GemmRate("float32", 1, rate),)
+    return Machine(gemm=gemm, arithmetic=rate, division=rate, transcendental=rate)

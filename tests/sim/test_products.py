@@ -195,7 +195,6 @@ BAD: list[tuple[str, Any, str]] = [
     ("vecdot", lambda x, y: mm.vecdot(x, y), "equal lengths"),
     ("vecdot axis", lambda x, y: mm.vecdot(x, x, axis=-3), "from -2 to -1"),
     ("matmul", lambda x, y: x @ x, "3 is not 2"),
-    ("outer", lambda x, y: mm.outer(x, y), "two 1-D"),
 ]
 
 

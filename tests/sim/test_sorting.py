@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 import operation_bodies as bodies
-from engines import current, engine_of
+from engines import current, engine_of, machine_of_speed
 from magmath.core.dtypes import DTYPES
 from magmath.engine import session
 from magmath.engine.engine import Engine
@@ -34,7 +34,7 @@ some = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases
 def together(kind: str, workers: int) -> Engine:
     """An engine that finds everything slow but to sort together."""
     engine = Engine(engine_of(kind, workers).pool)
-    engine.environment = replace(engine.environment, flops=1e3)
+    engine.environment = replace(engine.environment, machine=machine_of_speed(1e3))
     return engine
 
 
@@ -72,7 +72,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A pool on which it is worth while to share any arithmetic."""
     with current(*request.param) as started:
         engine = session.engine()
-        engine.environment = replace(engine.environment, flops=1e7)
+        engine.environment = replace(engine.environment, machine=machine_of_speed(1e7))
         yield started
 
 
@@ -115,7 +115,7 @@ def test_the_parts_are_as_large_as_the_layout_says(pool: Any) -> None:
     engine = session.engine()
     x = mm.asarray([3, 1, 2], layout=mm.Layout.on(1))
     node = mm.sort(x).node
-    (layouts,), out = SORT.collective.layouts(node, Mesh.line(pool.workers))
+    (layouts,), out = SORT.distributed.layouts(node, Mesh.line(pool.workers))
     cuts = even_cuts(3, pool.workers)
     assert [layouts.local_size(r) for r in range(pool.workers)] == list(np.diff(cuts))
     assert out == layouts

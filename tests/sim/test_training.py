@@ -22,7 +22,14 @@ from engines import current
 from executors import only
 from magmath.comm.counting import CountingCommunicator
 from magmath.engine import session
-from magmath.errors import DataError, MagmathError, NonFiniteLoss, ShapeError, WeightsError
+from magmath.errors import (
+    DataError,
+    DTypeError,
+    MagmathError,
+    NonFiniteLoss,
+    ShapeError,
+    WeightsError,
+)
 from magmath.executor import executable
 from magmath.layout import plan
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
@@ -534,7 +541,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
         MagmathError, match=r"strategy 'fast' is not known.*auto, data, model, rows"
     ):
         network().fit(X, Y, strategy="fast")
-    with pytest.raises(ShapeError, match=r"outputs must be \(N, classes\).*\(10, 1, 8, 10\)"):
+    with pytest.raises(DTypeError, match=r"labels must be \(N,\).*\(10, 1, 8, 10\)"):
         network().fit(DIGITS.train_images[:10], Y[:10])
     net = network()
     net.build((64,))

@@ -52,5 +52,7 @@ def test_scans_go_on_from_block_to_block(dtype: str, monkeypatch: pytest.MonkeyP
     with current("shared", 2):
         for axis in (0, 1):
             x = mm.asarray(values, layout=mm.Layout.split(axis))
-            (way,) = CUMULATIVE_SUM.ways(apply(CUMULATIVE_SUM, x.node, axis=axis), [x.layout])
+            (way,) = CUMULATIVE_SUM.decompositions(
+                apply(CUMULATIVE_SUM, x.node, axis=axis), [x.layout]
+            )
             np.testing.assert_array_equal(np.asarray(mm.Array(way)), values.cumsum(axis))
