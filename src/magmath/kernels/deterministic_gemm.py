@@ -1,12 +1,13 @@
-"""Matrix products whose bits depend only on values and shapes, for deterministic mode.
+"""Products and transforms whose bits depend only on values and shapes, for deterministic mode.
 
-A BLAS selects its code path, and so the order of summation, by the alignment and the row strides of
-the operands. So operands that are not contiguous and aligned are copied into memory that is, and
-the result is copied back.
+A BLAS or FFT library selects its code path, and so the order of summation, by the alignment and the
+row strides of the operands. So operands that are not contiguous and aligned are copied into memory
+that is, and the result is copied back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,27 @@ def bind_deterministic(
     if own_out is not out:
         calls.append(partial(out.copy_, own_out))
     return sequence(*calls)
+
+
+def bind_aligned(
+    bind: Callable[[torch.Tensor, torch.Tensor], Callable[[], object]],
+    out: torch.Tensor,
+    x: torch.Tensor,
+) -> Call:
+    """Return the call that `bind` makes for a result and an operand, or for contiguous and aligned
+    copies of them."""
+    own_out, own_x = _aligned(out), _aligned(x)
+    calls: list[Call] = [] if own_x is x else [partial(own_x.copy_, x)]
+    calls.append(bind(own_out, own_x))
+    if own_out is not out:
+        calls.append(partial(out.copy_, own_out))
+    return sequence(*calls)
+
+
+def _aligned(x: torch.Tensor) -> torch.Tensor:
+    """Return x if it is contiguous and aligned; otherwise new memory of its shape that is."""
+    own = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return x if x.stride() == own.stride() and x.data_ptr() % ALIGNMENT == 0 else own
 
 
 def _settled(x: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,10 +90,23 @@ def _c2c_axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def _c2c_kernel(call: KernelCall) -> Callable[[], object]:
-    from magmath.kernels import fft
+def _bound(
+    call: KernelCall, transform: Callable[..., Callable[[], object]], **attributes: Any
+) -> Callable[[], object]:
+    """Return the ready call of a transform; in deterministic mode on aligned memory, since an FFT
+    library selects its code path by alignment and strides."""
+    bind: Callable[..., Callable[[], object]] = partial(transform, **attributes)
+    if not call.context.deterministic:
+        return bind(call.out, call.inputs[0])
+    from magmath.kernels.deterministic_gemm import bind_aligned
 
-    return fft.transform(call.out, call.inputs[0], **call.attributes)
+    return bind_aligned(bind, call.out, call.inputs[0])
+
+
+def _c2c_kernel(call: KernelCall) -> Callable[[], object]:
+    from magmath.kernels.fft import transform
+
+    return _bound(call, transform, **call.attributes)
 
 
 def _c2c_reference(x: Any, *, axes: tuple[int, ...], inverse: bool, norm: Any) -> Any:
@@ -187,9 +201,9 @@ def _r2c_infer(x: Node, *, axis: int, inverse: bool, norm: str) -> tuple[Shape, 
 
 
 def _r2c_kernel(call: KernelCall) -> Callable[[], object]:
-    from magmath.kernels import fft
+    from magmath.kernels.fft import transform_of_real
 
-    return fft.transform_of_real(call.out, call.inputs[0], **call.attributes)
+    return _bound(call, transform_of_real, **call.attributes)
 
 
 def _r2c_reference(x: Any, *, axis: int, inverse: bool, norm: Any) -> Any:
@@ -258,10 +272,10 @@ def _c2r_infer(x: Node, *, axis: int, n: int, inverse: bool, norm: str) -> tuple
 
 
 def _c2r_kernel(call: KernelCall) -> Callable[[], object]:
-    from magmath.kernels import fft
+    from magmath.kernels.fft import transform_to_real
 
     attributes = {name: value for name, value in call.attributes.items() if name != "n"}
-    return fft.transform_to_real(call.out, call.inputs[0], **attributes)
+    return _bound(call, transform_to_real, **attributes)
 
 
 def _c2r_reference(x: Any, *, axis: int, n: int, inverse: bool, norm: Any) -> Any:
