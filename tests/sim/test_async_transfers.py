@@ -274,14 +274,14 @@ def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPat
         graph, expected = two_products("carried")
         compiled = engine.compile(engine.cut(graph))
         listing = compiled.program.instructions
-        moves = [i for i, x in enumerate(listing) if isinstance(x, Move) and x.beside]
+        moves = [i for i, x in enumerate(listing) if isinstance(x, Move) and x.overlapped]
         assert moves, compiled.program
         longest = max(moves, key=lambda i: listing[i].beside)  # type: ignore[union-attr]
         move = listing[longest]
         assert isinstance(move, Move)
-        beside = listing[longest + 1 : longest + 1 + move.beside]
-        assert sum(isinstance(x, Call) for x in beside) >= 2
-        assert f"beside the next {move.beside}" in str(compiled.program)
+        following = listing[longest + 1 : longest + 1 + move.overlapped]
+        assert sum(isinstance(x, Call) for x in following) >= 2
+        assert f"concurrently with the next {move.overlapped}" in str(compiled.program)
         outputs, _ = engine.run(compiled, graph.leaves)
         for data, value in zip(outputs, expected, strict=True):
             actual = engine.pool.get(data.handle).numpy()

@@ -668,7 +668,7 @@ def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -
         net = network(Adam(1e-3))
         net.fit(X, Y, batch_size=60, epochs=4, strategy=strategy, reporter=watcher)
         sent = list(np.diff(watcher.seen))
-        program = net._trained.full[1].program
+        program = net.trainer.step.full.compiled.program
         slots = program.slots
 
         def moved(instructions: Sequence[Any]) -> int:

@@ -186,7 +186,7 @@ def test_arrays_of_another_pool_are_refused() -> None:
     with mm.init():
         for _ in range(3):
             assert f(mm.ones(3)).tolist() == [2.0] * 3
-        with pytest.raises(MagmathError, match="lies in another pool"):
+        with pytest.raises(MagmathError, match="belongs to another pool"):
             f(x)
 
 

@@ -203,11 +203,6 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
     stored("copyto", astype(wide, dst.dtype) if casting == "unsafe" else wide, dst)
 
 
-def _where(mask: Array, x: Any, y: Any) -> Array:
-    chosen: Array = choice(mask, x, y)
-    return chosen
-
-
 def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
     """Write values to positions of the flattened array; they are repeated from the first on."""
     a = target("put", a)

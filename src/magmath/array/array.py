@@ -85,7 +85,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
         if copy is False:
-            raise ValueError("an array lies with the workers: NumPy cannot have it without a copy")
+            raise ValueError("the workers store the array: NumPy needs a copy of it")
         values = self.numpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 

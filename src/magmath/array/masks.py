@@ -58,21 +58,21 @@ class Counted:
 class Mask:
     """A mask that is counted on first use.
 
-    Its first dimension is `axis` of the indexed array, whose layout is `beside`.
+    Its first dimension is `axis` of the indexed array, which has `indexed_layout`.
     """
 
     node: Node
-    beside: Layout | None
+    indexed_layout: Layout | None
     axis: int
 
     @cached_property
     def counted(self) -> Counted:
         """The computed and counted mask; raises as `count`."""
-        return count(self.node, self.beside, self.axis)
+        return count(self.node, self.indexed_layout, self.axis)
 
 
-def count(mask: Node, beside: Layout | None = None, axis: int = 0) -> Counted:
-    """Compute and count a mask whose first dimension is `axis` of an array in layout `beside`.
+def count(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) -> Counted:
+    """Compute and count a mask whose first dimension is `axis` of an array in `indexed_layout`.
 
     Raises TracingError while a function is traced, because values are unknown then.
     """
@@ -80,7 +80,7 @@ def count(mask: Node, beside: Layout | None = None, axis: int = 0) -> Counted:
         leaf = LazyArray(mask).evaluated()
         engine = session.engine()
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
-        cuts |= cuts_of(leaf.layout, 0) | cuts_of(beside, axis)
+        cuts |= cuts_of(leaf.layout, 0) | cuts_of(indexed_layout, axis)
         (counted,) = engine.evaluate([apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))])
         data = remote_array_of(counted)
     except TracingError:

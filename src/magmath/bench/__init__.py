@@ -2,7 +2,7 @@
 
 A benchmark is a table of cases and of systems (`case.py`); the runner starts each system in its own
 process and runs one round of each in turn (`runner.py`); `peers/` contains the other frameworks,
-`own.py` magmath's side, written with the public names.
+`contestants/` magmath's side, written with the public names.
 """
 
 from __future__ import annotations

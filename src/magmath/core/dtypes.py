@@ -81,11 +81,6 @@ class DType:
         return self.kind == "float"
 
     @property
-    def is_numeric(self) -> bool:
-        """True for every type but bool."""
-        return self.kind != "bool"
-
-    @property
     def is_integer(self) -> bool:
         """True for signed and unsigned integers."""
         return self.kind in ("int", "uint")

@@ -204,7 +204,7 @@ class IndexSet:
         return IndexSet.regular(first, last + 1, subset.block, self.block)
 
     def _clipped(self, start: int, stop: int) -> IndexSet:
-        """Intersect this set, not a range, with start … stop - 1, which lies within its bounds."""
+        """Intersect this set, not a range, with start … stop - 1, which is within its bounds."""
         if start == self.start and stop == self.stop:
             return self
         if not self.period:

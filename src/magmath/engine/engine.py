@@ -284,8 +284,8 @@ class Engine:
     def _checked(self, data: RemoteArray) -> RemoteArray:
         if data.pool is not self.pool:
             raise MagmathError(
-                f"an array of shape {data.shape} lies in another pool, which has ended or is not "
-                f"the current one; make it again in this pool (mm.init starts with no arrays)"
+                f"an array of shape {data.shape} belongs to another pool, which has ended or is "
+                f"not the current one; make it again in this pool (mm.init starts with no arrays)"
             )
         return data
 

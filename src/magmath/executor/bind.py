@@ -81,7 +81,7 @@ class Calls:
             if segment is None:
                 carried = self._bind(instruction, position, tensors)
                 if carried is not None and isinstance(instruction, Move):
-                    due.append((position + instruction.beside, position, instruction, carried))
+                    due.append((position + instruction.overlapped, position, instruction, carried))
             elif position == segment[-1]:
                 self._add((segments[segment],), _last_call(segment, program), position)
             last = position + 1 == first + len(instructions)
@@ -278,7 +278,7 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
 
 def _carried(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:
     """Return a move that runs on the progress thread; None if it cannot."""
-    if not (isinstance(instruction, Move) and instruction.beside):
+    if not (isinstance(instruction, Move) and instruction.overlapped):
         return None
     progress_thread = tensors.context.progress_thread()
     return None if progress_thread is None else AsyncMove(instruction, tensors, progress_thread)

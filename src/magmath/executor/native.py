@@ -153,8 +153,8 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
         lines = None
         if instruction is not None:
             lines = probe.length(position)
-            if isinstance(instruction, Move) and instruction.beside:
-                cuts.add(position + instruction.beside + 1)
+            if isinstance(instruction, Move) and instruction.overlapped:
+                cuts.add(position + instruction.overlapped + 1)
         if lines is None or position in cuts:
             if calls >= LEAST_CALLS:
                 found.append(range(begin, position))

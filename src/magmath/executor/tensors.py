@@ -60,8 +60,8 @@ class Tensors:
 
     def _typed(self, index: int, rank: int, block: Block, offset: int) -> torch.Tensor:
         """Return bytes of a block, at an offset, as the tensor of a slot."""
-        slot, lies = self.program.slots[index], self.context.memory
-        memory = lies.leader(block) if slot.layout.shared else lies.peer(block, rank)
+        slot, blocks = self.program.slots[index], self.context.memory
+        memory = blocks.leader(block) if slot.layout.shared else blocks.peer(block, rank)
         shape = slot.layout.local_shape(rank)
         nbytes = torch.Size(shape).numel() * slot.dtype.itemsize
         return memory[offset : offset + nbytes].view(to_torch(slot.dtype)).view(shape)

@@ -103,11 +103,6 @@ class Tiers:
         self._due = WORTH_SECONDS if enabled else float("inf")
         self._least = LEAST_RUNS
 
-    @property
-    def tier(self) -> str:
-        """The name of the tier in use."""
-        return self._choice.executor
-
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""

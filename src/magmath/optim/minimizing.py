@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import WeakSet
 
@@ -61,6 +62,7 @@ class Minimizer:
         self._programs: OrderedDict[Hashable, _Program] = OrderedDict()
         self._minimized: WeakSet[Node] = WeakSet()
         self._function: FunctionOfVariables | None = None
+        self._recent: _Recent | None = None
 
     def run(
         self,
@@ -100,6 +102,9 @@ class Minimizer:
         engine = session.engine()
         kept = self._optimizer.kept.of(variables)
         owned = [id(v) for one in kept for v in one.variables()]
+        recent = self._recent
+        if recent is not None and recent.is_for(engine, function, owned):
+            return recent.program  # without hashing the structure of the expression
         key = (id(engine), function.key, *owned)
         program = self._programs.get(key)
         if program is None:
@@ -107,12 +112,28 @@ class Minimizer:
             if len(self._programs) > KEPT_PROGRAMS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(key)
+        self._recent = _Recent(engine, function, owned, program)
         return program
 
     @property
     def last(self) -> _Program | None:
         """The most recently used program."""
         return next(reversed(self._programs.values()), None)
+
+
+@final
+@dataclass(frozen=True)
+class _Recent:
+    """The most recently used program, and what it is used for."""
+
+    engine: Engine
+    function: FunctionOfVariables
+    owned: list[int]
+    program: _Program
+
+    def is_for(self, engine: Engine, function: FunctionOfVariables, owned: list[int]) -> bool:
+        """True if the program is that of this function and these states."""
+        return self.engine is engine and self.function is function and self.owned == owned
 
 
 @final

@@ -43,11 +43,11 @@ class PricedCandidate:
 
 class OperandState(NamedTuple):
     """The state of an operand: its layout, the bytes of an element, whether it is in memory before
-    anything is computed (`lies`), and the layouts in which copies of it exist."""
+    anything is computed (`is_stored`), and the layouts in which copies of it exist."""
 
     layout: Layout
     itemsize: int
-    lies: bool
+    is_stored: bool
     copies: tuple[Layout, ...]
 
 
@@ -252,7 +252,7 @@ class Pricing:
             shared = self.environment.whole(layout.shape, shared=True)
             if layout.mesh == shared.mesh:
                 layout = shared
-                copied = have.max_local_size if operand.lies else 0  # otherwise computed there
+                copied = have.max_local_size if operand.is_stored else 0  # otherwise computed there
         seconds = self.prices.move(have, layout, operand.itemsize)
         return seconds + copied * operand.itemsize / self.environment.bandwidth
 

@@ -62,14 +62,14 @@ class Call(msgspec.Struct, frozen=True):
 class Move(msgspec.Struct, frozen=True):
     """Redistribute slot `source` into the layout of slot `target`.
 
-    The move may run concurrently with the next `beside` instructions, which do not touch the
+    The move may run concurrently with the next `overlapped` instructions, which do not touch the
     target.
     """
 
     source: int
     target: int
     line: tuple[str, int] | None = None
-    beside: int = 0
+    overlapped: int = 0
 
 
 class Barrier(msgspec.Struct, frozen=True):
@@ -153,8 +153,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
                 text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
                 return text if workspace is None else f"{text} together in %{workspace}"
-            case Move(source, target, _, beside):
-                while_next = f", beside the next {beside}" if beside else ""
+            case Move(source, target, _, overlapped):
+                while_next = f", concurrently with the next {overlapped}" if overlapped else ""
                 return f"{self._slot(target)} <- {self._slot(source)}{while_next}"
             case Emit(slot):
                 return f"emit %{slot}"

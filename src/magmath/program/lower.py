@@ -312,11 +312,11 @@ class _Dirty:
 
 
 def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
-    """Return the instructions, with `beside` set on moves that may run concurrently with later
+    """Return the instructions, with `overlapped` set on moves that may run concurrently with later
     ones.
 
-    These are moves of at least `least` bytes between workers that share no memory. `beside` is the
-    number of following instructions that do not touch the target.
+    These are moves of at least `least` bytes between workers that share no memory. `overlapped` is
+    the number of following instructions that do not touch the target.
     """
     slots, instructions = lowering.slots, lowering.instructions
     roots = _roots(slots)
@@ -331,7 +331,7 @@ def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction
             end = min(end, next_use.get(roots[instruction.target], end))
             if next_call < end:
                 following = end - position - 1
-                instruction = msgspec.structs.replace(instruction, beside=following)
+                instruction = msgspec.structs.replace(instruction, overlapped=following)
         next_use.update(dict.fromkeys(touched, position))
         if isinstance(instruction, Call):
             next_call = position

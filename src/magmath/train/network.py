@@ -23,7 +23,6 @@ from magmath.optim import Optimizer
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
 from magmath.train.report import Reporter
-from magmath.train.step import TrainingStep
 from magmath.train.trainer import Loss, Metrics, Trainer
 
 if TYPE_CHECKING:
@@ -101,10 +100,6 @@ class NeuralNetwork:
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters by path; empty before the network is built."""
         return dict(self.module.named_parameters()) if self.module.is_built else {}
-
-    @property
-    def _trained(self) -> TrainingStep | None:
-        return self.trainer.step
 
     # building ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Reporters of a running `fit`: silent, or as lines on the terminal."""
+"""Reporters of the progress of `fit`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,6 @@ class Reporter(Protocol):
 
     def end(self) -> None:
         """Training ended, normally or by an exception."""
-
-
-class NullReporter:
-    """A reporter that prints nothing."""
-
-    def begin(self, epochs: int, steps: int) -> None: ...
-
-    def step(self, done: int, loss: float, samples_per_second: float) -> None: ...
-
-    def epoch(self, record: EpochRecord) -> None: ...
-
-    def end(self) -> None: ...
 
 
 class ConsoleReporter:

@@ -80,10 +80,6 @@ class _Traced:
         self.compiled: Compiled | None = None
         self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
 
-    def __getitem__(self, index: int) -> Any:
-        """Return the graph (0) or the program (1)."""
-        return (self.graph, self.compiled)[index]
-
 
 @final
 class TrainingStep:
