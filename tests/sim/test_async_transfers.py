@@ -276,7 +276,7 @@ def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPat
         listing = compiled.program.instructions
         moves = [i for i, x in enumerate(listing) if isinstance(x, Move) and x.overlapped]
         assert moves, compiled.program
-        longest = max(moves, key=lambda i: listing[i].beside)  # type: ignore[union-attr]
+        longest = max(moves, key=lambda i: listing[i].overlapped)  # type: ignore[union-attr]
         move = listing[longest]
         assert isinstance(move, Move)
         following = listing[longest + 1 : longest + 1 + move.overlapped]
