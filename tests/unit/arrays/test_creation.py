@@ -67,7 +67,7 @@ def test_asarray_of_an_array_converts_and_copies() -> None:
 
 
 def test_numpy_cannot_have_an_array_without_a_copy() -> None:
-    with pytest.raises(ValueError, match="without a copy"):
+    with pytest.raises(ValueError, match="needs a copy"):
         mm.ones(3).__array__(copy=False)
 
 

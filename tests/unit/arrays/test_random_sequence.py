@@ -29,16 +29,16 @@ def dropped(x: mm.Array, source: Any) -> mm.Array:
 class Drawing:
     """A state that changes by random numbers of two generators, in ways that must not matter."""
 
-    def __init__(self, kinds: list[int]) -> None:
+    def __init__(self, draws: list[int]) -> None:
         self.sources: list[Any] = [mm.random, mm.random.Generator(7)]
-        self.kinds = kinds
+        self.draws = draws
         self.state = mm.variable("state", np.zeros(3, np.float32))
         self.compiled = mm.compile(self.next)
 
     def next(self, x: mm.Array) -> mm.Array:
         """The next value; draws several times, and assigns a variable."""
-        for kind in self.kinds:
-            x = x + DRAWS[kind % 4](self.sources[kind // 4])
+        for draw in self.draws:
+            x = x + DRAWS[draw % 4](self.sources[draw // 4])
         y = dropped(x, self.sources[0])
         self.state.assign(self.state + y)
         return y
@@ -61,18 +61,18 @@ class Drawing:
 )
 @settings(max_examples=15, deadline=None)
 @given(
-    kinds=st.lists(st.integers(0, 7), min_size=1, max_size=3),
-    decompositions=st.lists(st.integers(0, 2), min_size=1, max_size=3),
+    draws=st.lists(st.integers(0, 7), min_size=1, max_size=3),
+    ways=st.lists(st.integers(0, 2), min_size=1, max_size=3),
 )
 def test_all_ways_draw_one_sequence(
-    kind: str, workers: int, kinds: list[int], ways: list[int]
+    kind: str, workers: int, draws: list[int], ways: list[int]
 ) -> None:
     with current("inline"):
         mm.random.seed(3)
-        expected = Drawing(kinds).run([0] * len(ways))
+        expected = Drawing(draws).run([0] * len(ways))
     with current(kind, workers):
         mm.random.seed(3)
-        for value, known in zip(Drawing(kinds).run(ways), expected, strict=True):
+        for value, known in zip(Drawing(draws).run(ways), expected, strict=True):
             np.testing.assert_allclose(value, known, rtol=1e-5, atol=1e-5)
 
 
