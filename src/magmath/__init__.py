@@ -19,9 +19,9 @@ __array_api_version__ = "2025.12"
 
 # Where each public name is: modules load when a name of theirs is first used.
 _NAMES = {
-    "magmath.array.array": "Array",
-    "magmath.array.lazy_array": "evaluate",
-    "magmath.array.variable": "Variable",
+    "magmath.arrays.array": "Array",
+    "magmath.arrays.lazy_array": "evaluate",
+    "magmath.arrays.variable": "Variable",
     "magmath.engine.session": "init pool shutdown",
     "magmath.transform.loops": "fori_loop scan",
     "magmath.transform.control_flow": "cond while_loop",
@@ -72,7 +72,7 @@ _NAMES = {
     "magmath.layout": "Layout Mesh",
     "magmath.memory.manager": "MemoryKind MemoryManager",
     "magmath.api.interchange": "from_dlpack",
-    "magmath.array.namespace": "__array_namespace_info__",
+    "magmath.arrays.namespace": "__array_namespace_info__",
     # By the names of NumPy; those that are of no array are NumPy's own.
     "magmath.api.applied_functions": "apply_along_axis apply_over_axes",
     "magmath.api.calculus": "convolve correlate ediff1d gradient interp trapezoid",
@@ -104,7 +104,7 @@ _NAMES = {
         "nanvar"
     ),
     "magmath.api.numpy_creation": (
-        "asanyarray asarray_chkfinite ascontiguousarray asfortranarray copy frombuffer "
+        "array asanyarray asarray_chkfinite ascontiguousarray asfortranarray copy frombuffer "
         "fromfunction fromiter fromstring geomspace logspace"
     ),
     "magmath.api.numpy_names": (
@@ -165,7 +165,6 @@ _DTYPES = {
 """NumPy's other names of element types."""
 _HOME |= {name: ("magmath.core.dtypes", dtype) for name, dtype in _DTYPES.items()}
 _MODULES = {
-    "array": "magmath.array",  # a package that is called as a function
     "fft": "magmath.api.fft",
     "random": "magmath.api.random",
     "linalg": "magmath.api.linalg",
@@ -194,9 +193,9 @@ if TYPE_CHECKING:
         log_softmax as log_softmax, relu as relu, sigmoid as sigmoid, softmax as softmax,
         stop_gradient as stop_gradient,
     )  # fmt: skip
-    from magmath.array.array import Array as Array
-    from magmath.array.lazy_array import evaluate as evaluate
-    from magmath.array.variable import Variable as Variable
+    from magmath.arrays.array import Array as Array
+    from magmath.arrays.lazy_array import evaluate as evaluate
+    from magmath.arrays.variable import Variable as Variable
     from magmath.api.creation import (
         arange as arange, asarray as asarray, constant as constant, empty as empty,
         empty_like as empty_like, eye as eye, full as full, full_like as full_like,
@@ -230,7 +229,7 @@ if TYPE_CHECKING:
         reshape as reshape, roll as roll, rollaxis as rollaxis, squeeze as squeeze, stack as stack,
         swapaxes as swapaxes, tile as tile, transpose as transpose, unstack as unstack,
     )  # fmt: skip
-    from magmath.array.namespace import __array_namespace_info__ as __array_namespace_info__
+    from magmath.arrays.namespace import __array_namespace_info__ as __array_namespace_info__
     from magmath.api.einsum import einsum as einsum
     from magmath.api.products import (
         matmul as matmul, matrix_transpose as matrix_transpose, outer as outer,

@@ -14,7 +14,7 @@ import pytest
 
 import magmath as mm
 from engines import current, engine_of
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.comm.progress_thread import Task
 from magmath.core.dtypes import float32
 from magmath.engine import session

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import magmath as mm
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.layout import Layout

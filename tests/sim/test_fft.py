@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current, engine_of
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.engine import session
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Rule

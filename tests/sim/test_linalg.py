@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from layouts import layouts, meshes
-from magmath.array.array import unary
+from magmath.arrays.array import unary
 from magmath.errors import DTypeError, LinAlgError, MagmathError, ShapeError
 from matrices import (
     TYPES,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current, engine_of
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.errors import ShapeError
 from operation_bodies import leaf, placements
 

@@ -12,7 +12,7 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.array.lazy_array import MAX_PENDING
+from magmath.arrays.lazy_array import MAX_PENDING
 from magmath.engine import session
 from magmath.engine.engine import EAGER_BYTES, Engine
 from magmath.errors import MagmathError, MemoryLimitError

@@ -11,7 +11,7 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
 from magmath.ops.leaves import parameter

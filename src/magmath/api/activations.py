@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magmath.api.elementwise import divide, exp, log, subtract
 from magmath.api.statistics import max, sum
-from magmath.array.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, floating
 from magmath.engine.user_line import user_line
 from magmath.graph import apply
 from magmath.ops import elementwise as e

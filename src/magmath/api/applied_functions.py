@@ -9,7 +9,7 @@ from typing import Any
 
 from magmath.api.creation import asarray
 from magmath.api.manipulation import expand_dims, moveaxis, reshape, stack
-from magmath.array.array import Array, as_array
+from magmath.arrays.array import Array, as_array
 from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
 

@@ -13,8 +13,8 @@ from magmath.api.signal import convolve as convolved
 from magmath.api.signal import correlate as correlated
 from magmath.api.sorting import argsort
 from magmath.api.statistics import Axis, diff, sum
-from magmath.array.array import Array, as_array, floating
-from magmath.array.number_list import is_number
+from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import float64
 from magmath.core.shapes import normalize_axes, normalize_axis
 from magmath.errors import OptionError, ShapeError

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from magmath.api.products import matmul
-from magmath.array.array import Array, as_array
-from magmath.array.output import stored
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.output import stored
 from magmath.errors import ShapeError
 
 

@@ -20,8 +20,8 @@ from magmath.api.elementwise import (
 )
 from magmath.api.manipulation import broadcast_shapes
 from magmath.api.statistics import all
-from magmath.array.array import Array, as_array
-from magmath.array.operands import operands
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.operands import operands
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
 

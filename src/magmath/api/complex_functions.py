@@ -10,7 +10,7 @@ from magmath.api.elementwise import abs, atan2, equal, imag, less, multiply, not
 from magmath.api.indexing import take_along_axis
 from magmath.api.sorting import argsort
 from magmath.api.statistics import all
-from magmath.array.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import bool_, complex_dtype
 from magmath.core.promotion import floating_dtype
 

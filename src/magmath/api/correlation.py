@@ -10,7 +10,7 @@ from magmath.api.elementwise import conj, divide, imag, maximum, minimum, multip
 from magmath.api.linalg import diagonal
 from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
 from magmath.api.statistics import Axis, mean, sum
-from magmath.array.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, floating
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import normalize_axes
 from magmath.errors import ShapeError

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.array import Array, Number, as_array, copy_of
-from magmath.array.conversion import LayoutLike, bind_layout, leaf_of_values
-from magmath.array.number_list import is_number
-from magmath.array.traced_scalar import TracedScalar
-from magmath.array.variable import Variable
+from magmath.arrays.array import Array, Number, as_array, copy_of
+from magmath.arrays.conversion import LayoutLike, bind_layout, leaf_of_values
+from magmath.arrays.number_list import is_number
+from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.variable import Variable
 from magmath.core.dtypes import (
     DType,
     as_dtype,

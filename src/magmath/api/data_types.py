@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from magmath.array.array import Array, as_array
-from magmath.array.number_list import is_number
-from magmath.array.traced_scalar import TracedScalar
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.number_list import is_number
+from magmath.arrays.traced_scalar import TracedScalar
 from magmath.core.dtypes import KINDS, DType, as_dtype, float64, real_dtype
 from magmath.core.promotion import common_dtype, promote
 from magmath.core.shapes import normalize_axes, size_of

@@ -12,8 +12,8 @@ from magmath.api.linalg import trace as matrix_trace
 from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshape
 from magmath.api.searching import nonzero, where
 from magmath.api.statistics import cumulative_prod
-from magmath.array.array import Array, as_array
-from magmath.array.output import stored, target
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import ShapeError

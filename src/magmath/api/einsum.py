@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.array import Array
-from magmath.array.operands import operands as common_operands
-from magmath.array.output import stored
+from magmath.arrays.array import Array
+from magmath.arrays.operands import operands as common_operands
+from magmath.arrays.output import stored
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape

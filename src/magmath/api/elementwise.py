@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.array import Array, as_array, binary, unary
-from magmath.array.number_list import is_number
-from magmath.array.operands import OPERANDS
-from magmath.array.output import masked, stored
-from magmath.array.ufunc_methods import BinaryFunction, attach
+from magmath.arrays.array import Array, as_array, binary, unary
+from magmath.arrays.number_list import is_number
+from magmath.arrays.operands import OPERANDS
+from magmath.arrays.output import masked, stored
+from magmath.arrays.ufunc_methods import BinaryFunction, attach
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, side_of_range
 from magmath.ops import elementwise as e
 

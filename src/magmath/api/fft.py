@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from magmath.api.creation import DTypeLike
 from magmath.api.manipulation import roll
-from magmath.array.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import get_default_dtype

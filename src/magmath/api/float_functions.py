@@ -39,10 +39,10 @@ from magmath.api.elementwise import (
 from magmath.api.manipulation import concat
 from magmath.api.searching import where
 from magmath.api.statistics import cumulative_sum, diff
-from magmath.array.array import Array, as_array, floating
-from magmath.array.number_list import is_number
-from magmath.array.operands import operands
-from magmath.array.output import takes_out
+from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.number_list import is_number
+from magmath.arrays.operands import operands
+from magmath.arrays.output import takes_out
 from magmath.core.dtypes import complex128, float64, int32, int64
 from magmath.core.shapes import normalize_axis
 from magmath.errors import DTypeError

@@ -16,8 +16,8 @@ from magmath.api.manipulation import ravel, reshape
 from magmath.api.order_statistics import percentile, ptp
 from magmath.api.searching import searchsorted, where
 from magmath.api.statistics import any, diff, max, min, std, sum
-from magmath.array.array import Array, as_array, floating
-from magmath.array.number_list import is_number
+from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line

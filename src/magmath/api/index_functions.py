@@ -24,11 +24,11 @@ from magmath.api.manipulation import (
 from magmath.api.searching import nonzero
 from magmath.api.searching import where as choice
 from magmath.api.statistics import any
-from magmath.array.array import Array, as_array
-from magmath.array.masks import count
-from magmath.array.number_list import is_number
-from magmath.array.operands import operands, written_operand
-from magmath.array.output import stored, target
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.masks import count
+from magmath.arrays.number_list import is_number
+from magmath.arrays.operands import operands, written_operand
+from magmath.arrays.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.shapes import normalize_axis
 from magmath.errors import OptionError, ShapeError

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 from magmath.api.creation import arange, linspace
 from magmath.api.index_functions import ix_
 from magmath.api.manipulation import broadcast_to, concat, reshape, stack
-from magmath.array.array import Array, as_array
+from magmath.arrays.array import Array, as_array
 
 
 def _line(part: slice) -> Array:

@@ -14,8 +14,8 @@ import numpy as np
 
 from magmath.api.creation import DTypeLike
 from magmath.api.data_types import astype
-from magmath.array.array import Array, Operand, as_array
-from magmath.array.conversion import LayoutLike, bind_layout, default_layout
+from magmath.arrays.array import Array, Operand, as_array
+from magmath.arrays.conversion import LayoutLike, bind_layout, default_layout
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import as_dtype, bfloat16, float32
 from magmath.diagnostics.transfer_progress import transfer_progress

@@ -19,9 +19,9 @@ from magmath.api.elementwise import (
 from magmath.api.manipulation import broadcast_arrays, concat, moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.statistics import any, sum
-from magmath.array.array import Array, as_array
-from magmath.array.operands import operands
-from magmath.array.output import takes_out
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.operands import operands
+from magmath.arrays.output import takes_out
 from magmath.core.dtypes import int64, uint8
 from magmath.core.shapes import normalize_axis
 from magmath.errors import DTypeError, OptionError

@@ -8,8 +8,8 @@ import numpy as np
 from torch.utils.dlpack import from_dlpack as tensor_from_dlpack
 
 from magmath.api.creation import asarray
-from magmath.array.array import Array
-from magmath.array.conversion import leaf_of_tensor, leaf_of_values
+from magmath.arrays.array import Array
+from magmath.arrays.conversion import leaf_of_tensor, leaf_of_values
 from magmath.engine.devices import check_device
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from magmath.api.chain_products import multi_dot
 from magmath.api.norms import matrix_norm, norm, vector_norm
 from magmath.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
-from magmath.array.array import Array, as_array, floating
-from magmath.array.operands import operands
+from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.operands import operands
 from magmath.core.dtypes import DType, as_dtype, int64, real_dtype
 from magmath.core.integers import require_integer
 from magmath.core.numpy_aliases import alias_hint

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from magmath.api.creation import normal_shape
-from magmath.array.array import Array, as_array
-from magmath.array.lazy_array import evaluate
-from magmath.array.number_list import is_number
-from magmath.array.operands import operands
-from magmath.array.output import stored
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.lazy_array import evaluate
+from magmath.arrays.number_list import is_number
+from magmath.arrays.operands import operands
+from magmath.arrays.output import stored
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
 from magmath.engine.user_line import user_line

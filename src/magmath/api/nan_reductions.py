@@ -22,8 +22,8 @@ from magmath.api.statistics import (
     sum,
     var,
 )
-from magmath.array.array import Array, as_array
-from magmath.array.output import stored
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.output import stored
 from magmath.errors import ShapeError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from magmath.array.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import compute_dtype, real_dtype
 from magmath.core.shapes import normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line

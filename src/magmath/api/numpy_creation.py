@@ -14,8 +14,8 @@ from magmath.api.elementwise import exp, isfinite, pow
 from magmath.api.index_functions import indices
 from magmath.api.manipulation import concat, reshape, stack
 from magmath.api.statistics import all
-from magmath.array.array import Array, copy_of
-from magmath.array.conversion import LayoutLike
+from magmath.arrays.array import Array, copy_of
+from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype
 from magmath.errors import RangeError
 

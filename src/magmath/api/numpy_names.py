@@ -27,7 +27,7 @@ from magmath.api.manipulation import concat as concatenate
 from magmath.api.stacking import vstack as row_stack
 from magmath.api.statistics import max as amax
 from magmath.api.statistics import min as amin
-from magmath.array.array import Array as ndarray
+from magmath.arrays.array import Array as ndarray
 from magmath.core.dtypes import as_dtype as dtype
 
 __all__ = [

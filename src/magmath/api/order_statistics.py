@@ -25,8 +25,8 @@ from magmath.api.manipulation import broadcast_to, moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
 from magmath.api.statistics import Axis, any, max, min, sum
-from magmath.array.array import Array, as_array, floating
-from magmath.array.output import stored
+from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.output import stored
 from magmath.core.dtypes import int64
 from magmath.core.shapes import normalize_axes, normalize_axis
 from magmath.errors import OptionError, RangeError, ShapeError

@@ -14,7 +14,7 @@ from magmath.api.indexing import take
 from magmath.api.manipulation import broadcast_to, concat, reshape
 from magmath.api.order_statistics import median
 from magmath.api.statistics import max, mean, min
-from magmath.array.array import Array, as_array
+from magmath.arrays.array import Array, as_array
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]

@@ -15,7 +15,7 @@ from magmath.api.searching import nonzero
 from magmath.api.signal import convolve
 from magmath.api.stacking import atleast_1d
 from magmath.api.statistics import all, sum
-from magmath.array.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, floating
 from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from magmath.array.array import Array, Operand, as_array
-from magmath.array.operands import operands
-from magmath.array.output import stored
+from magmath.arrays.array import Array, Operand, as_array
+from magmath.arrays.operands import operands
+from magmath.arrays.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError

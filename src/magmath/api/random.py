@@ -23,9 +23,9 @@ from magmath.api.manipulation import reshape
 from magmath.api.searching import searchsorted
 from magmath.api.sorting import argsort
 from magmath.api.statistics import cumulative_sum
-from magmath.array.array import Array, Operand
-from magmath.array.conversion import LayoutLike, bind_layout
-from magmath.array.output import stored
+from magmath.arrays.array import Array, Operand
+from magmath.arrays.conversion import LayoutLike, bind_layout
+from magmath.arrays.output import stored
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype

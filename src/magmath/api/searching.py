@@ -6,11 +6,11 @@ from typing import Any, Literal, overload
 
 from magmath.api.creation import asarray
 from magmath.api.elementwise import not_equal
-from magmath.array.array import Array, Number, as_array
-from magmath.array.masks import count
-from magmath.array.number_list import is_number
-from magmath.array.operands import operands
-from magmath.array.output import stored
+from magmath.arrays.array import Array, Number, as_array
+from magmath.arrays.masks import count
+from magmath.arrays.number_list import is_number
+from magmath.arrays.operands import operands
+from magmath.arrays.output import stored
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError

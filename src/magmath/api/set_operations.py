@@ -14,7 +14,7 @@ from magmath.api.searching import nonzero
 from magmath.api.sets import Groups, isin
 from magmath.api.sorting import argsort, sort
 from magmath.api.statistics import any, cumulative_sum
-from magmath.array.array import Array, as_array
+from magmath.arrays.array import Array, as_array
 from magmath.core.shapes import normalize_axis
 
 

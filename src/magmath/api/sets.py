@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from magmath.array.array import Array, Number, as_array
-from magmath.array.masks import Counted, count
-from magmath.array.operands import operands
+from magmath.arrays.array import Array, Number, as_array
+from magmath.arrays.masks import Counted, count
+from magmath.arrays.operands import operands
 from magmath.core.dtypes import bool_, int64
 from magmath.engine.user_line import user_line
 from magmath.graph import Node, apply

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.array.array import Array
-from magmath.array.operands import operands
+from magmath.arrays.array import Array
+from magmath.arrays.operands import operands
 from magmath.core.promotion import floating_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, ShapeError

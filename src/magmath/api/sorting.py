@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.array.array import Array, as_array
+from magmath.arrays.array import Array, as_array
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.graph import Operation, apply

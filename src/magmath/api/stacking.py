@@ -19,7 +19,7 @@ from magmath.api.manipulation import (
     swapaxes,
 )
 from magmath.api.searching import nonzero
-from magmath.array.array import Array, as_array
+from magmath.arrays.array import Array, as_array
 from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
 

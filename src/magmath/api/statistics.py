@@ -23,10 +23,10 @@ from magmath.api.elementwise import (
     subtract,
 )
 from magmath.api.manipulation import concat, reshape
-from magmath.array.array import Array, as_array
-from magmath.array.number_list import is_number
-from magmath.array.operands import operands
-from magmath.array.output import stored
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.number_list import is_number
+from magmath.arrays.operands import operands
+from magmath.arrays.output import stored
 from magmath.core.dtypes import (
     DType,
     accumulator_dtype,

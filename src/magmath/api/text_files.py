@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from magmath.api.creation import DTypeLike, asarray
-from magmath.array.array import Array, as_array
-from magmath.array.conversion import LayoutLike
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 
 ROWS = 1 << 14

@@ -10,8 +10,8 @@ from magmath.api.elementwise import conj, multiply
 from magmath.api.linalg import cross as cross_of_three
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.products import matmul, tensordot, vecdot
-from magmath.array.array import Array, as_array
-from magmath.array.output import stored
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.output import stored
 from magmath.errors import ShapeError
 
 

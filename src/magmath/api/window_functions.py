@@ -10,7 +10,7 @@ from magmath.api.data_types import astype
 from magmath.api.elementwise import cos, sqrt, square
 from magmath.api.float_functions import i0
 from magmath.api.searching import where
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.core.promotion import get_default_dtype
 
 

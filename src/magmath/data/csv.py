@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from magmath.api.input_output import absolute, missing, read_table
-from magmath.array.array import Array
-from magmath.array.conversion import LayoutLike
+from magmath.arrays.array import Array
+from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import DType
 from magmath.files.csv import Header
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from magmath.array.array import Array
-from magmath.array.tree import flatten, unflatten
+from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session, tracing

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from magmath.array.tree import flatten
-from magmath.array.variable import Variable
+from magmath.arrays.tree import flatten
+from magmath.arrays.variable import Variable
 from magmath.nn.abstract import inputs_of, trace_call
 from magmath.nn.inventory import joined
 from magmath.nn.observers import observing

@@ -18,7 +18,7 @@ from magmath.api.indexing import take
 from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.random import Distributions
 from magmath.api.searching import where
-from magmath.array.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of

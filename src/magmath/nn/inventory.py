@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar, final
 
-from magmath.array.variable import Variable
+from magmath.arrays.variable import Variable
 from magmath.errors import MagmathError
 from magmath.nn.variables import Deferred
 

@@ -16,7 +16,7 @@ from magmath.api.creation import asarray, ones
 from magmath.api.data_types import astype
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
 from magmath.ops import creation, manipulation

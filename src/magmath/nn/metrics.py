@@ -19,7 +19,7 @@ from magmath.api.data_types import astype
 from magmath.api.manipulation import reshape
 from magmath.api.products import matrix_transpose
 from magmath.api.searching import where
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.core.dtypes import float64, int64
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply

@@ -16,8 +16,8 @@ from fnmatch import fnmatchcase
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from magmath.array.array import Array
-from magmath.array.variable import Variable
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError

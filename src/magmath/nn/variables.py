@@ -8,10 +8,10 @@ from typing import Any, final
 from magmath.api import creation
 from magmath.api.creation import DTypeLike, variable
 from magmath.api.random import OWN_STREAMS, Distributions, drawing_from
-from magmath.array.array import Array
-from magmath.array.conversion import LayoutLike
-from magmath.array.number_list import is_number
-from magmath.array.variable import Variable
+from magmath.arrays.array import Array
+from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.number_list import is_number
+from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DType, as_dtype, int64
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype

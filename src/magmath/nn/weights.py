@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.api.creation import asarray
-from magmath.array.array import Array
-from magmath.array.variable import Variable, assign
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable, assign
 from magmath.core.atomic_replace import atomic_replace
 from magmath.errors import WeightsError
 

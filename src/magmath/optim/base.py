@@ -14,8 +14,8 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from magmath.api.creation import constant
-from magmath.array.array import Array, as_array
-from magmath.array.variable import Variable, assign
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.variable import Variable, assign
 from magmath.core.dtypes import compute_dtype, float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import tracing

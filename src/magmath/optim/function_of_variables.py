@@ -11,8 +11,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import final
 from weakref import ref
 
-from magmath.array.array import Array
-from magmath.array.variable import Variable
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable
 from magmath.engine import session
 from magmath.engine.donation import live_intermediates
 from magmath.engine.rng_state import RngState, generator_of

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import WeakSet
 
 from magmath.api.creation import variable
-from magmath.array.array import Array
-from magmath.array.variable import Variable, overwrite
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable, overwrite
 from magmath.autodiff import gradients
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 from weakref import ref
 
 from magmath.api.creation import asarray, variable, zeros
-from magmath.array.variable import Variable
+from magmath.arrays.variable import Variable
 from magmath.core.dtypes import compute_dtype, int64
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update

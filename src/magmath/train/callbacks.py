@@ -12,7 +12,7 @@ from magmath.train.listeners import Listener
 from magmath.train.trainer import Trainer
 
 if TYPE_CHECKING:
-    from magmath.array.array import Array
+    from magmath.arrays.array import Array
 
 
 class Callback(Listener[Trainer]):

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-from magmath.array.variable import Variable
+from magmath.arrays.variable import Variable
 from magmath.engine.rng_state import RngState
 from magmath.errors import WeightsError
 from magmath.nn.module import Module

@@ -12,9 +12,9 @@ from typing import Any, final
 
 from magmath.api import elementwise, statistics
 from magmath.api.creation import asarray
-from magmath.array.array import Array
-from magmath.array.lazy_array import evaluate
-from magmath.array.tree import flatten, unflatten
+from magmath.arrays.array import Array
+from magmath.arrays.lazy_array import evaluate
+from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import DType
 from magmath.engine import session
 from magmath.errors import DataError

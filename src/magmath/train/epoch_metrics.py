@@ -13,8 +13,8 @@ from typing import Any, Protocol, final
 from magmath.api.creation import variable, zeros
 from magmath.api.data_types import astype
 from magmath.api.searching import where
-from magmath.array.array import Array
-from magmath.array.variable import Variable
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable
 from magmath.core.dtypes import int64
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import tracing

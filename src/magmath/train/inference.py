@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, final
 
 from magmath.api.manipulation import concat
-from magmath.array.array import Array
-from magmath.array.tree import flatten, unflatten
+from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten, unflatten
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
 from magmath.ops import dynamic_slice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.errors import DataError, MagmathError
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.metrics import METRICS

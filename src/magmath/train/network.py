@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import asarray
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError, WeightsError

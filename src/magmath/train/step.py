@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import variable
 from magmath.api.random import drawing_from
-from magmath.array.array import Array
-from magmath.array.variable import Variable, assign, overwrite
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable, assign, overwrite
 from magmath.core.dtypes import int64
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.random import initial_values_from
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype

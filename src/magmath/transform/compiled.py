@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from magmath.array.array import Array, as_array
-from magmath.array.traced_scalar import TracedScalar
-from magmath.array.tree import flatten, unflatten
-from magmath.array.variable import Variable, overwrite
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variable import Variable, overwrite
 from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, convert_number, int64
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing

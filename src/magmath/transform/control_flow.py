@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.array import Array
-from magmath.array.tree import flatten, unflatten
-from magmath.array.variable import Variable
+from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variable import Variable
 from magmath.core.dtypes import bool_
 from magmath.engine import tracing
 from magmath.errors import DTypeError, MagmathError, ShapeError, TracingError

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from magmath.api.creation import asarray
-from magmath.array.array import Array, as_array
-from magmath.array.number_list import is_number
-from magmath.array.traced_scalar import TracedScalar
-from magmath.array.tree import flatten, unflatten
-from magmath.array.variable import Variable
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.number_list import is_number
+from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variable import Variable
 from magmath.autodiff import gradients
 from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.user_line import user_line

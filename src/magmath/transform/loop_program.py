@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import asarray, zeros
-from magmath.array.array import Array, copy_of
-from magmath.array.lazy_array import evaluate
-from magmath.array.variable import overwrite
+from magmath.arrays.array import Array, copy_of
+from magmath.arrays.lazy_array import evaluate
+from magmath.arrays.variable import overwrite
 from magmath.core.dtypes import DType, int64
 from magmath.engine import session, tracing
 from magmath.engine.kept_expressions import keep_expression

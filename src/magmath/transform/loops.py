@@ -11,10 +11,10 @@ import numpy as np
 
 from magmath.api.creation import asarray, zeros
 from magmath.api.manipulation import stack
-from magmath.array.array import Array, as_array
-from magmath.array.lazy_array import evaluate
-from magmath.array.traced_scalar import TracedScalar
-from magmath.array.tree import flatten, unflatten
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.lazy_array import evaluate
+from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
 from magmath.engine import tracing

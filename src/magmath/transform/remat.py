@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from magmath.array.array import Array
-from magmath.array.traced_scalar import TracedScalar
-from magmath.array.tree import flatten
+from magmath.arrays.array import Array
+from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.tree import flatten
 from magmath.graph import Node, topological
 from magmath.ops.recomputation import checkpoint
 from magmath.transform.traced_function import assign_all, placeholder, trace_function

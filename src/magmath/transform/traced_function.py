@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from magmath.api.creation import asarray
-from magmath.array.array import Array, as_array
-from magmath.array.number_list import is_number
-from magmath.array.tree import flatten, unflatten
-from magmath.array.variable import Variable, assign
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.number_list import is_number
+from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variable import Variable, assign
 from magmath.core.dtypes import DType
 from magmath.engine import session
 from magmath.engine.tracing import Scope, tracing

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from magmath.api.creation import asarray
-from magmath.array.array import Array
-from magmath.array.tree import flatten
+from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten
 from magmath.batching import Operand, batched
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node

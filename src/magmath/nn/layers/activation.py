@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.nn import functional
 from magmath.nn.module import Module
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final, overload
 
 from magmath.api.manipulation import concat
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.errors import ShapeError
 from magmath.nn.functional import flatten
 from magmath.nn.module import Module, check_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import final
 
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
 from magmath.errors import ShapeError
 from magmath.nn.functional import activation_function, linear

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.errors import MagmathError
 from magmath.nn.functional import dropout
 from magmath.nn.module import Module

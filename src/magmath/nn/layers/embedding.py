@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from magmath.api import random
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
 from magmath.graph import Shape

@@ -7,7 +7,7 @@ from typing import final
 
 from magmath.api.activations import stop_gradient
 from magmath.api.data_types import astype
-from magmath.array.array import Array
+from magmath.arrays.array import Array
 from magmath.errors import ShapeError
 from magmath.nn.functional import batch_moments, batch_norm, layer_norm
 from magmath.nn.module import Module

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.lazy_array import LazyArray
+from magmath.arrays.lazy_array import LazyArray
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import WorkerLost
 from magmath.graph import apply, topological

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from magmath.array.namespace import array_namespace
+from magmath.arrays.namespace import array_namespace
 
 _SAME = (
     "all any argmax argmin argpartition argsort astype choose clip conj conjugate copy "

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.namespace import array_namespace
+from magmath.arrays.namespace import array_namespace
 from magmath.core.numpy_aliases import alias_hint
 
 _MODULES = {"numpy": "", "numpy.linalg": "linalg", "numpy.fft": "fft"}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import torch
 
-from magmath.array.conversion import bind_layout, leaf_of_tensor
-from magmath.array.lazy_array import LazyArray
+from magmath.arrays.conversion import bind_layout, leaf_of_tensor
+from magmath.arrays.lazy_array import LazyArray
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import LayoutError

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from magmath.array.conversion import leaf_of_values
-from magmath.array.number_list import NumberList, is_number
+from magmath.arrays.conversion import leaf_of_values
+from magmath.arrays.number_list import NumberList, is_number
 from magmath.core.dtypes import DType, int64, integer_bounds, side_of_range, uint64
 from magmath.graph import Node
 from magmath.ops import elementwise as e

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from magmath.array.lazy_array import LazyArray
-from magmath.array.number_list import is_number, number_list
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.number_list import is_number, number_list
 from magmath.core.dtypes import DType, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session

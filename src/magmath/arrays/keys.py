@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.conversion import leaf_of_values
-from magmath.array.lazy_array import LazyArray
-from magmath.array.masks import Mask
+from magmath.arrays.conversion import leaf_of_values
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.masks import Mask
 from magmath.core.dtypes import bool_, int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from magmath.array.array import Array, as_array
+from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError

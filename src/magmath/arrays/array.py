@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from magmath.array import printing
-from magmath.array.conversion import as_node, bind_layout
-from magmath.array.dlpack import CPU, to_dlpack
-from magmath.array.lazy_array import LazyArray, evaluate
-from magmath.array.methods import Methods
-from magmath.array.namespace import array_namespace
-from magmath.array.numpy_protocols import call_function, call_ufunc
-from magmath.array.operands import OPERANDS, operands, written_operand
-from magmath.array.operators import Operators
-from magmath.array.pickling import restored_leaf, values_of
-from magmath.array.subscripts import getitem, setitem
+from magmath.arrays import printing
+from magmath.arrays.conversion import as_node, bind_layout
+from magmath.arrays.dlpack import CPU, to_dlpack
+from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.methods import Methods
+from magmath.arrays.namespace import array_namespace
+from magmath.arrays.numpy_protocols import call_function, call_ufunc
+from magmath.arrays.operands import OPERANDS, operands, written_operand
+from magmath.arrays.operators import Operators
+from magmath.arrays.pickling import restored_leaf, values_of
+from magmath.arrays.subscripts import getitem, setitem
 from magmath.core.dtypes import DType, as_dtype, bool_
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype

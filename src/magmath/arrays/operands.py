@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.conversion import as_node, leaf_of_values
-from magmath.array.integer_compare import comparable
-from magmath.array.lazy_array import LazyArray
-from magmath.array.number_list import NumberList, is_number, number_list
+from magmath.arrays.conversion import as_node, leaf_of_values
+from magmath.arrays.integer_compare import comparable
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.number_list import NumberList, is_number, number_list
 from magmath.core.dtypes import PYTHON_NUMBERS, DType, float64
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
 from magmath.errors import DTypeError

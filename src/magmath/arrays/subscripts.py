@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from magmath.array.conversion import SMALL_BYTES, leaf_of_values
-from magmath.array.keys import NEW, Cut, Key, parse
-from magmath.array.lazy_array import LazyArray
+from magmath.arrays.conversion import SMALL_BYTES, leaf_of_values
+from magmath.arrays.keys import NEW, Cut, Key, parse
+from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
 from magmath.engine import session

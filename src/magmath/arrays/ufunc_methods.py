@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from magmath.array.array import Array, as_array
-from magmath.array.operands import written_operand
-from magmath.array.output import stored
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.operands import written_operand
+from magmath.arrays.output import stored
 from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line

@@ -14,12 +14,12 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.array.array import Array, copy_of, laid
-from magmath.array.conversion import leaf_of_values
-from magmath.array.lazy_array import LazyArray, evaluate
-from magmath.array.operands import written_operand
-from magmath.array.pickling import restored_leaf, values_of
-from magmath.array.subscripts import setitem
+from magmath.arrays.array import Array, copy_of, laid
+from magmath.arrays.conversion import leaf_of_values
+from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.operands import written_operand
+from magmath.arrays.pickling import restored_leaf, values_of
+from magmath.arrays.subscripts import setitem
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.engine.donation import is_referenced

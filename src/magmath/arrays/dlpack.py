@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from magmath.array.lazy_array import LazyArray
+from magmath.arrays.lazy_array import LazyArray
 from magmath.engine.remote_array import remote_array_of
 
 CPU = (1, 0)  # kDLCPU, device 0

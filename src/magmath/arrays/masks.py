@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from magmath.array.lazy_array import LazyArray
+from magmath.arrays.lazy_array import LazyArray
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line

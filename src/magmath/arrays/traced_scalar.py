@@ -7,8 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from magmath.array.array import Array
-from magmath.array.number_list import is_number
+from magmath.arrays.array import Array
+from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import DTYPE_OF_PYTHON, PYTHON_NUMBERS
 from magmath.core.promotion import number_dtype
 from magmath.engine.remote_array import no_value_error

@@ -1,0 +1,1 @@
+"""The class `Array`: its operators, subscripts, conversions and the protocols of NumPy."""
