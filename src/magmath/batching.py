@@ -108,9 +108,7 @@ def _of_batch(node: Node, operands: Operands) -> Node:
     size = next((x.size for x in operands), 0)
     assert result.shape == (size, *node.shape), (node, result)
     assert result.dtype is node.dtype, (node, result)
-    if result.line is None:
-        result.line = node.line
-    return result
+    return result if result.line is not None else result.at_line(node.line)
 
 
 def one_by_one(node: Node, operands: Operands) -> Node:

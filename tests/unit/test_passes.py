@@ -25,7 +25,6 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.errors import ProtocolError
 from magmath.executor import executable
 from magmath.graph import Graph, Node, apply
-from magmath.graph.index_notation import index_notation_of
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
@@ -125,7 +124,7 @@ def check_placed(graph: Graph) -> None:
         assert node.layout.shape == node.shape
         if node.is_leaf or node.name in ("redistribute", "constant"):
             continue
-        structure = index_notation_of(node)
+        structure = node.index_notation
         splits: dict[str, Any] = {}
         following = []
         numbered = enumerate((*structure.inputs, structure.output))

@@ -130,8 +130,11 @@ def _floating(dtype: DTypeLike) -> DType:
 
 
 def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
+    return _divided(node.at_line(user_line()), layout, device)
+
+
+def _divided(node: Node, layout: LayoutLike, device: object) -> Array:
     check_device(node.name, device)
-    node.line = user_line()
     if layout is None:
         return Array(node)
     return Array(redistribute(node, bind_layout(node.name, layout, node.shape)))
@@ -181,7 +184,8 @@ def full(
             raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
         element = common_dtype(_number_kind(fill_value)) if dtype is None else as_dtype(dtype)
         value = parameter(_python_number(fill_value), element, "full")
-    return _made(creation.full(normal_shape("full", shape), value), layout, device)
+    filled = creation.full(normal_shape("full", shape), value, user_line())
+    return _divided(filled, layout, device)
 
 
 def zeros(

@@ -33,8 +33,19 @@ from magmath.engine.relayout_cache import RelayoutCache
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Provenance, Shape, recipe_of, topological, users_of
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph import (
+    Graph,
+    Node,
+    Provenance,
+    Shape,
+    provenance_of,
+    recipe_of,
+    set_provenance,
+    set_value,
+    topological,
+    users_of,
+)
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout, Mesh
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
@@ -354,10 +365,10 @@ class Engine:
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
             if any(targets):  # donated memory: the expressions cannot be recomputed
                 for node, leaf in known.items():
-                    node.value = leaf
+                    set_value(node, leaf)
         _note_provenance(known, expression, held)
         for node in wanted[asked:]:
-            node.value = known[node]
+            set_value(node, known[node])
             if not node.operation.overwrites_first:  # its value cannot be recomputed
                 self._keep(node)
         return known
@@ -370,7 +381,7 @@ class Engine:
         self._kept.append(ref(node))
         oldest = self._kept.popleft()() if len(self._kept) > MAX_INTERMEDIATES else None
         if oldest is not None and is_sole_owner(oldest):
-            oldest.value = None
+            set_value(oldest, None)
 
     def forget_failed(self) -> None:
         """Drop kept intermediate values of failed runs, so that they are recomputed on use."""
@@ -379,7 +390,7 @@ class Engine:
                 if node.value is not None and self.pool.has_failed(
                     remote_array_of(node.value).handle
                 ):
-                    node.value = None
+                    set_value(node, None)
 
     def with_copies(self, graph: Graph, *, make: bool) -> Graph:
         """Return the graph with redistributed copies in place of arrays that it only redistributes.
@@ -537,12 +548,12 @@ def _with_former_values(
     return tuple(found)
 
 
-def provenance_of(node: Node) -> Provenance:
+def provenance_of_pending(node: Node) -> Provenance:
     """Return the provenance of a pending node."""
     order = topological((node,), cut=True)
     known = {node: Node(PARAMETER, (), NO_ATTRIBUTES, node.shape, node.dtype)}
     _note_provenance(known, order, live_intermediates(order, (node,)))
-    found = known[node].provenance
+    found = provenance_of(known[node])
     return found if found is not None else Provenance(None, 0, (), node.line)
 
 
@@ -561,9 +572,9 @@ def _note_provenance(
     for node in with_gradients:
         leaf = known[node]
         if node.operation is PARAMETER:  # the node is the parameter itself, a number
-            leaf.provenance = node.provenance
+            set_provenance(leaf, provenance_of(node))
         else:
-            leaf.provenance = Provenance(recipe, position[node], operands, node.line)
+            set_provenance(leaf, Provenance(recipe, position[node], operands, node.line))
 
 
 def _is_copy(node: Node) -> bool:

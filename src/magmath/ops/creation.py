@@ -12,8 +12,8 @@ import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType, int64
-from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Kernel
+from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
+from magmath.graph.operation import Kernel, Line
 from magmath.ops.infer_rules import LETTERS, no_gradient, numpy_name, same_bits_always
 
 
@@ -60,9 +60,9 @@ def _sum_all(g: Node) -> Node:
     return sum_(g)
 
 
-def full(shape: Shape, value: Node) -> Node:
+def full(shape: Shape, value: Node, line: Line = None) -> Node:
     """Return an array filled with the value of a 0-d node."""
-    return apply(FULL, value, shape=shape, dtype=value.dtype)
+    return applied(FULL, (value,), line, {"shape": shape, "dtype": value.dtype})
 
 
 def _iota_kernel(call: KernelCall) -> Callable[[], object]:
