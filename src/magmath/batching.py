@@ -17,11 +17,13 @@ from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape, applied, topological
 from magmath.ops import OPERATIONS
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import add, call, multiply, where
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT, broadcast_to, permute, reshape
+from magmath.ops.manipulation import permute, reshape
+from magmath.ops.reductions import broadcast_to
 from magmath.ops.slicing import slice_along
 
 

@@ -30,8 +30,9 @@ from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
 from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
-from magmath.ops.manipulation import broadcast_to, permute, reshape
+from magmath.ops.manipulation import permute, reshape
 from magmath.ops.redistribute import redistribute
+from magmath.ops.reductions import broadcast_to
 from magmath.passes import pipeline
 from magmath.passes.candidate_cost import prices_of
 from magmath.passes.fuse import fuse

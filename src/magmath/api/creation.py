@@ -32,7 +32,7 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
-from magmath.ops import creation, manipulation
+from magmath.ops import creation, manipulation, reductions
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant as constant_leaf
 from magmath.ops.leaves import parameter
@@ -463,5 +463,5 @@ def meshgrid(
     grids = []
     for x, place in zip(given, places, strict=True):
         column = manipulation.reshape(x.node, (1,) * place + x.shape + (1,) * (ndim - place - 1))
-        grids.append(_made(column if sparse else manipulation.broadcast_to(column, shape)))
+        grids.append(_made(column if sparse else reductions.broadcast_to(column, shape)))
     return tuple(grids)

@@ -15,6 +15,7 @@ from magmath.core.dtypes import DType, int64
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Kernel, Line
 from magmath.ops.infer_rules import LETTERS, no_gradient, numpy_name, same_bits_always
+from magmath.ops.reductions import sum_
 
 
 def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
@@ -45,19 +46,13 @@ FULL = Operation(
     infer=_created,
     axes=_created_axes,
     reduction=None,
-    vjp=lambda node, g: (_sum_all(g),),
+    vjp=lambda node, g: (sum_(g),),
     kernel=_full_kernel,
     native=_emit_full,
     reference=lambda value, *, shape, dtype: np.full(shape, value),
     flops=_element_flops,
     same_bits=same_bits_always,
 )
-
-
-def _sum_all(g: Node) -> Node:
-    from magmath.ops.reductions import sum_
-
-    return sum_(g)
 
 
 def full(shape: Shape, value: Node, line: Line = None) -> Node:

@@ -16,9 +16,8 @@ from magmath.graph import Graph, Node, applied, users_of
 from magmath.layout import Layout
 from magmath.ops.blocks import REDUCE_BLOCKS, Step
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
-from magmath.ops.manipulation import BROADCAST
 from magmath.ops.redistribute import REDISTRIBUTE
-from magmath.ops.reductions import REDUCTIONS
+from magmath.ops.reductions import BROADCAST, REDUCTIONS
 from magmath.passes.environment import Environment
 
 STORED_SHARE: Final = 8

@@ -36,9 +36,10 @@ from magmath.graph import (
 )
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.ops import elementwise as e
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.leaves import constant, input_leaf, parameter
-from magmath.ops.manipulation import CONCAT, RESHAPE
+from magmath.ops.manipulation import RESHAPE
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
