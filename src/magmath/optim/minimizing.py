@@ -8,7 +8,6 @@ is therefore cached by the structure of the expression, and these arrays are its
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -18,6 +17,7 @@ from magmath.api.creation import variable
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, overwrite
 from magmath.autodiff import gradients
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
 from magmath.engine import session
@@ -61,7 +61,7 @@ class Minimizer:
 
     def __init__(self, optimizer: Updating) -> None:
         self._optimizer = optimizer
-        self._programs: OrderedDict[Hashable, _Program] = OrderedDict()
+        self._programs: RecentlyUsed[Hashable, _Program] = RecentlyUsed(KEPT_PROGRAMS)
         self._minimized: WeakSet[Node] = WeakSet()
         self._function: FunctionOfVariables | None = None
         self._recent: _Recent | None = None
@@ -108,19 +108,17 @@ class Minimizer:
         if recent is not None and recent.is_for(engine, function, owned):
             return recent.program  # without hashing the structure of the expression
         key = (id(engine), function.key, *owned)
-        program = self._programs.get(key)
+        program = self._programs.find(key)
         if program is None:
-            program = self._programs[key] = _Program(engine, self._optimizer, function, kept)
-            if len(self._programs) > KEPT_PROGRAMS:
-                self._programs.popitem(last=False)
-        self._programs.move_to_end(key)
+            program = _Program(engine, self._optimizer, function, kept)
+            self._programs.store(key, program)
         self._recent = _Recent(engine, function, owned, program)
         return program
 
     @property
     def last(self) -> _Program | None:
         """The most recently used program."""
-        return next(reversed(self._programs.values()), None)
+        return self._programs.newest
 
 
 @final
