@@ -22,7 +22,7 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import LinAlgError, WorkerLost
 from magmath.executor.context import Context
-from magmath.executor.deterministic import as_node, logical_calls
+from magmath.executor.deterministic import logical_calls, node_of_call
 from magmath.executor.move import AsyncMove, bind_move
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call, without_fp_warnings
 from magmath.executor.tensors import Tensors
@@ -356,7 +356,7 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
     ranks = range(comm.size) if comm.shares_memory else (comm.rank,)
     seen = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
     memory = [seen.get(rank) for rank in range(comm.size)]
-    needed = collective.workspace(as_node(call, slot, operands), comm.size)
+    needed = collective.workspace(node_of_call(call, slot, operands), comm.size)
     own, out = seen[comm.rank], tensors.own(call.out)
     result = out if out.is_contiguous() else out.new_empty(out.shape)
     ready = collective.kernel(

@@ -26,7 +26,7 @@ from magmath.codegen import runtime_library
 from magmath.codegen.emit import (
     IndexMap,
     NativeCall,
-    Operand,
+    NativeOperand,
     Places,
     View,
     Writer,
@@ -175,7 +175,7 @@ class _Member:
     call: Call
     shape: tuple[int, ...]
     accesses: list[Access]
-    view: Operand | None = None
+    view: NativeOperand | None = None
     copies: bool = False
 
 
@@ -434,7 +434,7 @@ class _Lowering:
         call: Call,
         out: int,
         read: list[Access],
-        view: Operand | None = None,
+        view: NativeOperand | None = None,
         copies: bool = False,
     ) -> None:
         """Add a member that computes all elements of a slot."""
@@ -530,17 +530,17 @@ class _Lowering:
 
     # operands -----------------------------------------------------------------------------------
 
-    def _operand(self, slot: int) -> Operand:
+    def _operand(self, slot: int) -> NativeOperand:
         kind = self.program.slots[slot].kind
         if kind == "constant":
             value, dtype = self.program.slots[slot].value, self.program.slots[slot].dtype
             assert value is not None
             if isinstance(value, complex):
                 raise NoNativeForm("a complex number")
-            return Operand(literal(value, dtype), (), dtype, scalar=True)
+            return NativeOperand(literal(value, dtype), (), dtype, scalar=True)
         return self._array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
 
-    def _array(self, tensor: torch.Tensor, find: Find) -> Operand:
+    def _array(self, tensor: torch.Tensor, find: Find) -> NativeOperand:
         """Return a tensor as an operand of the source; 0-d tensors as one element."""
         dtype = from_torch(tensor.dtype)
         if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
@@ -553,8 +553,8 @@ class _Lowering:
             self.types.append(f"{dtype.name}[{', '.join(map(str, shown.stride()))}]")
         name = self.names[key]
         if tensor.ndim == 0:
-            return Operand(f"{name}[0]", (), dtype, scalar=True)
-        return Operand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
+            return NativeOperand(f"{name}[0]", (), dtype, scalar=True)
+        return NativeOperand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
 
 
 def _finder(view: View, call: NativeCall, slot: int) -> Find:

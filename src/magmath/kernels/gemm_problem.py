@@ -75,7 +75,7 @@ class GemmProblem:
         return self.alpha() if callable(self.alpha) else self.alpha
 
 
-def check(product: GemmProblem) -> None:
+def check_product(product: GemmProblem) -> None:
     """Raise ShapeError or DTypeError unless the operands fit."""
     out, a, b, bias = product.out, product.a, product.b, product.bias
     if not _fit(out.shape, a.shape, b.shape) or not (bias is None or bias.shape == out.shape[-1:]):

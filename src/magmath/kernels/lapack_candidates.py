@@ -84,7 +84,7 @@ class Routine:
 
         def run() -> None:
             for x, fresh in zip(used, given, strict=True):
-                put(x, fresh)
+                copy_single_threaded(x, fresh)
             around()
             self.compute(*used, **options)
 
@@ -139,7 +139,7 @@ def _stand_in(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
     return made.mT if turned else made
 
 
-def put(target: Tensor, source: Tensor) -> None:
+def copy_single_threaded(target: Tensor, source: Tensor) -> None:
     """Copy `source` to `target` by this thread only.
 
     Torch's threads would spin for a while after a copy, and those of BLAS wait for their

@@ -17,7 +17,7 @@ from magmath.engine import session
 from magmath.engine.donation import live_intermediates
 from magmath.engine.rng_state import RngState, generator_of
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Operand, provenance_of, set_value, topological
+from magmath.graph import Graph, Node, WeakOperand, provenance_of, set_value, topological
 from magmath.graph.provenance import VersionOperand
 from magmath.graph.rebuild import with_expressions
 
@@ -48,12 +48,12 @@ class FunctionOfVariables:
                 "(a copy, mm.asarray(v, copy=True), is a constant)"
             )
 
-        def varies(read: Operand) -> bool:
+        def varies(read: WeakOperand) -> bool:
             if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
                 return False
             return read.variable in targets or not _is_present(read.variable, read.number)
 
-        def replaced(read: Operand) -> Node | None:
+        def replaced(read: WeakOperand) -> Node | None:
             if isinstance(read, VersionOperand) and newest[read.variable] == read.number:
                 return read.variable
             return read.find()

@@ -26,11 +26,11 @@ from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.result_records import provenance_of_pending
 from magmath.errors import NonFiniteLoss
-from magmath.graph import Graph, Node, Operand, Provenance, set_provenance, set_value
+from magmath.graph import Graph, Node, Provenance, WeakOperand, set_provenance, set_value
 from magmath.graph.provenance import VersionOperand
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.optim.function_of_variables import FunctionOfVariables
-from magmath.optim.states import Kept, Slot, States
+from magmath.optim.states import Kept, OptimizerSlot, States
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -50,7 +50,7 @@ class Updating(Protocol):
         """The learning rate at a step, and those of groups that have their own."""
 
     def next_values(
-        self, slots: Sequence[Slot], gradients: Sequence[Node], rates: Sequence[Node]
+        self, slots: Sequence[OptimizerSlot], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
         """The nodes of parameters and of what is kept of them, each with that of its next value."""
 
@@ -169,7 +169,7 @@ class _Released:
         expression.replace_node(number if again is None else again)
 
 
-def _of_present_values(read: Operand) -> Node | None:
+def _of_present_values(read: WeakOperand) -> Node | None:
     if isinstance(read, VersionOperand):
         variable = read.variable.value()
         return None if variable is None else variable.node
@@ -292,7 +292,7 @@ def rate_dtype(variables: Sequence[Any]) -> DType:
     return promote(*[compute_dtype(v.dtype) for v in variables])
 
 
-def check_finite(values: Sequence[float]) -> None:
+def check_finite_losses(values: Sequence[float]) -> None:
     """Raise NonFiniteLoss, naming the step, if one of the values is not finite."""
     for i, value in enumerate(values):
         if not math.isfinite(value):

@@ -24,7 +24,7 @@ MASTER = "master"
 
 
 @dataclass(frozen=True)
-class Slot:
+class OptimizerSlot:
     """A parameter and its states as nodes: the current values, or those after the next step."""
 
     value: Node
@@ -61,13 +61,13 @@ class Kept:
     """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
 
-    def slot(self, read: Callable[[Variable], Node]) -> Slot:
+    def slot(self, read: Callable[[Variable], Node]) -> OptimizerSlot:
         """Return the variable and its states as the nodes that `read` returns."""
         owner = self.variable()
         assert owner is not None
         states = {name: read(state) for name, state in self.states.items()}
         count = None if self.count is None else read(self.count)
-        return Slot(read(owner), states, count, self.needs.group)
+        return OptimizerSlot(read(owner), states, count, self.needs.group)
 
     @property
     def shape(self) -> Shape:

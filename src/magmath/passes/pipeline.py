@@ -11,9 +11,9 @@ from magmath.passes.blocks import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
 from magmath.passes.place import place
-from magmath.passes.schedule import Schedule, schedule
+from magmath.passes.schedule import ExecutionOrder, schedule
 from magmath.passes.simplify import simplify
-from magmath.passes.storage import Storage, assign_storage
+from magmath.passes.storage_sharing import Storage, assign_storage
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Planned:
     """A planned graph: every node has a layout, a position in the order, and storage."""
 
     graph: Graph
-    schedule: Schedule
+    schedule: ExecutionOrder
     storage: Storage
 
 
