@@ -78,7 +78,7 @@ def mlp(
     activation
         Activation of the hidden layers.
     batch
-        Images a step, over all workers together.
+        Images per step, in total over all workers.
     epochs
         Passes over the training images.
     optimizer

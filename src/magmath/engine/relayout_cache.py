@@ -73,7 +73,7 @@ class RelayoutCache:
     """The cached copies on one pool.
 
     budget   maximum bytes of all copies on a worker
-    limit    maximum bytes of all arrays on a worker, or None. When arrays and copies together
+    limit    maximum bytes of all arrays on a worker, or None. When arrays and copies in total
              exceed half of it, the copies are released and no new ones are cached.
     """
 

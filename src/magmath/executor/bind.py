@@ -246,7 +246,7 @@ class Binding:
         on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
         for _ in range(steps):
             step.run()
-            # scalars of a device are fetched together, to avoid a synchronisation in each step
+            # all scalars of a device are fetched at the end: no synchronisation in each step
             values += [t.item() if on_cpu else t.clone() for t in emitted]
         return values if on_cpu else [value.item() for value in values]
 

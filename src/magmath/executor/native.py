@@ -274,18 +274,18 @@ class _Lowering:
     def _instruction(self, position: int, instruction: Instruction) -> None:
         if isinstance(instruction, Call):
             if instruction.workspace is not None:
-                raise NoNativeForm(f"{instruction.operation} of all workers together")
+                raise NoNativeForm(f"{instruction.operation} of all workers")
             if not self._works(instruction):
                 return
             operation = OPERATIONS[instruction.operation]
             if self.exact and not self._gives_same_bits(instruction):
-                raise NoNativeForm(f"{instruction.operation} in other bits")
+                raise NoNativeForm(f"{instruction.operation}, whose native form rounds differently")
             if operation.elementwise or isinstance(operation.native, (IndexMap, Writing)):
                 self._join(position, instruction)
                 return
         self._flush()
         if not self.whole and isinstance(instruction, (Barrier, Emit)):
-            raise NoNativeForm("it is no computation")
+            raise NoNativeForm("it is not a computation")
         match instruction:
             case Call():
                 self._call(instruction)
@@ -339,12 +339,12 @@ class _Lowering:
         tiles = held.layout.tiles(self.tensors.rank)
         tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in held.shape)
         if not all(index.is_range for index in tile):
-            raise NoNativeForm("a tile in several pieces")
+            raise NoNativeForm("a tile of several separate ranges")
         return tile
 
     def _fault(self, call: Call, error: Callable[[int], Exception]) -> str:
         if not self.whole and self.program.donated:
-            raise NoNativeForm("data that are wrong are found before anything is overwritten")
+            raise NoNativeForm("invalid data must be found before anything is overwritten")
         noted = torch.zeros(2, dtype=torch.int64)
         self.faults.append(Fault(noted, error, call))
         return self._array(noted, lambda tensors: noted).name
@@ -360,7 +360,7 @@ class _Lowering:
             raise NoNativeForm("move")
         rank, stage, comm = self.tensors.rank, stages[0], self.tensors.context.comm
         if stage.reads_peers and not (self.whole and comm.shares_memory):
-            raise NoNativeForm("a meeting of workers")
+            raise NoNativeForm("a synchronisation of workers")
         for part in stage.moves_to(rank):
             selects = (*part.source_select, *part.target_select)
             if not all(isinstance(s, slice) for s in selects):
@@ -369,7 +369,7 @@ class _Lowering:
 
     def _transfer(self, move: Move, part: Part, reduce: str | None) -> None:
         if self.exact and reduce is not None:
-            raise NoNativeForm("a reduction in other bits")
+            raise NoNativeForm("a reduction that rounds differently")
 
         def source(tensors: Tensors) -> torch.Tensor:
             return tensors.of(move.source, part.source)[part.source_select]

@@ -1,8 +1,8 @@
 """Minimizing an expression: update programs, cached by the structure of the expression.
 
 `minimize` uses an expression as a function of its variables. In an ordinary training loop each step
-builds the loss anew, and it differs from the last one only in the arrays that it reads. The program
-is therefore cached by the structure of the expression, and these arrays are its operands.
+builds the loss again, and it differs from the last one only in the arrays that it reads. The
+program is therefore cached by the structure of the expression, and these arrays are its operands.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Updating(Protocol):
     def next_values(
         self, slots: Sequence[OptimizerSlot], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
-        """The nodes of parameters and of what is kept of them, each with that of its next value."""
+        """The nodes of parameters and of their states, each with the node of its next value."""
 
 
 @final
