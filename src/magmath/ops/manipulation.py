@@ -11,7 +11,7 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import broadcast, size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Layout, Split
 from magmath.ops.infer_rules import LETTERS, pointwise_axes, same_bits_always
 from magmath.ops.segments import letters_of
@@ -204,6 +204,7 @@ BROADCAST = Operation(
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
     flops=_no_flops,
     same_bits=same_bits_always,
+    memory_orders=any_memory_order,
 )
 
 
