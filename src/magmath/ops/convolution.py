@@ -209,8 +209,7 @@ def by_spectra(node: Node) -> Node:
     for d, k in enumerate(kernel):
         start = k - 1 - node.attributes["padding"][d][0]
         result = slice_along(result, 2 + d, start, start + node.shape[2 + d])
-    result.line = node.line
-    return result
+    return result.at_line(node.line)
 
 
 def _convolved(x: Node, w: Node, extents: Shape) -> Node:

@@ -17,7 +17,7 @@ import msgspec
 from magmath.codegen.emit import IndexMap, Writing
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
-from magmath.graph.index_notation import is_distributed
+from magmath.graph.distributed import is_distributed
 from magmath.graph.operation import MemoryOrder
 from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS
