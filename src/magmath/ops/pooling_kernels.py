@@ -1,6 +1,6 @@
 """Local kernels of pooling (`ops/pooling.py`).
 
-torch pools floating-point numbers over one to three dimensions; in all other cases the kernels visit
+torch pools floating-point numbers over one to three dimensions; otherwise the kernels visit
 one element of the window after the other, for all windows at once. A worker's segment of x is the
 part within bounds of the range that its windows read. Out of bounds are zeros for sums, and the
 least number of the type for maxima.
