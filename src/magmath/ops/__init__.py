@@ -26,6 +26,7 @@ from magmath.ops import (
     manipulation,
     masking,
     matrix_algebra,
+    pooling,
     qr,
     recomputation,
     redistribute,
@@ -66,6 +67,7 @@ OPERATIONS: dict[str, Operation] = {
     **eigen.OPERATIONS,
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,
+    **pooling.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
 }
