@@ -21,8 +21,10 @@ from magmath.autodiff import gradients
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
 from magmath.engine import session
-from magmath.engine.engine import Compiled, Engine, provenance_of
+from magmath.engine.engine import Engine
+from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.engine.result_records import provenance_of
 from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node, Operand, Provenance
 from magmath.graph.provenance import VersionOperand

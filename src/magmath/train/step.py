@@ -24,7 +24,8 @@ from magmath.core.stage_times import stage
 from magmath.diagnostics.explain import explain_program
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.engine import Compiled, Progress
+from magmath.engine.engine import Progress
+from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
