@@ -28,6 +28,7 @@ from magmath.nn.layers.containers import (
     Flatten,
     Identity,
     Lambda,
+    Parallel,
     Residual,
     Sequential,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "MaxPool2d",
     "MaxPool3d",
     "Mish",
+    "Parallel",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",
