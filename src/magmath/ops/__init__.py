@@ -26,6 +26,7 @@ from magmath.ops import (
     masking,
     matrix_algebra,
     qr,
+    realignment,
     recomputation,
     redistribute,
     reductions,
@@ -64,6 +65,7 @@ OPERATIONS: dict[str, Operation] = {
     **eigen.OPERATIONS,
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,
+    **realignment.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
 }
