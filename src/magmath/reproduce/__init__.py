@@ -7,11 +7,16 @@ findings. `report.py` runs experiments, `page.py` writes the report as one HTML 
 
 from __future__ import annotations
 
-from magmath.reproduce import magmadnn_layers
+from magmath.reproduce import magmadnn_layers, shm_neuron, shm_realign
 from magmath.reproduce.experiment import Experiment, Options
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (magmadnn_layers.EXPERIMENT,)
+    experiment.name: experiment
+    for experiment in (
+        magmadnn_layers.EXPERIMENT,
+        shm_neuron.EXPERIMENT,
+        shm_realign.EXPERIMENT,
+    )
 }
 
 __all__ = ["EXPERIMENTS", "Experiment", "Options"]
