@@ -25,6 +25,7 @@ from magmath.ops import (
     manipulation,
     masking,
     matrix_algebra,
+    pooling,
     qr,
     realignment,
     recomputation,
@@ -66,6 +67,7 @@ OPERATIONS: dict[str, Operation] = {
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,
     **realignment.OPERATIONS,
+    **pooling.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
 }
