@@ -25,13 +25,18 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A local array or scalar of a native function: its name there, its shape and type."""
+    """A local array or scalar of a native function: its name there, its shape and type.
+
+    `address` is that of its first element in the binding for which the code is written: it shows
+    which operands are parts of others, which is so in every binding.
+    """
 
     name: str
     shape: Shape
     dtype: DType
     scalar: bool = False  # `name` is an expression for the value itself
     strides: tuple[int, ...] = ()  # in elements
+    address: int = 0
 
     def at(self, indices: Sequence[str]) -> str:
         """Return the element at `indices` of a result of at least this many dimensions,

@@ -556,7 +556,13 @@ class _Lowering:
         name = self.names[key]
         if tensor.ndim == 0:
             return Operand(f"{name}[0]", (), dtype, scalar=True)
-        return Operand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
+        return Operand(
+            name,
+            tuple(tensor.shape),
+            dtype,
+            strides=tuple(tensor.stride()),
+            address=tensor.data_ptr(),
+        )
 
 
 def _finder(view: View, call: NativeCall, slot: int) -> Find:

@@ -125,7 +125,8 @@ class _Lowering:
     def add(self, node: Node) -> None:
         """Add the instructions that compute a node (none for leaves and views)."""
         given = node.is_leaf or node.name == "constant"
-        if given or node in self.storage.start or node.name == "recompute":
+        view = node.name == "slice" and node in self.storage.start
+        if given or view or node.name == "recompute":
             self.slot_of(node)
         elif node.name == "redistribute":
             self._redistribute(node)
