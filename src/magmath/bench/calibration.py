@@ -56,9 +56,9 @@ def calibrate(report: Report) -> Machine:
     report(STEPS[3])
     with mm.init(workers=2, device="cpu"):
         shared = _link(machine.shared)
-        host = Level("host", 0, shared.bandwidth, max(shared.barrier, shared.latency))
+        level = Level("host", 0, shared.bandwidth, max(shared.barrier, shared.latency))
         machine = replace(
-            machine, shared=shared, levels=(host,), control_seconds=_control_seconds()
+            machine, shared=shared, levels=(level,), control_seconds=_control_seconds()
         )
     report(STEPS[4])
     command = (sys.executable, "-m", "magmath.bench.simulated_network", "host")

@@ -138,9 +138,7 @@ def _linear(
 # algorithms ---------------------------------------------------------------------------------------
 
 
-def _gathers(
-    levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group
-) -> list[Algorithm]:
+def _gathers(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
     """Return the algorithms that gather, which reversed are those that reduce and scatter.
 
     ring          all members in one ring, which crosses each port once in each step
@@ -179,9 +177,7 @@ def _reductions(
     return [*twice, Algorithm("tree", tree)]
 
 
-def _exchanges(
-    levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group
-) -> list[Algorithm]:
+def _exchanges(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
     """Return the algorithms of all-to-all: messages between all pairs, or Bruck's, which sends
     fewer messages and more bytes."""
     slowest = max(levels[part.level].latency for part in parts)
@@ -197,9 +193,7 @@ def _exchanges(
     ]
 
 
-def _borders(
-    levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group
-) -> list[Algorithm]:
+def _borders(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
     """Return the exchange of borders with neighbours."""
     slowest = max(levels[part.level].latency for part in parts)
     stage = Stage(2 * slowest, tuple((part.level, 1.0) for part in parts))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from math import ceil
 from hashlib import sha256
+from math import ceil
 from typing import Final
 
 import msgspec

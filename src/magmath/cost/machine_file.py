@@ -74,7 +74,10 @@ class _Reader:
             call_seconds=self._number(device, "call_seconds"),
             memory=self._number(device, "memory"),
             processors=int(self._number(device, "processors")),
-            tile=(int(self._number(device, "tile_rows")), int(self._number(device, "tile_columns"))),
+            tile=(
+                int(self._number(device, "tile_rows")),
+                int(self._number(device, "tile_columns")),
+            ),
             shared=Link(inner.latency, inner.bandwidth, False, inner.latency),
             messages=Link(outer.latency, outer.bandwidth, False, outer.latency),
             levels=levels,
@@ -117,10 +120,10 @@ class _Reader:
             raise self._error(f"{where}{name}", 'a table { value = 1.0, source = "…" }')
         self._text(found, "source", f"{where}{name}.")
         value = found.get("value")
-        valid = isinstance(value, int | float) and not isinstance(value, bool)
-        if not valid or value < 0 or (value == 0 and not zero):
+        number = float(value) if type(value) in (int, float) else -1.0  # type: ignore[arg-type]
+        if number < 0 or (number == 0 and not zero):
             raise self._error(f"{where}{name}.value", "a positive number")
-        return float(value)
+        return number
 
     def _error(self, field: str, needs: str) -> DataError:
         return DataError(

@@ -131,9 +131,7 @@ class CostTables:
     def _edge_table(self, source: int, target: int, edge: Edge, has_gradient: bool) -> Table:
         is_product = self.graph.layers[target].rows > 0
         results = [result_state(o, edge.roles) for o in self.options[source]]
-        reads = [
-            operand_state(o, edge.roles, is_product=is_product) for o in self.options[target]
-        ]
+        reads = [operand_state(o, edge.roles, is_product=is_product) for o in self.options[target]]
         table = self._transfers(results, reads, edge.nbytes)
         if has_gradient:
             leaves = [
@@ -258,9 +256,7 @@ class CostTables:
         return parameters * (2 + self.model.slots) + result + read
 
 
-def exchanges(
-    layer: Layer, option: Option, mesh: PlannerMesh
-) -> list[tuple[Exchange, float, str]]:
+def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[tuple[Exchange, float, str]]:
     """Return the collectives within a layer, each with the bytes of the value that it exchanges and
     "forward" or "backward"."""
     found = []
@@ -281,8 +277,8 @@ def exchanges(
         if choice == SPACE and layer.halo:
             samples = mesh.count(option, BATCH)
             one = Exchange("halo", (axis,), 1.0)
-            nbytes = 2.0 * layer.halo / samples
-            found += [(one, nbytes, "forward"), (one, nbytes, "backward")]
+            border = 2.0 * layer.halo / samples
+            found += [(one, border, "forward"), (one, border, "backward")]
     return found
 
 

@@ -131,7 +131,7 @@ class _Network:
         own = self.own.pop(layer)
         if not neighbours:
             self.tables.pop(layer)
-            return _Removed(layer, (), np.argmin(own), float(np.min(own)))
+            return _Removed(layer, (), np.asarray(np.argmin(own)), float(np.min(own)))
         tables = [self.tables[n].pop(layer) for n in neighbours]
         self.tables.pop(layer)
         right = tables[1] if len(tables) == 2 else None
@@ -139,7 +139,7 @@ class _Network:
         if right is None:
             self.own[neighbours[0]] = self._sum(self.own[neighbours[0]], cost)
         else:
-            self._join(*neighbours, cost)
+            self._join(neighbours[0], neighbours[1], cost)
         return _Removed(layer, neighbours, best)
 
     def rest(self) -> Problem:

@@ -160,9 +160,7 @@ class _Draft:
         """Return the finished layer."""
         anchor, item = self.anchor, self.anchor.dtype.itemsize
         roles = grouping.roles[anchor]
-        extents = {
-            role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None
-        }
+        extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
         weights = grouping.weight_of(self) if self.product else None
         rows = extents.get(CHANNEL, 0) if self.product else 0
         flops = anchor.operation.flops(anchor) if self.product else 0.0
@@ -272,7 +270,9 @@ class _Grouping:
         notation = index_notation_of(node)
         other = node.inputs[1] if node.inputs[0] is sources[0] else node.inputs[0]
         shared = set(notation.inputs[0]) & set(notation.inputs[1]) - set(notation.output)
-        return bool(self._parameters[other]) and bool(shared - {"."} or node.attributes.get("groups"))
+        return bool(self._parameters[other]) and bool(
+            shared - {"."} or node.attributes.get("groups")
+        )
 
     def weight_of(self, draft: _Draft) -> Node:
         """Return the parameter of a product, as its operand."""

@@ -142,7 +142,7 @@ def transfer(mesh: PlannerMesh, have: State, want: State) -> tuple[Exchange, ...
     found, state = [], have
     for axis, own in enumerate(have):
         if own == PARTIAL:
-            target = tuple([*state[:axis], want[axis], *state[axis + 1 :]])
+            target = (*state[:axis], want[axis], *state[axis + 1 :])
             kind = "allreduce" if want[axis] == REPLICATED else "reduce_scatter"
             found.append(Exchange(kind, (axis,), _share(mesh, state)))
             state = target

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from magmath.parallel.planner.layer_graph import BATCH, SPACE
 from magmath.parallel.planner.options import INPUT, OUTPUT, REPLICATED
-
-if TYPE_CHECKING:
-    from magmath.parallel.planner.plan import LayerPlan, Plan
 
 BAR: Final = 24
 """Characters of the longest bar."""
@@ -20,23 +18,61 @@ COLOURS: Final = {
     SPACE: "#59a14f",
     REPLICATED: "#d0d0d0",
 }
+
+
+class Row(Protocol):
+    """The plan of a layer, as a picture needs it. See `LayerPlan`."""
+
+    @property
+    def name(self) -> str:
+        """The layer's path."""
+
+    @property
+    def option(self) -> Sequence[str]:
+        """The choice for each mesh axis."""
+
+    @property
+    def compute(self) -> float:
+        """Seconds of computation."""
+
+    @property
+    def exchange(self) -> float:
+        """Seconds of exchanges of activations."""
+
+    @property
+    def gradient(self) -> float:
+        """Seconds of the exchange of gradients."""
+
+    @property
+    def received(self) -> float:
+        """Bytes that a worker receives."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes that a worker needs."""
+
+
+class Shown(Protocol):
+    """A plan, as a picture needs it. See `Plan`."""
+
+    @property
+    def layers(self) -> Sequence[Row]:
+        """The layers."""
+
+    @property
+    def mesh(self) -> Any:
+        """The mesh of workers."""
+
+    @property
+    def heading(self) -> Sequence[str]:
+        """Lines that describe the plan as a whole."""
+
+
 _PARTS: Final = (("compute", "#4e79a7"), ("exchange", "#e15759"), ("gradient", "#edc948"))
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: Shown) -> str:
     """Return the plan as a table with bars: computation █, exchanges ▓, gradients ░."""
-    head = [
-        f"{plan.machine.source}: {plan.mesh.workers} workers, mesh {plan.mesh}, batch "
-        f"{plan.graph.batch}",
-        f"{_time(plan.seconds)} a step, {plan.samples_per_second:,.0f} samples/s, "
-        f"{_size(plan.received)} received and {_size(plan.memory)} of memory a worker",
-        f"optimality gap {plan.gap:.1%} over {plan.found.meshes} meshes; "
-        f"{plan.found.simulated} plans simulated",
-    ]
-    compared = [
-        f"{name} {'needs more memory' if step is None else _time(step.seconds)}"
-        for name, step in plan.found.strategies.items()
-    ]
     names = max(len(one.name) for one in plan.layers)
     divisions = max(len(_division(one)) for one in plan.layers)
     longest = max(_total(one) for one in plan.layers) or 1.0
@@ -45,43 +81,45 @@ def plan_text(plan: Plan) -> str:
         f"{'gradient':>9} {'received':>9} {'memory':>9}"
     ]
     rows += [
-        f"{one.name:{names}}  {_division(one):{divisions}}  {_time(one.compute):>9} "
-        f"{_time(one.exchange):>9} {_time(one.gradient):>9} {_size(one.received):>9} "
-        f"{_size(one.memory):>9}  {_bar(one, longest)}".rstrip()
+        f"{one.name:{names}}  {_division(one):{divisions}}  {duration(one.compute):>9} "
+        f"{duration(one.exchange):>9} {duration(one.gradient):>9} {size_text(one.received):>9} "
+        f"{size_text(one.memory):>9}  {_bar(one, longest)}".rstrip()
         for one in plan.layers
     ]
     legend = "█ computation  ▓ exchange of activations  ░ exchange of gradients"
-    return "\n".join([*head, f"for comparison: {', '.join(compared)}", "", *rows, "", legend])
+    return "\n".join([*plan.heading, "", *rows, "", legend])
 
 
-def _division(one: LayerPlan) -> str:
+def _division(one: Row) -> str:
     return " × ".join(one.option)
 
 
-def _total(one: LayerPlan) -> float:
+def _total(one: Row) -> float:
     return one.compute + one.exchange + one.gradient
 
 
-def _bar(one: LayerPlan, longest: float) -> str:
+def _bar(one: Row, longest: float) -> str:
     parts = zip("█▓░", (one.compute, one.exchange, one.gradient), strict=True)
     return "".join(sign * round(BAR * seconds / longest) for sign, seconds in parts)
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time with its unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs" if seconds else "0"
 
 
-def _size(nbytes: float) -> str:
+def size_text(nbytes: float) -> str:
+    """Return a number of bytes with its unit."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= size:
             return f"{nbytes / size:.3g} {unit}"
     return f"{nbytes:.0f} B"
 
 
-def plan_svg(plan: Plan) -> str:
+def plan_svg(plan: Shown) -> str:
     """Return the plan as SVG: for each layer one square for each mesh axis, coloured by what it
     divides, and a bar of its times."""
     height, left, bars = 22, 150, 420
@@ -92,8 +130,7 @@ def plan_svg(plan: Plan) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{start + bars + 90}" height="{total}" '
         f'font-family="sans-serif" font-size="12">',
-        f'<text x="4" y="15">{escape(plan.machine.source)}: {plan.mesh.workers} workers, mesh '
-        f"{plan.mesh}, {_time(plan.seconds)} a step</text>",
+        f'<text x="4" y="15">{escape(plan.heading[0])}; {escape(plan.heading[1])}</text>',
     ]
     for row, one in enumerate(plan.layers, start=1):
         top = row * height
@@ -105,14 +142,14 @@ def plan_svg(plan: Plan) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _bars(one: LayerPlan, start: int, top: int, scale: float) -> list[str]:
+def _bars(one: Row, start: int, top: int, scale: float) -> list[str]:
     found, x = [], float(start)
     for name, colour in _PARTS:
         width = getattr(one, name) * scale
         if width >= 0.5:
-            found.append(_box(x, top + 4, width, colour, f"{name} {_time(getattr(one, name))}"))
+            found.append(_box(x, top + 4, width, colour, f"{name} {duration(getattr(one, name))}"))
         x += width
-    return [*found, f'<text x="{x + 4:.1f}" y="{top + 15}">{_time(_total(one))}</text>']
+    return [*found, f'<text x="{x + 4:.1f}" y="{top + 15}">{duration(_total(one))}</text>']
 
 
 def _legend(top: int, left: int) -> list[str]:

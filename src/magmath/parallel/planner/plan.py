@@ -17,9 +17,10 @@ from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel
 from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
 from magmath.parallel.planner.options import Option, PlannerMesh, received_bytes
+from magmath.parallel.planner.picture import duration, plan_svg, plan_text, size_text
 from magmath.parallel.planner.search import Candidate, Found, Step, search, simulated_step
+from magmath.parallel.planner.step_program import Instruction, step_program
 from magmath.parallel.simulator.events import Timeline
-from magmath.parallel.simulator.step_program import Instruction, step_program
 
 
 @final
@@ -116,6 +117,23 @@ class Plan:
         """The bytes that a worker receives in a step."""
         return sum(one.received for one in self.layers)
 
+    @property
+    def heading(self) -> list[str]:
+        """The plan as a whole, in a few lines."""
+        compared = [
+            f"{name} {'needs more memory' if step is None else duration(step.seconds)}"
+            for name, step in self.found.strategies.items()
+        ]
+        return [
+            f"{self.machine.source}: {self.mesh.workers} workers, mesh {self.mesh}, batch "
+            f"{self.graph.batch}",
+            f"{duration(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
+            f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker",
+            f"optimality gap {self.gap:.1%} over {self.found.meshes} meshes; "
+            f"{self.found.simulated} plans simulated",
+            f"for comparison: {', '.join(compared)}",
+        ]
+
     def timeline(self, *, slowdown: Mapping[int, float] | None = None) -> Timeline:
         """Return the simulated timeline of some steps, with every worker.
 
@@ -171,13 +189,9 @@ class Plan:
 
     def save_svg(self, path: str | os.PathLike[str]) -> None:
         """Write a picture of the plan: the layers, their divisions and their times."""
-        from magmath.parallel.planner.picture import plan_svg
-
         Path(path).write_text(plan_svg(self), encoding="utf-8")
 
     def __str__(self) -> str:
-        from magmath.parallel.planner.picture import plan_text
-
         return plan_text(self)
 
 

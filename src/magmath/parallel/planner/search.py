@@ -18,8 +18,8 @@ from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import Problem, best_assignment
 from magmath.parallel.planner.layer_graph import BATCH, LayerGraph
 from magmath.parallel.planner.options import INPUT, OUTPUT, REPLICATED, Option, PlannerMesh, meshes
+from magmath.parallel.planner.step_program import step_program, tasks
 from magmath.parallel.simulator.events import Timeline, simulate
-from magmath.parallel.simulator.step_program import step_program, tasks
 
 HIDDEN: Final = (0.0, 0.5, 0.9)
 """Assumed shares of the gradient exchange that backward computation hides."""
@@ -163,9 +163,7 @@ def simulated_step(
 ) -> Step:
     """Simulate training steps of a candidate. See `step_program` and `tasks` for the options."""
     program = step_program(candidate.tables, candidate.options, sharded=sharded)
-    found, ends = tasks(
-        program, candidate.tables, every_worker=every_worker, overlap=overlap
-    )
+    found, ends = tasks(program, candidate.tables, every_worker=every_worker, overlap=overlap)
     levels = candidate.tables.model.machine.levels
     timeline = simulate(found, levels, slowdown)
     if len(ends) == 1 or not found:

@@ -118,7 +118,7 @@ class _Writer:
             layer = layers[number]
             if not layer.trainable:
                 continue
-            after = tuple([*cotangents[number], *ready[number]])
+            after = (*cotangents[number], *ready[number])
             after = self._within(number, "backward", after)
             done = self._compute(number, "backward", self._costs[number].backward, after)
             for edge in layer.inputs:
@@ -218,7 +218,7 @@ def tasks(
     made: list[dict[int, int]] = []
     workers = range(tables.mesh.workers) if every_worker else range(1)
     for one in program.instructions:
-        members = [(w,) for w in workers]
+        members: list[tuple[int, ...]] = [(worker,) for worker in workers]
         if one.exchange is not None:
             members = _groups(tables.mesh, one.exchange.axes) if every_worker else [(0,)]
         numbers: dict[int, int] = {}
