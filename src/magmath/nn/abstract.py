@@ -34,6 +34,15 @@ class AbstractArray:
         return f"{self.dtype}{list(self.shape)}"
 
 
+_depth = 0
+"""The number of abstract calls in progress."""
+
+
+def is_abstract_call() -> bool:
+    """True within `trace_call`, where inputs have a shape but are no data."""
+    return _depth > 0
+
+
 def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[Any, ...]:
     """Return abstract arrays of these shapes. Raises ShapeError for other objects."""
     element = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -71,11 +80,16 @@ def trace_nodes(module: Callable[..., Any], inputs: Any) -> tuple[list[Node], li
 
 
 def _traced(module: Callable[..., Any], inputs: Any) -> tuple[list[Array], list[Any], Any]:
+    global _depth
     environment = session.engine().environment
     leaves, tree = flatten(inputs)
     with tracing.tracing(Trace()):
         given = [
             Array(input_leaf(x.shape, x.dtype, environment.whole(x.shape), None)) for x in leaves
         ]
-        outputs, nested = flatten(call(module, unflatten(tree, given)))
+        _depth += 1
+        try:
+            outputs, nested = flatten(call(module, unflatten(tree, given)))
+        finally:
+            _depth -= 1
     return given, outputs, nested

@@ -25,6 +25,7 @@ from magmath.ops import (
     manipulation,
     masking,
     matrix_algebra,
+    pooling,
     qr,
     recomputation,
     redistribute,
@@ -64,6 +65,7 @@ OPERATIONS: dict[str, Operation] = {
     **eigen.OPERATIONS,
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,
+    **pooling.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
 }

@@ -27,6 +27,7 @@ from magmath.ops import convolution_kernels as kernels
 from magmath.ops.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.slicing import SLICE, padded, slice_along
+from magmath.ops.sliding_windows import reached, seen
 
 Numbers: TypeAlias = tuple[int, ...]
 
@@ -114,7 +115,7 @@ def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split
         return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
     d = 2 + _SPACE.index(letter)
     kernel = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
-    needed = kernels.reached if node.name == "correlation_input" else kernels.seen
+    needed = reached if node.name == "correlation_input" else seen
     return split.with_halo(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
 
 
