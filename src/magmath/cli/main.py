@@ -19,6 +19,7 @@ from magmath.cli.bench import bench
 from magmath.cli.cache import cache
 from magmath.cli.calibrate import calibrate
 from magmath.cli.info import info
+from magmath.cli.reproduce import reproduce
 from magmath.cli.train import train_app
 
 INTERRUPTED = 130
@@ -35,6 +36,8 @@ For example:
 
     magmath bench layers --quick
 
+    magmath reproduce --all --quick
+
     magmath cache --clear
 """
 
@@ -49,6 +52,7 @@ app = App(
 app.command(info)
 app.command(train_app)
 app.command(bench)
+app.command(reproduce)
 app.command(cache)
 app.command(calibrate)
 

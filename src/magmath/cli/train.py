@@ -13,6 +13,7 @@ from cyclopts import App, Group, Parameter
 from cyclopts.types import NonNegativeInt, PositiveFloat, PositiveInt
 from rich.console import Console
 
+from magmath.cli.output_folder import create_folder
 from magmath.cli.progress_reporter import ProgressReporter
 from magmath.errors import OptionError
 
@@ -128,7 +129,7 @@ def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, A
     import magmath as mm
 
     images = mm.data.load(options["data"], options["data_path"])
-    _create_folder(folder)
+    create_folder(folder)
     console.print(images, markup=False)
     with mm.init(options["workers"], device=options["device"], seed=options["seed"]):
         network = _build(options, len(images.classes))
@@ -140,16 +141,6 @@ def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, A
             raise
         files = _save(network, history, folder)
     return _result(options, images, history, files)
-
-
-def _create_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(
-            f"--output: the folder {folder} cannot be made: {error.strerror}; name one in a folder "
-            f"that you may write to"
-        ) from error
 
 
 def _build(options: dict[str, Any], classes: int) -> NeuralNetwork:
