@@ -28,6 +28,10 @@ class Row(Protocol):
         """The layer's path."""
 
     @property
+    def kind(self) -> str:
+        """The operation that it begins with."""
+
+    @property
     def option(self) -> Sequence[str]:
         """The choice for each mesh axis."""
 
@@ -73,7 +77,7 @@ _PARTS: Final = (("compute", "#4e79a7"), ("exchange", "#e15759"), ("gradient", "
 
 def plan_text(plan: Shown) -> str:
     """Return the plan as a table with bars: computation █, exchanges ▓, gradients ░."""
-    names = max(len(one.name) for one in plan.layers)
+    names = max(len(_label(one)) for one in plan.layers)
     divisions = max(len(_division(one)) for one in plan.layers)
     longest = max(_total(one) for one in plan.layers) or 1.0
     rows = [
@@ -81,13 +85,17 @@ def plan_text(plan: Shown) -> str:
         f"{'gradient':>9} {'received':>9} {'memory':>9}"
     ]
     rows += [
-        f"{one.name:{names}}  {_division(one):{divisions}}  {duration(one.compute):>9} "
+        f"{_label(one):{names}}  {_division(one):{divisions}}  {duration(one.compute):>9} "
         f"{duration(one.exchange):>9} {duration(one.gradient):>9} {size_text(one.received):>9} "
         f"{size_text(one.memory):>9}  {_bar(one, longest)}".rstrip()
         for one in plan.layers
     ]
     legend = "█ computation  ▓ exchange of activations  ░ exchange of gradients"
     return "\n".join([*plan.heading, "", *rows, "", legend])
+
+
+def _label(one: Row) -> str:
+    return one.name if one.name.startswith(one.kind) else f"{one.name} ({one.kind})"
 
 
 def _division(one: Row) -> str:
@@ -122,7 +130,7 @@ def size_text(nbytes: float) -> str:
 def plan_svg(plan: Shown) -> str:
     """Return the plan as SVG: for each layer one square for each mesh axis, coloured by what it
     divides, and a bar of its times."""
-    height, left, bars = 22, 150, 420
+    height, left, bars = 22, 240, 420
     axes = len(plan.mesh.shape)
     start = left + axes * height + 12
     longest = max(_total(one) for one in plan.layers) or 1.0
@@ -134,7 +142,7 @@ def plan_svg(plan: Shown) -> str:
     ]
     for row, one in enumerate(plan.layers, start=1):
         top = row * height
-        lines.append(f'<text x="4" y="{top + 15}">{escape(one.name)}</text>')
+        lines.append(f'<text x="4" y="{top + 15}">{escape(_label(one))}</text>')
         for axis, choice in enumerate(one.option):
             lines.append(_box(left + axis * height, top + 2, 18, COLOURS[choice], choice))
         lines += _bars(one, start, top, bars / longest)

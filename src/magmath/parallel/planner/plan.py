@@ -21,6 +21,7 @@ from magmath.parallel.planner.picture import duration, plan_svg, plan_text, size
 from magmath.parallel.planner.search import Candidate, Found, Step, search, simulated_step
 from magmath.parallel.planner.step_program import Instruction, step_program
 from magmath.parallel.simulator.events import Timeline
+from magmath.parallel.simulator.timeline import perfetto, timeline_svg
 
 
 @final
@@ -190,6 +191,21 @@ class Plan:
     def save_svg(self, path: str | os.PathLike[str]) -> None:
         """Write a picture of the plan: the layers, their divisions and their times."""
         Path(path).write_text(plan_svg(self), encoding="utf-8")
+
+    def save_timeline(self, path: str | os.PathLike[str]) -> None:
+        """Write the simulated timeline of some steps of all workers.
+
+        `path` ends with .svg for a picture, and with .json for the trace event format, which
+        Perfetto (ui.perfetto.dev) shows. Raises MagmathError for other endings.
+        """
+        file = Path(path)
+        writers = {".svg": timeline_svg, ".json": perfetto}
+        if file.suffix not in writers:
+            raise MagmathError(
+                f"save_timeline: the name of the file must end with .svg or .json, was given "
+                f"{os.fspath(path)!r}"
+            )
+        file.write_text(writers[file.suffix](self.timeline()), encoding="utf-8")
 
     def __str__(self) -> str:
         return plan_text(self)

@@ -8,7 +8,7 @@ both take the same time, and the second does not depend on their number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -216,6 +216,7 @@ def tasks(
     streams = (COMMUNICATE,) if overlap else (COMMUNICATE, COMPUTE)
     found: list[Task] = []
     made: list[dict[int, int]] = []
+    known: dict[Hashable, tuple[PortStage, ...]] = {}
     workers = range(tables.mesh.workers) if every_worker else range(1)
     for one in program.instructions:
         members: list[tuple[int, ...]] = [(worker,) for worker in workers]
@@ -229,7 +230,10 @@ def tasks(
             if one.exchange is None:
                 found.append(Task(name, group, (COMPUTE,), one.seconds, (), after))
             else:
-                stages = _stages(tables, one, group, every_worker)
+                key = (one.exchange, one.nbytes, group)
+                if key not in known:
+                    known[key] = _stages(tables, one, group, every_worker)
+                stages = known[key]
                 found.append(Task(name, group, streams, 0.0, stages, after))
         made.append(numbers)
     return found, [made[end][0] for end in program.ends]
