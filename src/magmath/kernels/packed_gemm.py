@@ -157,7 +157,7 @@ def code(number: str) -> AotModule:
     """Return the compiled functions `gemm` and `run` for float32 or float64."""
     source = (_PIECES + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
     return AotModule(
-        source, ("gemm", "run"), constants=_CONSTANTS, inside="magmath.kernels.microkernel"
+        source, ("gemm", "run"), constants=_CONSTANTS, inside=("magmath.kernels.microkernel",)
     )
 
 
