@@ -64,6 +64,10 @@ class AotModule:
         """Return the address of an exported function."""
         return self._code().place(name)
 
+    def compile(self) -> None:
+        """Compile the code to the on-disk cache, and everything that `prepare` loads."""
+        self._code()
+
     def is_cached(self) -> bool:
         """True if the object code was found on disk, so that loading does not compile.
 

@@ -22,7 +22,8 @@ that `and`, `or` and `x if c else y` evaluate all their operands, and that integ
 give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` is the address of n bytes on the
 stack; numbers of half types are float32 in registers. `load_acquire(a, i)` and `store_release(a, i,
 x)` are atomic accesses to shared words, `fetch_add(a, i, x)` adds to a shared word and returns its
-previous value, `fence()` is a full memory fence; `pause()` is the processor's hint for spin loops; `call(f, x, …)` calls the function at an address with integers.
+previous value, `fence()` is a full memory fence; `pause()` is the processor's hint for spin loops;
+`call(f, x, …)` calls the function at an address with integers.
 Imported names are external functions, called by symbol. The last function is the entry point,
 unless functions are exported.
 """

@@ -61,16 +61,16 @@ class ConvolutionProblem:
 
     def group(self, index: int) -> ConvolutionProblem:
         """Return the convolution of one group of channels, on views."""
-        parts = [
+        x, w, y = (
             tensor.narrow(dim, index * (tensor.shape[dim] // self.groups), size)
             for tensor, dim, size in (
                 (self.x, 1, self.x.shape[1] // self.groups),
                 (self.w, 0, self.w.shape[0] // self.groups),
                 (self.y, 1, self.y.shape[1] // self.groups),
             )
-        ]
+        )
         return ConvolutionProblem(
-            self.direction, *parts, self.offset, self.stride, self.dilation, 1
+            self.direction, x, w, y, self.offset, self.stride, self.dilation, 1
         )
 
 
@@ -88,9 +88,7 @@ def order(tensor: torch.Tensor) -> str:
 
 def key(problem: ConvolutionProblem) -> str:
     """Return the form of a problem: pass, sizes, type, memory orders and device."""
-    x, w, y = (
-        "×".join(map(str, tensor.shape)) for tensor in (problem.x, problem.w, problem.y)
-    )
+    x, w, y = ("×".join(map(str, tensor.shape)) for tensor in (problem.x, problem.w, problem.y))
     details = [
         f"{name} {'×'.join(map(str, values))}"
         for name, values, usual in (

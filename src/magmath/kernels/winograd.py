@@ -22,7 +22,7 @@ import torch
 from magmath.kernels.convolution_problem import ConvolutionProblem
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.scratch import shared_workspace
-from magmath.kernels.winograd_loops import JOB, PAD, VIEW, WIDTH, code
+from magmath.kernels.winograd_loops import JOB, PAD, WIDTH, code
 from magmath.kernels.winograd_transforms import TAPS
 
 Call = Callable[[], object]
@@ -51,11 +51,6 @@ def takes(problem: ConvolutionProblem, tile: int) -> bool:
     channels = min(problem.w.shape[1], problem.w.shape[0] // problem.groups)
     tiled = problem.x if problem.direction == "data" else problem.y
     return channels >= MIN_CHANNELS and _tile_count(tiled, tile) >= MIN_TILES
-
-
-def is_compiled(tile: int) -> bool:
-    """Return True if the code is on disk."""
-    return code(tile).is_cached()
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
@@ -107,7 +102,9 @@ def _padded(elements: int) -> int:
     return -(-elements * 4 // _PAGE) * _PAGE // 4 + PAD
 
 
-def _view(tensor: torch.Tensor, *, turned: bool = False) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _view(
+    tensor: torch.Tensor, *, turned: bool = False
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the VIEW of images, or of filters; `turned`: by 180°, inputs and outputs exchanged."""
     images, channels, rows, columns = tensor.shape
     strides, address = list(tensor.stride()), tensor.data_ptr()

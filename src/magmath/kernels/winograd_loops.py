@@ -15,9 +15,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+from magmath.codegen import runtime_library
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import VECTOR_BYTES
-from magmath.kernels.microkernel import VECTORS
+from magmath.kernels.microkernel import ROWS, VECTORS
 from magmath.kernels.winograd_transforms import TAPS
 
 WIDTH: Final = VECTOR_BYTES // 4
@@ -155,7 +156,7 @@ def multiply(
         high = quotient((t + 1) * rows, count) - i
         form = (down * (ROWS + 1) + high) * (VECTORS + 1) + wide
         at = a + (i if down != 0 else i * lda) * 4
-        tile_float32(form, deep, 1, at, lda, b, ldb, beta, c + i * ldc * 4, ldc, WIDTH, 0, 0)
+        gemm_tile_float32(form, deep, 1, at, lda, b, ldb, beta, c + i * ldc * 4, ldc, WIDTH, 0, 0)
 
 def group_start(vectors: int64, groups: int64, group: int64) -> int64:
     """The first vector of output channels of a group; groups have at most VECTORS."""
@@ -321,6 +322,7 @@ def finish(record: int64):
         channel = fetch_add(job, NEXT_FILTER, 1)
 '''
 
+PRODUCT: Final = "gemm_tile_float32"
 EXPORTS: Final = ("transform_filters", "correlate", "weight_sums", "finish")
 
 
@@ -332,7 +334,7 @@ def code(tile: int) -> AotModule:
     views = {name.upper(): i for i, name in enumerate(VIEW)}
     sizes = {
         "WIDTH": WIDTH, "VECTOR_BYTES": VECTOR_BYTES, "PAD": PAD, "TILE": tile, "COVERED": covered,
-        "POSITIONS": covered**2, "MAX_RUN": MAX_RUN, "VECTORS": VECTORS,
+        "POSITIONS": covered**2, "ROWS": ROWS, "MAX_RUN": MAX_RUN, "VECTORS": VECTORS,
         "GRID_BYTES": covered * ((MAX_RUN - 1) * tile + covered) * VECTOR_BYTES,
     }  # fmt: skip
     source = _STRIPS + (_BLOCKS + _FILTERS + _CORRELATE + _WEIGHTS).replace("{tile}", str(tile))
@@ -341,8 +343,14 @@ def code(tile: int) -> AotModule:
         EXPORTS,
         constants={**names, **views, **sizes},
         inside=(
-            "magmath.kernels.microkernel",
             "magmath.kernels.pixel_vectors",
             "magmath.kernels.winograd_transforms",
         ),
+        outside=runtime_library.signatures([PRODUCT]),
+        prepare=lambda: runtime_library.load(PRODUCT),
     )
+
+
+def is_compiled(tile: int) -> bool:
+    """Return True if the code of F(tile×tile, 3×3) is on disk."""
+    return code(tile).is_cached() and runtime_library.is_ready(PRODUCT)

@@ -1,4 +1,4 @@
-"""The transforms of Winograd's minimal filtering algorithms F(2×2, 3×3) and F(4×4, 3×3), in LLVM IR.
+"""The transforms of Winograd's algorithms F(2×2, 3×3) and F(4×4, 3×3), in LLVM IR.
 
 A tile of m×m outputs is y = Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A for a filter g and the (m+2)×(m+2) inputs d
 that it covers (Lavin and Gray, CVPR 2016, eq. 8). The polynomials are evaluated at 0, ±1, ∞, and
@@ -237,9 +237,7 @@ def _extent(name: str, tile: int) -> int:
 
 def _transform(name: str, tile: int) -> _Transform:
     form = getattr(FORMS[tile], name)
-    return _Transform(
-        f"winograd_{name}_{tile}", form, _extent(name, tile), from_grid=_NAMES[name]
-    )
+    return _Transform(f"winograd_{name}_{tile}", form, _extent(name, tile), from_grid=_NAMES[name])
 
 
 INSIDE: Final = {
