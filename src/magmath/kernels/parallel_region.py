@@ -9,18 +9,17 @@ import ctypes
 from functools import cache
 from typing import Any
 
-import torch
 from threadpoolctl import threadpool_info
 
 
-def run_on_threads(function: int, record: int) -> None:
-    """Call the function at an address on `torch.get_num_threads()` threads at once, and wait for
-    all of them. Each call receives the address `record`.
+def run_on_threads(function: int, record: int, threads: int) -> None:
+    """Call the function at an address on several threads at once, and wait for all of them. Each
+    call receives the address `record`.
 
     Without an OpenMP runtime, one call is made. So the function must do all the work in any number
     of calls: it takes parts of it from a counter in the record.
     """
-    threads, parallel = torch.get_num_threads(), _parallel()
+    parallel = _parallel()
     if threads == 1 or parallel is None:
         _PROTOTYPE(function)(record)
     else:

@@ -23,6 +23,7 @@ from magmath.kernels.winograd_transforms import TAPS
 
 WIDTH: Final = VECTOR_BYTES // 4
 MAX_RUN: Final = 16  # tiles of a strip
+SUMS_HEADER: Final = 64  # bytes before the sums of a thread
 PAD: Final = 5 * WIDTH  # elements after each position, so that positions use different cache sets
 
 VIEW: Final = (
@@ -36,7 +37,7 @@ JOB: Final = (
     "source", "target", "filters", "offset_y", "offset_x", "tiles", "tile_rows", "tile_columns",
     "block_tiles", "blocks", "next_block", "next_slot", "next_filter", "transformed", "workspace",
     "slot_bytes", "inputs_pitch", "inputs_stride", "inputs_bytes", "others_pitch", "others_stride",
-    "others_bytes", "outputs", "slots",
+    "outputs",
 )  # fmt: skip
 """The argument of the exported functions, 64-bit words.
 
@@ -47,10 +48,10 @@ offset_y, …_x    the pixel of the source under the first element of a filter a
 tiles            all tiles, of `tile_rows` by `tile_columns` an image, in `blocks` of `block_tiles`
 next_…           counters from which threads take work, 0 at first
 transformed      the address of the transformed filters
-workspace        a thread's part has `slot_bytes`; there are `slots`
+workspace        its address; the part of each thread has `slot_bytes`
 inputs_…         the transformed inputs of a block: [position, tile, channel], with the distances of
                  tiles and positions in elements; their bytes
-others_…         likewise of the products, or of the transformed cotangents
+others_…         the distances of the products, or of the transformed cotangents
 outputs          the padded number of output channels
 """
 
@@ -241,7 +242,7 @@ def correlate(record: int64):
 _WEIGHTS: Final = '''
 def sums_at(job: int64[1], channels: int64, slot: int64) -> int64:
     """The address of a thread's sums [position, channel, output], after its number of blocks."""
-    return job[TRANSFORMED] + slot * ((channels * job[OUTPUTS] + PAD) * POSITIONS * 4 + 64)
+    return job[TRANSFORMED] + slot * ((channels * job[OUTPUTS] + PAD) * POSITIONS * 4 + SUMS_HEADER)
 
 def weight_sums(record: int64):
     """Add the products of one thread's share of the blocks."""
@@ -257,7 +258,7 @@ def weight_sums(record: int64):
     vectors = quotient(outputs, WIDTH)
     groups = quotient(vectors + VECTORS - 1, VECTORS)
     done: int64[1] = sums_at(job, channels, slot)
-    sums = sums_at(job, channels, slot) + 64
+    sums = sums_at(job, channels, slot) + SUMS_HEADER
     done[0] = 0
     block = fetch_add(job, NEXT_BLOCK, 1)
     while block < job[BLOCKS]:
@@ -302,10 +303,10 @@ def finish(record: int64):
     while channel < channels:
         for v in range(vectors):
             zero_pixels(POSITIONS, total)
-            for slot in range(job[SLOTS]):
+            for slot in range(job[NEXT_SLOT]):
                 done: int64[1] = sums_at(job, channels, slot)
                 if done[0] > 0:
-                    start = sums_at(job, channels, slot) + 64 + v * VECTOR_BYTES
+                    start = sums_at(job, channels, slot) + SUMS_HEADER + v * VECTOR_BYTES
                     for p in range(POSITIONS):
                         at = (channel * job[OUTPUTS] + p * (channels * job[OUTPUTS] + PAD)) * 4
                         part: float32[1] = start + at
@@ -333,7 +334,8 @@ def code(tile: int) -> AotModule:
     names = {name.upper(): i for i, name in enumerate(JOB)}
     views = {name.upper(): i for i, name in enumerate(VIEW)}
     sizes = {
-        "WIDTH": WIDTH, "VECTOR_BYTES": VECTOR_BYTES, "PAD": PAD, "TILE": tile, "COVERED": covered,
+        "WIDTH": WIDTH, "VECTOR_BYTES": VECTOR_BYTES, "PAD": PAD, "SUMS_HEADER": SUMS_HEADER,
+        "TILE": tile, "COVERED": covered,
         "POSITIONS": covered**2, "ROWS": ROWS, "MAX_RUN": MAX_RUN, "VECTORS": VECTORS,
         "GRID_BYTES": covered * ((MAX_RUN - 1) * tile + covered) * VECTOR_BYTES,
     }  # fmt: skip
