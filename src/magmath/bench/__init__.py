@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from magmath.bench import (
     collectives,
+    convolution,
     elementwise,
     fft,
     gemm,
@@ -32,6 +33,7 @@ BENCHES: dict[str, Bench] = {
         collectives.BENCH,
         overlap.BENCH,
         gemm.BENCH,
+        convolution.BENCH,
         fft.BENCH,
         redistribute.BENCH,
         elementwise.BENCH,

@@ -38,6 +38,12 @@ def print_result(result: BenchResult, console: Console) -> None:
         if values := case.disagreement():
             listed = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
             console.print(f"[bold red]{case.case.name}: results differ:[/] {listed}")
+    for summary in result.summaries():
+        console.print(
+            f"× {summary.title}: geometric mean {summary.geometric_mean:.2f}, worst "
+            f"{summary.worst:.2f} ({summary.worst_case})",
+            markup=False,
+        )
     console.print(
         f"Medians of {result.rounds} rounds in turns; a ratio is made within each round, its range "
         "over the rounds in brackets. Green: the mark is reached."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any, Literal
 
 from magmath.bench.case import Case, Comparison
@@ -78,6 +78,16 @@ class CaseResult:
         return {} if agree and math.isfinite(high) else values
 
 
+@dataclass(frozen=True)
+class RatioSummary:
+    """The medians of one ratio over all cases: their geometric mean, and the worst case."""
+
+    title: str
+    geometric_mean: float
+    worst: float
+    worst_case: str
+
+
 @dataclass
 class BenchResult:
     """A complete run, with the information that is needed to assess and repeat it."""
@@ -99,7 +109,7 @@ class BenchResult:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for JSON, including medians and verdicts."""
-        data = asdict(self)
+        data = asdict(self) | {"summaries": [asdict(summary) for summary in self.summaries()]}
         for case, plain in zip(self.cases, data["cases"], strict=True):
             for figure, record in zip(case.figures, plain["figures"], strict=True):
                 record |= {"median": figure.median, "reached": figure.reached}
@@ -107,6 +117,22 @@ class BenchResult:
                 if system.state == "measured":
                     plain["systems"][name] |= {"median": system.median, "rate": case.rate(name)}
         return data
+
+    def summaries(self) -> list[RatioSummary]:
+        """Return a summary of each ratio that more than one case has."""
+        ratios: dict[str, dict[str, float]] = {}
+        for case in self.cases:
+            for figure in case.figures:
+                if figure.kind == "ratio":
+                    ratios.setdefault(figure.title, {})[case.case.name] = figure.median
+        return [
+            RatioSummary(
+                title, geometric_mean(values.values()), min(values.values()),
+                min(values, key=values.__getitem__),
+            )
+            for title, values in ratios.items()
+            if len(values) > 1
+        ]  # fmt: skip
 
     def raise_if_incomplete(self) -> None:
         """Raise MagmathError if a system failed or results differ; KeyboardInterrupt if the run was
