@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from magmath.bench.growth_plots import draw_growth, draw_ratios
 from magmath.bench.result import BenchResult, CaseResult, ComparisonResult, SystemResult
 from magmath.core.atomic_replace import atomic_replace
 
@@ -38,6 +41,8 @@ def print_result(result: BenchResult, console: Console) -> None:
         if values := case.disagreement():
             listed = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
             console.print(f"[bold red]{case.case.name}: results differ:[/] {listed}")
+    for line in _means(result):
+        console.print(line, markup=False)
     console.print(
         f"Medians of {result.rounds} rounds in turns; a ratio is made within each round, its range "
         "over the rounds in brackets. Green: the mark is reached."
@@ -88,6 +93,16 @@ def _cells(case: CaseResult, kinds: Iterable[str]) -> list[str]:
     return [*rates, *[figures.get(title, "") for title in kinds]]
 
 
+def _means(result: BenchResult) -> Iterable[str]:
+    """Yield the geometric mean of each ratio over the cases of each group that has several."""
+    for group, cases in groupby(result.cases, key=lambda case: case.case.group):
+        figures = [figure for case in cases for figure in case.figures if figure.kind == "ratio"]
+        for title in dict.fromkeys(figure.title for figure in figures):
+            ratios = [figure.median for figure in figures if figure.title == title]
+            if len(ratios) > 1:
+                yield f"{group}: × {title} {geometric_mean(ratios):.2f} in the geometric mean"
+
+
 def _figure_kinds(result: BenchResult) -> dict[str, str]:
     """Return the titles of the comparisons, and whether each is a ratio or an excess."""
     return {figure.title: figure.kind for case in result.cases for figure in case.figures}
@@ -123,6 +138,10 @@ def _notes(name: str, system: SystemResult) -> Iterable[str]:
     if "stages" in system.record:
         listed = ", ".join(f"{k} {v * 1e3:.0f}" for k, v in system.record["stages"].items())
         yield f"{name}: {system.record['nodes']} nodes; ms: {listed}"
+    if "predicted_seconds" in system.record:
+        ratio = system.record["predicted_seconds"] / system.record["measured_seconds"]
+        share = system.record["accurate_share"]
+        yield f"{name}: predicted ÷ measured {ratio:.2f}, accurate for {share:.0%} of the time"
     for variant, reason in system.record.get("failed_variants", {}).items():
         yield f"{name}: the variant {variant!r} failed: {reason.splitlines()[0]}"
 
@@ -139,22 +158,43 @@ def save_result(result: BenchResult, path: Path) -> None:
 
 
 def plot_result(result: BenchResult, path: Path) -> None:
-    """Draw one panel for each group of cases: lines along x, or bars for a single case."""
+    """Draw the panels of a result, by its kind of plot."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    groups = [list(cases) for _, cases in groupby(result.cases, key=lambda case: case.case.group)]
+    panels = _PANELS[result.plot](result)
+    height = 4 if result.plot == "rates" else 8
     figure, axes = plt.subplots(
-        1, len(groups), figsize=(5 * len(groups), 4), squeeze=False, layout="constrained"
-    )
-    for cases, panel in zip(groups, axes[0], strict=True):
-        _panel(cases, result.x_name, panel)
+        1, len(panels), figsize=(1.25 * height * len(panels), height), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for draw, panel in zip(panels, axes[0], strict=True):
+        draw(panel)
     figure.suptitle(f"{result.title} – {result.machine['cpu']}, {result.machine['cores']} cores")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+Draw = Callable[["Axes"], None]
+
+
+def _rate_panels(result: BenchResult) -> list[Draw]:
+    """Return one panel for each group of cases: lines along x, or bars for a single case."""
+    groups = groupby(result.cases, key=lambda case: case.case.group)
+    return [partial(_panel, list(cases), result.x_name) for _, cases in groups]
+
+
+def _ratio_and_growth_panels(result: BenchResult) -> list[Draw]:
+    return [partial(draw_ratios, result), partial(draw_growth, result)]
+
+
+_PANELS: dict[str, Callable[[BenchResult], list[Draw]]] = {
+    "rates": _rate_panels,
+    "ratios and growth": _ratio_and_growth_panels,
+}
 
 
 def _panel(cases: list[CaseResult], x_name: str, axes: Axes) -> None:

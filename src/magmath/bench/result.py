@@ -96,6 +96,7 @@ class BenchResult:
     absent: dict[str, str]
     interrupted: bool
     cases: list[CaseResult]
+    plot: Literal["rates", "ratios and growth"] = "rates"
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for JSON, including medians and verdicts."""

@@ -1,9 +1,9 @@
 """Ordinary NumPy programs, one in each file: `data(n)` draws arrays, `main(np, *arrays)` computes.
 
 The same text of `main` runs with NumPy and with magmath as `np`. `SIZES` are the values of n for
-about 100 KB, 10 MB and 400 MB. `expert` is the program as a person writes it with SciPy or numexpr.
-`JAX` and `DASK` say that `main` runs with these libraries, which cannot write into an array.
-These files import nothing of magmath but each other.
+about 100 KB, 10 MB and 400 MB. `with_scipy` and `with_numexpr` are the program as a person writes
+it with these libraries, where that is usual. `JAX` and `DASK` say that `main` runs with these
+libraries, which cannot write into an array. These files import nothing of magmath but each other.
 """
 
 from __future__ import annotations
@@ -40,6 +40,15 @@ SIZES = ("small", "middle", "large")
 def load(name: str) -> Any:
     """Return the module of a program."""
     return import_module(f"{__name__}.{name}")
+
+
+def variant(module: Any, name: str) -> Any:
+    """Return the function of a program for a library, or None: `main`, `with_scipy`, `JAX`, ….
+
+    A flag that is true stands for `main`.
+    """
+    found = getattr(module, name, None)
+    return module.main if found is True else found
 
 
 def numbers(result: Any) -> Iterator[Any]:

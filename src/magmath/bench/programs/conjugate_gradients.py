@@ -45,7 +45,7 @@ def main(np: Any, b: Any) -> Any:
     return x, np.sqrt(rs)
 
 
-def expert(np: Any, b: Any) -> Any:
+def with_scipy(np: Any, b: Any) -> Any:
     """Return the same by SciPy, with the Laplacian as a sparse matrix."""
     from scipy import sparse
 

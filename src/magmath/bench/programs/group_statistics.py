@@ -26,6 +26,6 @@ def main(np: Any, keys: Any, values: Any) -> Any:
     order = np.argsort(keys, kind="stable")
     ends = np.cumsum(counts)
     grouped = values[order]
-    medians = [np.median(grouped[i:j]) for i, j in zip([0, *ends[:-1]], ends)]
+    medians = [np.median(grouped[i:j]) for i, j in zip([0, *ends[:-1]], ends, strict=True)]
     top = np.sort(values)[-10:]
     return unique, counts, means, deviations, np.stack(medians), top

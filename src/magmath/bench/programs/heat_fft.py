@@ -28,7 +28,7 @@ def main(np: Any, u: Any) -> Any:
     return u
 
 
-def expert(np: Any, u: Any) -> Any:
+def with_scipy(np: Any, u: Any) -> Any:
     """Return the same by SciPy's transforms of real numbers on all processors."""
     import os
 

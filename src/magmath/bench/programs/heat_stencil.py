@@ -25,7 +25,7 @@ def main(np: Any, temperatures: Any) -> Any:
     return u
 
 
-def expert(np: Any, temperatures: Any) -> Any:
+def with_numexpr(np: Any, temperatures: Any) -> Any:
     """Return the same by numexpr, which computes a step in one pass."""
     import numexpr
 

@@ -32,7 +32,7 @@ def main(np: Any, image: Any) -> Any:
     return sharpened, mask.mean(), np.where(mask, strength, 0).sum()
 
 
-def expert(np: Any, image: Any) -> Any:
+def with_scipy(np: Any, image: Any) -> Any:
     """Return the same with the blur by SciPy."""
     from scipy.ndimage import correlate1d
 

@@ -34,7 +34,7 @@ def main(np: Any, points: Any) -> Any:
     return centers, np.bincount(labels, minlength=CLUSTERS)
 
 
-def expert(np: Any, points: Any) -> Any:
+def with_scipy(np: Any, points: Any) -> Any:
     """Return the same by SciPy."""
     from scipy.cluster.vq import kmeans2, vq
 

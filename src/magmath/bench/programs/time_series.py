@@ -15,7 +15,9 @@ JAX = True
 
 def data(n: int) -> tuple[Any, ...]:
     """Return positive prices."""
-    return (100 * numpy.exp(numpy.cumsum(0.01 / n**0.5 * numpy.random.default_rng(1).normal(size=n))),)
+    return (
+        100 * numpy.exp(numpy.cumsum(0.01 / n**0.5 * numpy.random.default_rng(1).normal(size=n))),
+    )
 
 
 def main(np: Any, prices: Any) -> Any:
