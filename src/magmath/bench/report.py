@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,8 @@ def print_result(result: BenchResult, console: Console) -> None:
             console.print(f"[bold red]{case.case.name}: results differ:[/] {listed}")
     for summary in result.summaries():
         console.print(
-            f"{summary.group}: × {summary.title}: geometric mean {summary.geometric_mean:.2f}, worst "
-            f"{summary.worst:.2f} ({summary.worst_case})",
+            f"{summary.group}: × {summary.title}: geometric mean {summary.geometric_mean:.2f}, "
+            f"worst {summary.worst:.2f} ({summary.worst_case})",
             markup=False,
         )
     console.print(
