@@ -204,8 +204,18 @@ def _can_be_computed(node: Node) -> bool:
     return True
 
 
-def evaluate(*arrays: LazyArray) -> None:
-    """Compute the values of several arrays in one program."""
+def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
+    """Compute the values of several arrays in one program.
+
+    Workers of other processes may still compute when this returns; with `wait`, all work that has
+    been started on the pool is done, and its failures are raised here.
+    """
+    _evaluate(arrays)
+    if wait:
+        session.engine().wait()
+
+
+def _evaluate(arrays: Sequence[LazyArray]) -> None:
     for given in arrays:
         if not isinstance(given, LazyArray):
             raise TypeError(f"evaluate: needs magmath arrays, was given {type(given).__name__}")

@@ -44,6 +44,23 @@ class KernelContext(Protocol):
     ) -> Callable[[], object]:
         """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
 
+    def convolution(
+        self,
+        direction: str,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        y: torch.Tensor,
+        *,
+        offset: tuple[int, ...],
+        stride: tuple[int, ...],
+        dilation: tuple[int, ...],
+        groups: int,
+        repeated: bool,
+    ) -> Callable[[], object]:
+        """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
+        "filter" w (`kernels/convolution_problem.py`). `repeated`: other workers compute the
+        same."""
+
 
 @dataclass(slots=True)
 class KernelCall:

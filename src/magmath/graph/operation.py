@@ -243,6 +243,9 @@ Axes = Callable[[Node], str]
 Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]
 Kernel = Callable[[KernelCall], Callable[[], object]]
+MemoryOrder = tuple[int, ...]
+"""The dimensions of an array from the outermost in memory to the innermost."""
+MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
 Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 DerivedSplit = Callable[[Node, str, Split, int | None], Split | None]
 Native = Any
@@ -263,6 +266,11 @@ def no_same_bits(result: DType, operands: Sequence[DType]) -> bool:
 def no_decomposition(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Return no decompositions."""
     return ()
+
+
+def any_memory_order(node: Node) -> Sequence[MemoryOrder | None]:
+    """Return no preferences, for kernels that are equally fast in all memory orders."""
+    return (None,) * (len(node.inputs) + 1)
 
 
 def full_speed(node: Node, local: Shape) -> float:
@@ -331,6 +339,10 @@ class Operation:
     derived_split     (node, letter, its split, operand) → the split of the dimension with the
                       letter's upper-case form, in an operand by its number or (None) in the result;
                       None: a layout cannot express it
+    memory_orders     node → the memory order that the kernel prefers for each operand and for the
+                      result, None where it has no preference; the kernel accepts any order. If the
+                      field is None, it requires row-major order (element-wise operations accept any
+                      order that their arrays have in common)
     reads_subset      reads at most as many elements of its first operand as the result holds (for
                       the cost model)
     in_place          may be computed in the storage of its only operand, if shape and type agree
@@ -360,6 +372,7 @@ class Operation:
     efficiency: Callable[[Node, Shape], float] = full_speed
     decompositions: Decompositions = no_decomposition
     derived_split: DerivedSplit | None = None
+    memory_orders: MemoryOrders | None = None
     reads_subset: bool = False
     in_place: bool = False
     overwrites_first: bool = False

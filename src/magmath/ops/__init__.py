@@ -26,7 +26,9 @@ from magmath.ops import (
     manipulation,
     masking,
     matrix_algebra,
+    pooling,
     qr,
+    realignment,
     recomputation,
     redistribute,
     reductions,
@@ -66,6 +68,8 @@ OPERATIONS: dict[str, Operation] = {
     **eigen.OPERATIONS,
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,
+    **realignment.OPERATIONS,
+    **pooling.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
 }

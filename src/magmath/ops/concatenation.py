@@ -10,7 +10,7 @@ from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.axis_segments import letters_of
 from magmath.ops.infer_rules import LETTERS, same_bits_always
@@ -57,19 +57,26 @@ def _concat_kernel(call: KernelCall) -> Callable[[], object]:
     inputs, out, axis = tuple(call.inputs), call.out, call.attributes["axis"]
     parts = torch.split(out, [x.shape[axis] for x in inputs], axis)
 
+    copied = [
+        (part, x)
+        for part, x in zip(parts, inputs, strict=True)
+        if part.data_ptr() != x.data_ptr()  # otherwise it is stored there
+    ]
+
     def run() -> None:
-        for part, x in zip(parts, inputs, strict=True):
+        for part, x in copied:
             part.copy_(x)
 
     return run
 
 
 def _emit_concat(w: Writer, call: NativeCall) -> None:
-    axis, start = call.attributes["axis"], 0
+    axis, start, out = call.attributes["axis"], 0, call.out
     for x in call.inputs:
-        with w.loops(x.shape) as indices:
-            places = [f"{i} + {start}" if d == axis else i for d, i in enumerate(indices)]
-            w.line(f"{call.out.at(places)} = {x.at(indices)}")
+        if x.address != out.address + start * out.strides[axis] * out.dtype.itemsize:
+            with w.loops(x.shape, x.strides) as indices:
+                places = [f"{i} + {start}" if d == axis else i for d, i in enumerate(indices)]
+                w.line(f"{out.at(places)} = {x.at(indices)}")
         start += x.shape[axis]
 
 
@@ -94,6 +101,7 @@ CONCAT = Operation(
     flops=lambda node: 0.0,
     same_bits=same_bits_always,
     derived_split=_concat_follow,
+    memory_orders=any_memory_order,
 )
 
 OPERATIONS = {CONCAT.name: CONCAT}

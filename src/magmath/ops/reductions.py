@@ -17,7 +17,7 @@ from magmath.core.dtypes import DType, accumulator_dtype, bool_
 from magmath.core.shapes import broadcast, normalize_axes, reduced_shape
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients, Infer, Kernel, Vjp
+from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_order
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
 from magmath.ops.infer_rules import (
@@ -168,6 +168,7 @@ def _row(
         native=partial(emit_reduction, name=name, start=IDENTITY[name]),
         reference=reference,
         flops=lambda node: float(node.inputs[0].size),
+        memory_orders=any_memory_order,
     )
 
 
@@ -244,6 +245,7 @@ BROADCAST = Operation(
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
     flops=lambda node: 0.0,
     same_bits=same_bits_always,
+    memory_orders=any_memory_order,
 )
 
 

@@ -176,7 +176,7 @@ class States:
         return variable(key, value, dtype=dtype, layout=v.layout)
 
     def _share_counts(self, updated: Sequence[Kept]) -> None:
-        """Give one count to variables that have been updated in the same steps, this one included."""
+        """Give one count to variables that have been updated in the same steps so far."""
         own = set(map(id, updated))
         others = [kept for kept in self._kept.values() if id(kept) not in own]
         shared = {id(other.count) for other in others}
