@@ -175,7 +175,7 @@ def test_explain_names_the_ways_and_what_goes_between_workers() -> None:
     with current("shared", 2):
         a = mm.asarray(definite(40, "float64"), layout=Layout.split(0))
         text = str(mm.linalg.cholesky(a).explain())
-        assert "cholesky [40, 40] float64: 3 ways" in text
+        assert "cholesky [40, 40] float64: 3 candidates" in text
         assert all(way in text for way in ("by one for all", "by every worker", "together"))
         assert " collectively in " not in text  # so small a matrix one factorises for all
     with current("shared", 2):
@@ -186,7 +186,7 @@ def test_explain_names_the_ways_and_what_goes_between_workers() -> None:
         panels = -(-40 // panel_rows(40, 2))
         assert (step.messages, step.nbytes) == (panels, 40 * 40 * 8 // 2)
         text = str(mm.linalg.inv(a).explain())
-        assert "inv [40, 40] float64: 2 ways, computed by other operations instead" in text
+        assert "inv [40, 40] float64: 2 candidates, computed by other operations instead" in text
         assert "= lu_solve(" in text
 
 

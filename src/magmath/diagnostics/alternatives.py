@@ -37,7 +37,7 @@ def _table(choice: Alternatives) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     panels = f", summed in {choice.panels} panels" if choice.panels > 1 else ""
     panels = panels if taken else ", computed by other operations instead"
-    count = f"{len(found)} way" if len(found) == 1 else f"{len(found)} ways"
+    count = f"{len(found)} candidate" + "s" * (len(found) != 1)
     lines = [f"{node.name} {operands} {node.dtype}: {count}{panels}{line}"]
     for row in rows:
         cells = [
