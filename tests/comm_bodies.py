@@ -69,7 +69,7 @@ def reduced(parts: list[Tensor], op: str) -> Tensor:
 
 @once
 def whole(dtype: torch.dtype, length: int, size: int, seed: int, op: str) -> Tensor:
-    """The reduction of what all ranks put in."""
+    """The reduction of the contributions of all ranks."""
     return reduced([contribution(dtype, length, rank, seed) for rank in range(size)], op)
 
 
@@ -95,7 +95,7 @@ def blocks(size: int) -> Iterator[tuple[torch.dtype, int, int]]:
 
 def same(actual: Tensor, expected: Tensor) -> None:
     assert actual.dtype == expected.dtype
-    # The words are put together only where they are needed: they take longer than most collectives.
+    # The message is built only if it is needed: that takes longer than most collectives.
     assert torch.equal(actual.cpu(), expected), f"{tuple(actual.shape)}: {actual} is not {expected}"
 
 
@@ -128,7 +128,7 @@ def nan_wins(comm: Communicator) -> None:
 
 
 def half_types_accumulate_wide(comm: Communicator) -> None:
-    # Added one by one in bfloat16, 1/256 is lost beside 1; in float32 it is kept till the end.
+    # Added one by one in bfloat16, 1/256 is lost next to 1; in float32 it is kept until the end.
     for length in (3, 40_000):
         tensor = torch.full((length,), 1.0 if comm.rank == 0 else 2**-8, dtype=torch.bfloat16)
         comm.allreduce(tensor)
@@ -165,7 +165,7 @@ def all_to_all(comm: Communicator) -> None:
 
 
 def inputs_survive(comm: Communicator) -> None:
-    """What was only read stays, and may be written at once afterwards: nobody reads it late."""
+    """Operands that are only read do not change, and may be overwritten immediately: no rank reads them late."""
     for step in range(60):
         length = (5, 9000, 30_000)[step % 3]
         block = torch.full((length,), float(comm.rank + step))
@@ -214,7 +214,7 @@ def agreement(comm: Communicator) -> None:
 
 
 def barriers_meet(comm: Communicator) -> None:
-    """Nobody leaves a barrier before all have entered it."""
+    """No rank leaves a barrier before all have entered it."""
     counts = [memory.view(torch.int64) for memory in comm.window(8)]
     for step in range(1, 200):
         counts[comm.rank].fill_(step)
@@ -240,7 +240,7 @@ def many_barriers(flags: uint64[1], rank: int64, size: int64, count: int64) -> i
 
 
 def compiled_code_joins(comm: Communicator) -> None:
-    """Compiled code on some ranks and Python on others meet in the same barriers."""
+    """Compiled code on some ranks and Python on others enter the same barriers."""
     for turn in range(comm.size):
         if comm.rank == turn:
             many_barriers = MANY_BARRIERS.function("many_barriers")
@@ -254,7 +254,7 @@ def compiled_code_joins(comm: Communicator) -> None:
 def who_waits_sleeps(comm: Communicator) -> None:
     """Ranks that wait for long are not woken before they have what they wait for."""
     if not futex_wait.CONSTANTS["HAS_FUTEX"]:
-        pytest.skip("this system has no futexes: who waits takes naps")
+        pytest.skip("this system has no futexes: a waiting rank polls with pauses")
     comm.barrier()
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
     if comm.rank == comm.size - 1:
@@ -264,7 +264,7 @@ def who_waits_sleeps(comm: Communicator) -> None:
 
 
 def in_every_state_of_waiting(comm: Communicator) -> None:
-    """However late a rank comes, in whatever state of waiting it meets the others."""
+    """A rank may enter late, in any waiting state of the others."""
     random = np.random.default_rng(0)
     for _ in range(60):
         seconds = random.choice([0, 1e-5, 1e-4, 1e-3, 3e-3], comm.size)[comm.rank]
@@ -310,7 +310,7 @@ def windows_past_the_cache(comm: Communicator) -> None:
     """All collectives of tensors in windows, as large as fits into the cache, and larger."""
     size = comm.size
     fitting = CACHE_BYTES // (2 * size * size * 8)
-    windows = comm.window(16 * size * fitting)  # kept, as the others read what lies there
+    windows = comm.window(16 * size * fitting)  # kept, because the others read its memory
     window = windows[comm.rank]
     for count in (fitting // 2 + 3, fitting + 13):
         parts = [contribution(torch.float64, size * count, r, count) for r in range(size)]
@@ -329,7 +329,7 @@ def windows_past_the_cache(comm: Communicator) -> None:
 
 
 def late_ranks(comm: Communicator) -> None:
-    """Who waits long for another comes back to Python meanwhile, and goes on where it was."""
+    """A rank that waits long returns to Python in between, and then continues to wait."""
     length = 150_000 * comm.size
     parts = [contribution(torch.float32, length, rank, 11) for rank in range(comm.size)]
     block = slice(comm.rank * 150_000, (comm.rank + 1) * 150_000)

@@ -46,7 +46,9 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 # Each library is tried on each routine in unit/test_routines.py; elsewhere the first one will do.
 lapack_candidates.LEAST_FLOPS = math.inf  # type: ignore[misc]
 
-background_build.NICENESS = 0  # who waits for a compiler beside other tests would wait for long
+background_build.NICENESS = (
+    0  # a test that waits for a compiler while other tests run would wait long
+)
 
 # A shell starts what runs in the background deaf to Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)

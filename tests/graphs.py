@@ -167,7 +167,7 @@ class Builder:
         return apply(OPERATIONS["concat"], x, other, axis=axis)
 
     def again(self) -> Node:
-        """The same value as one there is, built anew."""
+        """The same value as an existing one, built again."""
         x = self.any()
         return x if x.is_leaf else x.replace(x.inputs)
 
@@ -210,7 +210,7 @@ class Steps:
 
 @st.composite
 def expressions(draw: st.DrawFn, engine: Engine) -> tuple[list[Node], dict[Node, Any]]:
-    """Some nodes to be evaluated together, and the values of the leaves."""
+    """Some nodes to be evaluated in one program, and the values of the leaves."""
     random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     known: dict[Node, Any] = {}
     for _ in range(draw(st.integers(1, 4))):

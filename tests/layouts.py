@@ -1,6 +1,6 @@
 """Random shapes and layouts for property tests: every kind of division that a layout can express.
 
-Also who holds what, by brute force: an array distributed to NumPy tensors, one per worker.
+Also the owner of each element, by brute force: an array distributed to NumPy tensors, one per worker.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def tile_views(layout: Layout, local: Local, worker: int) -> list[NDArray[np.int
 
 
 def contributors(layout: Layout, worker: int) -> list[int]:
-    """The workers whose values together make up what `worker` holds a contribution to."""
+    """The workers whose values combine to the value to which `worker` contributes."""
     pending = [axis for axis, name in enumerate(layout.partial) if name is not None]
     own = layout.mesh.coordinate(worker)
     assert own is not None

@@ -23,7 +23,7 @@ def eventually(check: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended (one that nobody has waited for yet has)."""
+    """Whether a process has ended (also if no process has waited for it yet)."""
     try:
         return ") Z " in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -38,7 +38,7 @@ def parent_of(pid: int) -> int:
 def litter() -> set[Path]:
     """This user's files in shared places that no other living process has open or mapped.
 
-    What somebody else's processes have open is theirs; what nobody has is left over.
+    Files that are open in other processes belong to them; files that no process has open are left over.
     """
     files = {file for place, names in SHARED_PLACES for file in Path(place).glob(names)}
     return {file for file in files if _is_mine(file)} - (_held() if files else set())

@@ -63,7 +63,7 @@ SPECIAL = [
 
 
 def placed(value: Any) -> Any:
-    """A NumPy array on the workers, its rows dealt out in turn."""
+    """A NumPy array on the workers, with cyclic rows."""
     if not isinstance(value, np.ndarray):
         return value
     return mm.asarray(value, layout=mm.Layout.cyclic(0, 2))

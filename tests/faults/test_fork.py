@@ -87,7 +87,7 @@ assert all(map(close, work(), in_fork(lambda: in_fork(work)))), "a fork of a for
 
 
 def test_a_fork_trains_as_its_parent_does() -> None:
-    """By replay, by native code and by a team of threads, which the fork has to make anew."""
+    """By replay, by native code and by a team of threads, which the fork has to create again."""
     run(
         COMPUTING
         + """

@@ -25,7 +25,7 @@ def no_litter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = litter()
     yield
     assert eventually(lambda: not started_with("TMPDIR", directory)), "processes go on"
-    left = litter() - before  # what appears from now on is somebody else's
+    left = litter() - before  # files that appear from now on belong to other processes
     assert eventually(lambda: not os.listdir(directory)), os.listdir(directory)
     os.rmdir(directory)
     assert eventually(lambda: not left & litter()), f"left behind: {left & litter()}"

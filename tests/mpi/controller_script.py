@@ -1,4 +1,4 @@
-"""A user's script, for the tests of what is left behind when it dies.
+"""A user's script, for the tests of processes and files that remain when it dies.
 
 It starts workers, prints their process numbers and the pool's directory, and then does what its
 argument says.

@@ -16,7 +16,7 @@ import comm_bodies
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 SECONDS = 100
 
-pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside python")
+pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec next to python")
 
 KILLED = """
 import os, re, signal, sys, time

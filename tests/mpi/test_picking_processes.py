@@ -1,4 +1,4 @@
-"""Elements that worker processes pick together."""
+"""Indexed access by worker processes collectively."""
 
 from __future__ import annotations
 

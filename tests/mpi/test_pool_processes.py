@@ -338,7 +338,7 @@ def test_tcp_is_encrypted_and_admits_the_pools_workers_only(
     assert address.startswith("tcp://127.0.0.1:")
     environment = Path(f"/proc/{pids_of(pool)[0]}/environ").read_bytes().split(b"\0")
     (secret,) = [entry for entry in environment if entry.startswith(b"MAGMATH_POOL_SECRET=")]
-    server = secret.split()[1]  # even who knows the controller's key needs the workers'
+    server = secret.split()[1]  # a client with the controller's key needs the workers' keys too
     context = zmq.Context()
     strangers = [context.socket(zmq.DEALER) for _ in range(2)]
     for stranger, keys in zip(strangers, (None, zmq.curve_keypair()), strict=True):

@@ -1,4 +1,4 @@
-"""Singular values and eigenvalues that worker processes compute together."""
+"""Singular values and eigenvalues that worker processes compute collectively."""
 
 from __future__ import annotations
 

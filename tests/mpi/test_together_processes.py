@@ -1,4 +1,4 @@
-"""Factorisations that worker processes compute together."""
+"""Factorisations that worker processes compute collectively."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _gemm(dice: Dice) -> Case:
 
 
 def _related_by_correlation(dice: Dice) -> tuple[Shape, Shape, Shape, dict[str, Any]]:
-    """Shapes of x, w and y, and how they go together."""
+    """Shapes of x, w and y, and their relation."""
     space = dice.draw(st.integers(1, 2 if dice.smooth else 4))
     few = 2 if dice.smooth else 3
     groups, outputs, channels, batch = (dice.draw(st.integers(1, few)) for _ in range(4))

@@ -121,7 +121,7 @@ def test_what_is_read_is_not_overwritten(kind: str, workers: int, gate: threadin
 
 @every_pool
 def test_no_more_than_a_few_wait(kind: str, workers: int, gate: threading.Event) -> None:
-    """Transfers that nobody asks for do not pile up."""
+    """Transfers whose results are not read do not accumulate."""
     with current(kind, workers) as pool:
         arrays = [rows(seed) for seed in range(MAX_TRANSFERS + 2)]
         expected = [array.numpy() for array in arrays]
@@ -143,7 +143,7 @@ def test_no_more_than_a_few_wait(kind: str, workers: int, gate: threading.Event)
 
 @every_pool
 def test_any_order_of_work_gives_the_same(kind: str, workers: int) -> None:
-    """Random work beside transfers that take random times."""
+    """Random work concurrent with transfers that take random times."""
     execute = Task.execute
     random = np.random.default_rng(workers)
 

@@ -46,7 +46,7 @@ def test_the_second_redistribution_sends_nothing(pool: Pool) -> None:
 
 
 def test_what_an_operation_has_moved_is_not_moved_again(pool: Pool) -> None:
-    """Running sums of a column need its rows together: the array is brought into columns once."""
+    """Running sums of a column need all its rows: the array is redistributed to columns once."""
     x = rows()
 
     def running() -> Array:

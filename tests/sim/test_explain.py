@@ -28,7 +28,7 @@ def expression() -> tuple[mm.Array, np.ndarray]:
 
 def test_what_is_copied_to_be_shared_is_priced() -> None:
     """A gathered copy in shared memory costs no bytes between workers, and yet the time of
-    copying, whether an array lies in its own memory or a slice of it does."""
+    copying, whether an array has its own memory or is a slice."""
     with current("shared", 2):
         x = mm.asarray(np.ones((1000, 500)), layout=mm.Layout.split(0))
         bandwidth = session.engine().environment.bandwidth

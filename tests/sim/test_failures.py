@@ -134,7 +134,7 @@ def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.Mon
         assert run(good, 6, 0) == [[15.0], [6.0, 4.0, 2.0, 0.0], [0.0]]
 
 
-# failures that nobody has waited for ------------------------------------------------------------
+# failures for which no call has waited ------------------------------------------------------------
 
 
 def not_definite() -> Any:

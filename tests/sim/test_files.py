@@ -165,7 +165,7 @@ def test_a_bar_shows_long_transfers_to_a_terminal(monkeypatch: pytest.MonkeyPatc
     with progress.transfer_progress("load a.npy", 5) as told:
         assert told is None, "it is short"
     with progress.transfer_progress("load a.npy", 50) as told:
-        assert told is None, "nobody watches"
+        assert told is None, "there is no terminal"
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
@@ -265,7 +265,7 @@ def test_bytes_other_than_0_and_1_are_true(tmp_path: Path) -> None:
         assert array.numpy().view(np.uint8).tolist() == [0, 1, 1, 1]
 
 
-# Who moves what -----------------------------------------------------------------------------------
+# Moved data --------------------------------------------------------------------------------------
 
 
 def test_the_controller_moves_no_data(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_pieces_are_small_and_each_is_told(
 
 
 def header(path: Path) -> Any:
-    """What a .npy file's array is, and where it lies."""
+    """The spec and the location of a .npy file's array."""
     return npy.entries(str(path))[""]
 
 

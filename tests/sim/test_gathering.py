@@ -135,7 +135,7 @@ def _programs() -> Iterator[list[Program]]:
 
 
 def _gathered(program: Program) -> list[str]:
-    """The instructions after which a worker, or all of a host together, has the whole of something
+    """The instructions after which a worker, or a host in total, stores the whole of an array
     that is half as large as the operands; but for what is made without them, like zeros."""
     found = []
     for instruction in program.instructions:

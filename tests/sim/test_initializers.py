@@ -158,8 +158,8 @@ def test_half_types(name: str, dtype: str) -> None:
         (lambda: i.Mask(1.5), MagmathError, r"probability must be in \[0, 1\], was given 1.5"),
         (lambda: i.VarianceScaling(fan="in"), MagmathError, "fan must be .*'in'"),
         (lambda: i.VarianceScaling(distribution="even"), MagmathError, "distribution must be .*'even'"),
-        (lambda: mm.variable("w", i.glorot), TypeError, r"initializer and a shape go together.*shape=None"),
-        (lambda: mm.variable("w", 1.0, shape=3), TypeError, "initializer and a shape go together"),
+        (lambda: mm.variable("w", i.glorot), TypeError, r"initializer and a shape are given both.*shape=None"),
+        (lambda: mm.variable("w", 1.0, shape=3), TypeError, "initializer and a shape are given both"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(call: Callable[[], Any], error: type[Exception], message: str) -> None:

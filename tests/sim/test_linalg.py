@@ -170,7 +170,7 @@ def test_ill_conditioned_systems_are_solved_backward_stably(pool: Any) -> None:
 @given(data=st.data())
 @some
 def test_determinants_end_where_the_type_does(pool: Any, data: st.DataObject) -> None:
-    """As NumPy's: what lies beyond is infinite or 0, and what comes back is there."""
+    """As NumPy's: values out of range are infinite or 0, and intermediate overflow is harmless."""
     dtype, n = data.draw(st.sampled_from(TYPES)), data.draw(st.integers(1, 5))
     step = 25 if np.finfo(dtype).eps > 1e-10 else 200
     powers = data.draw(st.lists(st.sampled_from([-step, 0, step]), min_size=n, max_size=n))
@@ -442,7 +442,7 @@ def test_wrong_shapes_and_types_are_refused_where_they_are_written(one: Any) -> 
         mm.linalg.qr(a, mode="all")
 
 
-# who computes -------------------------------------------------------------------------------------
+# computing workers----------------------------------------------------------------------------------
 
 
 def test_one_worker_factorises_for_all_that_share_its_memory() -> None:

@@ -34,7 +34,7 @@ def rings(group: LocalGroup) -> list[PanelBroadcast]:
 @pytest.mark.parametrize("shares_memory", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_all_read_what_one_has_made_however_late_they_are(size: int, shares_memory: bool) -> None:
-    """Twice through the same ring; whoever is next makes his panel before he is done with the one
+    """Twice through the same ring; the next owner makes its panel before it is done with the one
     before."""
 
     def work(rank: int, ring: PanelBroadcast) -> None:

@@ -45,7 +45,7 @@ by_rows = Layout.split(0)
 
 @pytest.fixture(autouse=True)
 def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever can be computed by all workers together is, a few bytes at a time."""
+    """All workers compute collectively if possible, a few bytes at a time."""
     every = candidate_cost.candidates
 
     def chosen(node: Node, *rest: Any) -> Any:
@@ -149,7 +149,7 @@ def _searched(values: Any, places: Any, _: Any) -> tuple[mm.Array, Any]:
     )
 
 
-# The expression and its value, the operation that workers compute together, and for each index the
+# The expression and its value, the operation that workers compute collectively, and for each index the
 # bytes that a worker holds of operands and result, and that go to the owner and back.
 LARGE: dict[str, tuple[Callable[..., tuple[mm.Array, Any]], str, int, int]] = {
     "take": (
@@ -171,7 +171,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
 @pytest.mark.parametrize("spread", ["even", "to one"])
 @pytest.mark.parametrize("name", LARGE)
 def test_nobody_holds_more_than_a_share(pool: Any, name: str, spread: str) -> None:
-    """Its parts of operands and result, and as much as it sends itself of what is under way; also
+    """Its parts of operands and result, and as many messages as it sends itself; also
     where one worker owns everything that all want."""
     function, operation, held, moved = LARGE[name]
     places = _places() if spread == "even" else _places(below=7)
@@ -227,7 +227,7 @@ def test_an_index_out_of_range_is_one_worker_s_failure(pool: Any) -> None:
 
 
 def test_the_last_of_several_values_counts(pool: Any) -> None:
-    """Whoever sends it, and in whichever round."""
+    """Independent of the sender and the round."""
     places = np.random.default_rng(0).integers(0, 5, 3000)
     values = np.arange(3000.0)
     y, expected = _put(np.zeros(50), places, values)

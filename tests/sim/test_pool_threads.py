@@ -307,7 +307,7 @@ def test_within_the_process_an_exception_comes_at_once() -> None:
     with pytest.raises(ValueError, match="this operation fails") as caught:
         pool.run(program, [array])
     assert "script.py:7" in caught.value.__notes__[0]
-    assert live_arrays(pool) == [1], "what it would have taken over is given back"
+    assert live_arrays(pool) == [1], "the memory that it would have reused is released"
     pool.release(array)
     assert live_arrays(pool) == [0]
     with pytest.raises(LookupError, match="no such operation"):

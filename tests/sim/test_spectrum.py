@@ -239,7 +239,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Pool]:
 
 def limit(pool: Pool, a: mm.Array, result: mm.Array) -> int:
     """The bytes that a worker may hold at most: its share of the matrix as it is given and as it is
-    dealt, and of the packed result and of what is taken out of it; and the stated workspace."""
+    cyclic, and of the packed result and of its parts; and the stated workspace."""
     node = result.node
     while node.operation.distributed is None:
         (node,) = node.inputs

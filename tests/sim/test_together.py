@@ -216,7 +216,7 @@ def largest(pool: Pool) -> int:
 
 
 def share(pool: Pool, shape: tuple[int, int], before: int = 0) -> int:
-    """The bytes of the most rows of a matrix that a worker gets, where panels of rows are dealt."""
+    """The bytes of the most rows of a matrix that a worker gets, if panels of rows are cyclic."""
     return block_cyclic_layout(shape, pool.mesh, 0, before=before).max_local_size * 8
 
 
@@ -231,7 +231,7 @@ def workspace(pool: Pool, *nodes: Node) -> int:
 
 
 def test_a_cholesky_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
-    """The matrix, its rows as they are dealt, the factor; and the workspace."""
+    """The matrix, its cyclic rows, the factor; and the workspace."""
     low = mm.linalg.cholesky(mm.asarray(definite(N, "float64"), layout=Layout.split(0)))
     stated = workspace(fresh, low.node)
     mm.evaluate(low)
@@ -242,7 +242,7 @@ def test_a_cholesky_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
 def test_what_is_made_of_factors_takes_shares_of_the_memory(
     fresh: Pool, name: str, shares: float
 ) -> None:
-    """Beside the factors their inputs and results in two layouts, but nothing whole."""
+    """In addition to the factors their inputs and results in two layouts, but no whole array."""
     a = mm.asarray(definite(N, "float64"), layout=Layout.split(0))
     results = {
         "inv": lambda: [mm.linalg.inv(a)],
@@ -270,7 +270,7 @@ def test_one_worker_computes_for_all_in_the_memory_that_is_lent_to_it(
 
 
 def test_under_a_memory_limit_nobody_gets_all_of_a_matrix() -> None:
-    """4 MB hold the matrix of 1.8 MB in shares three times, but not twice as a whole besides."""
+    """4 MB hold the matrix of 1.8 MB in shares three times, but not two whole copies in addition."""
     former = session._engine
     pool = start_pool(2, launcher="threads", device="cpu", memory_limit=4_000_000)
     session.use(pool)
@@ -287,7 +287,7 @@ def test_under_a_memory_limit_nobody_gets_all_of_a_matrix() -> None:
 
 
 def test_an_orthogonal_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
-    """The matrix, its columns as they are dealt, Q over R; and the workspace."""
+    """The matrix, its cyclic columns, Q over R; and the workspace."""
     a = mm.asarray(normal((N, N), "float64"), layout=Layout.split(0))
     packed = qr(a.node)
     stated = workspace(fresh, packed)
@@ -306,7 +306,7 @@ def test_a_tall_orthogonal_factor_takes_a_share_of_the_memory(fresh: Pool) -> No
 
 
 def test_a_solution_takes_a_share_of_the_memory(fresh: Pool) -> None:
-    """The matrix, its rows as they are dealt, the factors; right-hand side and solution, and their
+    """The matrix, its cyclic rows, the factors; right-hand side and solution, and their
     copies by columns; and the workspace."""
     x, b = normal((N, N), "float64"), normal((N, K), "float64")
     a, b = mm.asarray(x, layout=Layout.split(0)), mm.asarray(b, layout=Layout.split(0))

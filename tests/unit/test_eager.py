@@ -127,7 +127,7 @@ def test_errors_name_the_users_line(engine: Engine) -> None:
 def test_gradients_are_the_same(engine: Engine) -> None:
     x = mm.asarray(np.linspace(-1, 1, 12).reshape(3, 4))
     hidden = mm.tanh(x @ x.T)
-    mm.evaluate(hidden * 1.0)  # what was computed on the way is still part of the expression
+    mm.evaluate(hidden * 1.0)  # intermediate values are still part of the expression
     slope = mm.grad(mm.sum(hidden * hidden), x)
     h = np.tanh(np.asarray(x) @ np.asarray(x).T)
     inner = 2 * h * (1 - h * h)

@@ -1,4 +1,4 @@
-"""Arrays shown: the text is NumPy's and fetches no more than it shows; pictures show who holds what,
+"""Arrays shown: the text is NumPy's and fetches no more than it shows; pictures show the owners,
 and a browser draws them whole."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def noted(values: Any, fetched: list[int]) -> Any:
     return values
 
 
-# Who holds what -----------------------------------------------------------------------------------
+# Owners -----------------------------------------------------------------------------------------
 
 
 @given(data=st.data())

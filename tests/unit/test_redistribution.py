@@ -99,7 +99,7 @@ def test_large_reductions_in_two_stages(count: int, n: int, trailing: int, seed:
         check_holds(target, run(steps, local), truth)
 
 
-# Reductions meet replicas on several mesh axes, large enough for two stages.
+# Reductions to replicas on several mesh axes, large enough for two stages.
 @settings(max_examples=200)
 @given(st.data(), st.integers(0, 2**32))
 def test_large_arrays_on_any_mesh(data: st.DataObject, seed: int) -> None:

@@ -59,7 +59,7 @@ class Fixed(Tuner):
 
 
 def inside(x: Matrix, wider: int) -> torch.Tensor:
-    """A matrix within rows that are longer, as a panel lies within others."""
+    """A matrix within longer rows, like a panel of a larger matrix."""
     m, n = x.shape
     rows = torch.zeros(m, n + wider, dtype=torch.from_numpy(x).dtype)
     rows[:, :n] = torch.from_numpy(x)

@@ -135,7 +135,7 @@ def _keep_many(worker: int) -> None:
 def test_several_processes_share_the_decisions() -> None:
     context = multiprocessing.get_context("fork")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside torch's threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking while torch's threads run
         workers = [context.Process(target=_keep_many, args=(w,)) for w in range(4)]
         for worker in workers:
             worker.start()

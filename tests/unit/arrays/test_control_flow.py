@@ -1,4 +1,4 @@
-"""Branches, loops that depend on values, and scans, beside NumPy and torch."""
+"""Branches, loops that depend on values, and scans, compared with NumPy and torch."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_comparisons_answer_truly(drawn: Any, operation: str, data: st.DataObjec
             return
         try:
             found = function(y, x) if reflected else function(x, y)
-        except RangeError:  # of lists with numbers that no type holds together with the array's
+        except RangeError:  # of lists with numbers that no common type with the array's holds
             assert form in ("list", "tuple")
             assert max(others) > integer_bounds(DTYPES["int64"])[1]
             return

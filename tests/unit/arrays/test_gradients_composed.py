@@ -42,7 +42,7 @@ LOST: list[Callable[[mm.Array], object]] = [str, mm.evaluate, lambda x: x.layout
 
 
 class Histories:
-    """Arrays, and beside each its twin: the same expression, of which nothing is computed."""
+    """Arrays, each with its twin: the same expression, which is never evaluated."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.data = data
@@ -65,7 +65,9 @@ class Histories:
         if kind < 3:
             self.pairs.append((PLAIN[which](x, y), PLAIN[which](x2, y2)))
         elif kind < 5:
-            repeats = self.draw(4) if kind == 3 else 0  # which may take over former results
+            repeats = (
+                self.draw(4) if kind == 3 else 0
+            )  # which may reuse the memory of former results
             self.pairs.append((self.compiled[which](x, y), PLAIN[which](x2, y2)))
             for _ in range(repeats):
                 self.compiled[which](y, x)

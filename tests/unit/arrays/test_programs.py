@@ -40,7 +40,7 @@ def test_second_run_of_a_program_is_one_message(every_pool: Pool) -> None:
     before = every_pool.traffic.messages, every_pool.traffic.bytes
     y = mm.sum(x * 4.0)
     mm.evaluate(y)
-    assert every_pool.traffic.messages - before[0] <= 2, "the run, and arrays let go"
+    assert every_pool.traffic.messages - before[0] <= 2, "the run, and arrays released"
     assert every_pool.traffic.bytes - before[1] < 200 * every_pool.workers
     assert float(y) == GRID.sum() * 4
 

@@ -1,4 +1,4 @@
-"""Random programs as users write them, beside the same programs in NumPy.
+"""Random programs as users write them, compared with the same programs in NumPy.
 
 Reads, writes, updates in place, gradients, optimizer steps, copies, compiled calls and loops, in any
 order, with values asked for at any time: an expression means the values at the line that wrote it,

@@ -1,4 +1,4 @@
-"""`grad` and `value_and_grad` of functions, and `remat`, beside torch.func."""
+"""`grad` and `value_and_grad` of functions, and `remat`, compared with torch.func."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_values_may_be_asked_for_and_temporaries_released() -> None:
 def test_training_with_running_statistics_and_noise(
     compiled: bool, kind: str, every_pool: object
 ) -> None:
-    """A loop of one's own, beside torch: `update` takes the dictionary."""
+    """A custom loop, compared with torch: `update` takes the dictionary."""
     w, b = mm.variable("w", W), mm.variable("b", np.zeros(4))
     mean = mm.variable("mean", np.zeros(4))
     chosen: Any = {"list": [w, b], "tuple": (w, b), "dict": {"w": w, "b": b}}[kind]
@@ -269,7 +269,7 @@ def planned_bytes(rows: int, depth: int, wrap: Callable[..., Any]) -> int:
 
 @pytest.mark.parametrize(("kind", "workers"), [("planned", 1), ("shared", 2), ("shared", 4)])
 def test_recomputation_saves_memory(kind: str, workers: int) -> None:
-    """Each layer more costs its result alone, and not what it computes on the way."""
+    """Each further layer costs the memory of its result, and not of its intermediates."""
     with current(kind, workers):
         rows, itemsize = 4096, 8
         kept = [planned_bytes(rows, depth, plain) for depth in (4, 8)]

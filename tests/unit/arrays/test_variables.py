@@ -41,7 +41,7 @@ def test_an_update_that_fails_is_told_once(every_pool: Pool, look: Callable[[Any
 
 @pytest.mark.parametrize("worker", [0, -1])
 def test_variables_stay_where_they_are(every_pool: Pool, worker: int) -> None:
-    """Whatever they are given, and wherever that lies."""
+    """For any value, in any layout."""
     place = mm.Layout.on(worker % every_pool.workers)
     start, other = np.arange(300.0), mm.asarray(np.ones(300), layout=mm.Layout.split(0))
     v = mm.variable("v", mm.asarray(start, layout=mm.Layout.split(0)), layout=place)
