@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from magmath.codegen.emit import IndexMap, Operand, Places, Writer, Writing, literal
+from magmath.codegen.emit import IndexMap, NativeOperand, Places, Writer, Writing, literal
 from magmath.executor.dependence import Access, insert, next_loop
 from magmath.executor.native_source import Arguments, NoNativeForm, view_finder
 from magmath.ops import OPERATIONS
@@ -27,7 +27,7 @@ class _Member:
     call: Call
     shape: tuple[int, ...]
     accesses: list[Access]
-    view: Operand | None = None
+    view: NativeOperand | None = None
     copies: bool = False
 
 
@@ -99,7 +99,7 @@ class FusedLoops:
         call: Call,
         out: int,
         read: list[Access],
-        view: Operand | None = None,
+        view: NativeOperand | None = None,
         copies: bool = False,
     ) -> None:
         """Add a member that computes all elements of a slot."""

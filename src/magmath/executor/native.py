@@ -191,18 +191,18 @@ class _Lowering:
     def _instruction(self, position: int, instruction: Instruction) -> None:
         if isinstance(instruction, Call):
             if instruction.workspace is not None:
-                raise NoNativeForm(f"{instruction.operation} of all workers collectively")
+                raise NoNativeForm(f"{instruction.operation} of all workers")
             if not self._works(instruction):
                 return
             operation = OPERATIONS[instruction.operation]
             if self.exact and not self._gives_same_bits(instruction):
-                raise NoNativeForm(f"{instruction.operation} in other bits")
+                raise NoNativeForm(f"{instruction.operation}, whose native form rounds differently")
             joins = operation.elementwise or isinstance(operation.native, (IndexMap, Writing))
             if joins and self.loops.join(position, instruction):
                 return
         self.loops.flush()
         if not self.whole and isinstance(instruction, (Barrier, Emit)):
-            raise NoNativeForm("it is no computation")
+            raise NoNativeForm("it is not a computation")
         match instruction:
             case Call():
                 self._call(instruction)
@@ -243,7 +243,7 @@ class _Lowering:
             raise NoNativeForm("move")
         rank, stage, comm = self.tensors.rank, stages[0], self.tensors.context.comm
         if stage.reads_peers and not (self.whole and comm.shares_memory):
-            raise NoNativeForm("synchronisation of workers")
+            raise NoNativeForm("a synchronisation of workers")
         for part in stage.moves_to(rank):
             selects = (*part.source_select, *part.target_select)
             if not all(isinstance(s, slice) for s in selects):
@@ -252,7 +252,7 @@ class _Lowering:
 
     def _transfer(self, move: Move, part: Part, reduce: str | None) -> None:
         if self.exact and reduce is not None:
-            raise NoNativeForm("a reduction in other bits")
+            raise NoNativeForm("a reduction that rounds differently")
 
         def source(tensors: Tensors) -> torch.Tensor:
             return tensors.of(move.source, part.source)[part.source_select]

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from magmath.codegen.emit import NativeCall, Operand, View, literal
+from magmath.codegen.emit import NativeCall, NativeOperand, View, literal
 from magmath.core.index_set import IndexSet, Tile
 from magmath.executor.tensors import Tensors
 from magmath.executor.user_line import attach_user_line
@@ -81,17 +81,17 @@ class Arguments:
         self._can_fault = can_fault
         self._names: dict[tuple[int, int], str] = {}
 
-    def operand(self, slot: int) -> Operand:
+    def operand(self, slot: int) -> NativeOperand:
         """Return a slot as an operand of the source; constants as literals."""
         own = self.tensors.program.slots[slot]
         if own.kind == "constant":
             assert own.value is not None
             if isinstance(own.value, complex):
                 raise NoNativeForm("a complex number")
-            return Operand(literal(own.value, own.dtype), (), own.dtype, scalar=True)
+            return NativeOperand(literal(own.value, own.dtype), (), own.dtype, scalar=True)
         return self.array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
 
-    def array(self, tensor: torch.Tensor, find: Find) -> Operand:
+    def array(self, tensor: torch.Tensor, find: Find) -> NativeOperand:
         """Return a tensor as an operand of the source; 0-d tensors as one element."""
         dtype = from_torch(tensor.dtype)
         if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
@@ -104,8 +104,8 @@ class Arguments:
             self.types.append(f"{dtype.name}[{', '.join(map(str, shown.stride()))}]")
         name = self._names[key]
         if tensor.ndim == 0:
-            return Operand(f"{name}[0]", (), dtype, scalar=True)
-        return Operand(
+            return NativeOperand(f"{name}[0]", (), dtype, scalar=True)
+        return NativeOperand(
             name,
             tuple(tensor.shape),
             dtype,
@@ -134,7 +134,7 @@ class Arguments:
         tiles = held.layout.tiles(self.tensors.rank)
         tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in held.shape)
         if not all(index.is_range for index in tile):
-            raise NoNativeForm("a tile in several pieces")
+            raise NoNativeForm("a tile of several separate ranges")
         return tile
 
     def offset(self, value: int) -> str:
@@ -145,7 +145,7 @@ class Arguments:
     def fault(self, call: Call, error: Callable[[int], Exception]) -> str:
         """Return the name of the record in which native code reports invalid data of a call."""
         if not self._can_fault:
-            raise NoNativeForm("data that are wrong are found before anything is overwritten")
+            raise NoNativeForm("invalid data must be found before anything is overwritten")
         noted = torch.zeros(2, dtype=torch.int64)
         self.faults.append(Fault(noted, error, call))
         return self.array(noted, lambda tensors: noted).name

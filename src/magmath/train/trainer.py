@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.random import initial_values_from
 from magmath.arrays.array import Array
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
@@ -101,7 +101,7 @@ class Trainer:
     def _start_anew(self) -> None:
         self._stream = None if self.seed is None else RngState(self.seed, OWN_STREAM)
         self._inference = Inference(self.module, self.loss)
-        self._steps: OrderedDict[Hashable, TrainingStep] = OrderedDict()
+        self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data: list[DataSet] = []
         self._shapes: dict[Hashable, Any] = {}
         self._stopped = False
@@ -266,15 +266,13 @@ class Trainer:
             )
         else:
             step.place()
-        self._steps[key] = step
-        if len(self._steps) > KEPT_STEPS:
-            self._steps.popitem(last=False)
+        self._steps.store(key, step)
         return step
 
     @property
     def step(self) -> TrainingStep | None:
         """The most recently used step, or None."""
-        return next(reversed(self._steps.values()), None)
+        return self._steps.newest
 
     # using --------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def _compiled_variants(problem: Problem) -> Builders:
 
 
 class Network(nn.Module):
-    """The problem's MLP together with its loss."""
+    """The problem's MLP with its loss."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
