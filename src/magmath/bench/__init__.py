@@ -8,10 +8,12 @@ process and runs one round of each in turn (`runner.py`); `peers/` contains the 
 from __future__ import annotations
 
 from magmath.bench import (
+    cnn,
     collectives,
     elementwise,
     fft,
     gemm,
+    infer,
     layers,
     linalg,
     overlap,
@@ -27,6 +29,8 @@ BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
         layers.BENCH,
+        cnn.BENCH,
+        infer.BENCH,
         parallel.BENCH,
         scaling.BENCH,
         collectives.BENCH,
