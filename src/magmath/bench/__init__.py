@@ -10,12 +10,14 @@ from __future__ import annotations
 from magmath.bench import (
     cnn,
     collectives,
+    convolution,
     elementwise,
     fft,
     gemm,
     infer,
     layers,
     linalg,
+    ordinary_programs,
     overlap,
     parallel,
     plan,
@@ -28,6 +30,7 @@ from magmath.bench.case import Bench, RunOptions
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
+        ordinary_programs.BENCH,
         layers.BENCH,
         cnn.BENCH,
         infer.BENCH,
@@ -36,6 +39,7 @@ BENCHES: dict[str, Bench] = {
         collectives.BENCH,
         overlap.BENCH,
         gemm.BENCH,
+        convolution.BENCH,
         fft.BENCH,
         redistribute.BENCH,
         elementwise.BENCH,

@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 from cyclopts.types import PositiveInt
 from rich.console import Console
 
+from magmath.cli.output_folder import create_folder
 from magmath.cli.progress_reporter import ProgressReporter
 from magmath.cli.train_options import NETWORK, TRAIN_DEFAULTS, TrainOptions
 from magmath.errors import OptionError
@@ -155,7 +156,7 @@ def _run(
     from magmath.cli.train_data import train_data
 
     data = train_data(options)
-    _create_folder(folder)
+    create_folder(folder)
     console.print(data.description, markup=False)
     with mm.init(options["workers"], device=options["device"], seed=options["seed"]):
         network = _build(options, settings, data)
@@ -167,16 +168,6 @@ def _run(
             raise
         files = [*_save(network, history, folder), _save_options(options, data, folder)]
     return _result(options, data, history, files)
-
-
-def _create_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(
-            f"--output: the folder {folder} cannot be made: {error.strerror}; name one in a folder "
-            f"that you may write to"
-        ) from error
 
 
 def _build(options: dict[str, Any], settings: dict[str, Any], data: TrainData) -> NeuralNetwork:

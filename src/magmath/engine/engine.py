@@ -31,7 +31,7 @@ from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, re
 from magmath.engine.result_records import deliver_results, record_provenance
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, topological
+from magmath.graph import Graph, Node, set_value, topological
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.expand import expand
@@ -262,10 +262,10 @@ class Engine:
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
             if any(targets):  # donated memory: the expressions cannot be recomputed
                 for node, leaf in known.items():
-                    node.value = leaf
+                    set_value(node, leaf)
         record_provenance(known, expression, held)
         for node in wanted[asked:]:
-            node.value = known[node]
+            set_value(node, known[node])
             if not node.operation.overwrites_first:  # its value cannot be recomputed
                 self._keep(node)
         return known
@@ -278,7 +278,7 @@ class Engine:
         self._kept.append(ref(node))
         oldest = self._kept.popleft()() if len(self._kept) > MAX_INTERMEDIATES else None
         if oldest is not None and is_sole_owner(oldest):
-            oldest.value = None
+            set_value(oldest, None)
 
     def forget_failed(self) -> None:
         """Drop kept intermediate values of failed runs, so that they are recomputed on use."""
@@ -287,7 +287,7 @@ class Engine:
                 if node.value is not None and self.pool.has_failed(
                     remote_array_of(node.value).handle
                 ):
-                    node.value = None
+                    set_value(node, None)
 
     def with_copies(self, graph: Graph, *, make: bool) -> Graph:
         """Return the graph with redistributed copies in place of arrays that it only redistributes.

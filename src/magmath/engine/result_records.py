@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from magmath.engine.donation import live_intermediates
-from magmath.graph import Node, Provenance, recipe_of, topological
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_provenance, topological
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.ops.leaves import PARAMETER
 
 
@@ -32,15 +32,15 @@ def record_provenance(
     for node in with_gradients:
         leaf = known[node]
         if node.operation is PARAMETER:  # the node is the parameter itself, a number
-            leaf.provenance = node.provenance
+            set_provenance(leaf, provenance_of(node))
         else:
-            leaf.provenance = Provenance(recipe, position[node], operands, node.line)
+            set_provenance(leaf, Provenance(recipe, position[node], operands, node.line))
 
 
-def provenance_of(node: Node) -> Provenance:
+def provenance_of_pending(node: Node) -> Provenance:
     """Return the provenance of a pending node."""
     order = topological((node,), cut=True)
     known = {node: Node(PARAMETER, (), NO_ATTRIBUTES, node.shape, node.dtype)}
     record_provenance(known, order, live_intermediates(order, (node,)))
-    found = known[node].provenance
+    found = provenance_of(known[node])
     return found if found is not None else Provenance(None, 0, (), node.line)
