@@ -37,7 +37,7 @@ from magmath.nn.pools import global_max_pool as global_max_pool
 from magmath.nn.pools import max_pool as max_pool
 from magmath.nn.resampling import interpolate as interpolate
 from magmath.nn.resampling import pad as pad
-from magmath.ops import creation
+from magmath.ops import creation, realignment
 from magmath.ops.pooling import SUM_POOL
 
 # activations --------------------------------------------------------------------------------------
@@ -188,6 +188,31 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
         x = astype(x, weight.dtype)
     y = x @ weight
     return y if bias is None else y + bias
+
+
+def shift_right(buffer: Array, value: float = 1.0) -> Array:
+    """Insert a column of `value` in front of a matrix, in memory: [a₀ a₁; a₂ a₃] in a buffer of
+    six elements becomes [1 a₀ a₁; 1 a₂ a₃].
+
+    `buffer` is (rows, columns + 1); its first rows·columns elements in C order are the (rows,
+    columns) matrix, the others are ignored. The result has the same shape. A compiled program
+    computes it in the buffer itself, without a copy of the matrix, if nothing else reads the
+    buffer. With such a column a bias is the first row of the weights, and one product computes
+    both. Raises ShapeError unless the buffer has two dimensions and a column.
+    Source: SHM-Learn-Dist report, §4.2 (ShiftRight).
+    """
+    x = floating("shift_right", buffer)
+    return Array(apply(realignment.SHIFT_RIGHT, x.node, value=float(value)))
+
+
+def shift_left(buffer: Array) -> Array:
+    """Remove the first column of a matrix, in memory: the inverse of `shift_right`.
+
+    `buffer` and result are (rows, columns + 1). The first rows·columns elements of the result in C
+    order are the matrix without its first column; the others are 0.
+    Source: SHM-Learn-Dist report, §4.3 (ShiftLeft).
+    """
+    return Array(apply(realignment.SHIFT_LEFT, floating("shift_left", buffer).node))
 
 
 def flatten(x: Array, start_axis: int = 1) -> Array:

@@ -7,12 +7,17 @@ findings. `report.py` runs experiments, `page.py` writes the report as one HTML 
 
 from __future__ import annotations
 
-from magmath.reproduce import dmath_table1, magmadnn_layers
+from magmath.reproduce import dmath_table1, magmadnn_layers, shm_neuron, shm_realign
 from magmath.reproduce.experiment import Experiment, Options
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (magmadnn_layers.EXPERIMENT, dmath_table1.EXPERIMENT)
+    for experiment in (
+        magmadnn_layers.EXPERIMENT,
+        shm_neuron.EXPERIMENT,
+        shm_realign.EXPERIMENT,
+        dmath_table1.EXPERIMENT,
+    )
 }
 
 __all__ = ["EXPERIMENTS", "Experiment", "Options"]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from magmath.bench import BENCHES, RunOptions
+from magmath.bench.case import System
 from magmath.bench.layers import training_case
 from magmath.bench.result import BenchResult
 from magmath.bench.runner import run_bench
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 BATCH, WIDTH, IMAGES = 100, 528, 6400
 LAYERS, QUICK_LAYERS = (1, 2, 4, 8, 16), (1, 4, 16)
 OWN = "magmath"
+QUICK_WITHOUT = ("PyTorch compiled", "bare GEMMs")
+"""Systems that a quick run leaves out: they compile for minutes, or are no framework."""
 FRAMEWORKS = (OWN, "PyTorch eager", "PyTorch compiled", "JAX", "TensorFlow")
 EPOCH = 60_000
 """The images of an epoch of MNIST, for which times are given."""
@@ -33,6 +36,8 @@ def run(options: Options) -> Section:
     layers = QUICK_LAYERS if options.quick else LAYERS
     cases = [training_case(BATCH, WIDTH, n, IMAGES) for n in layers]
     bench = replace(BENCHES["layers"], cases=lambda _: cases)
+    if options.quick:
+        bench = replace(bench, systems=_quick_systems)
     measured = run_bench(
         bench, RunOptions(peers=options.peers, quick=options.quick), options.console
     )
@@ -50,6 +55,11 @@ def run(options: Options) -> Section:
         ),
         {"seconds": seconds, "layers": layers, "absent": measured.absent},
     )
+
+
+def _quick_systems(options: RunOptions) -> list[System]:
+    systems = BENCHES["layers"].systems(options)
+    return [system for system in systems if system.name not in QUICK_WITHOUT]
 
 
 def epoch_seconds(measured: BenchResult) -> dict[str, list[float]]:
@@ -79,6 +89,8 @@ def _table(
     layers: tuple[int, ...], seconds: dict[str, list[float]], measured: BenchResult
 ) -> Table:
     absent = "; ".join(f"{name}: absent ({why})" for name, why in measured.absent.items())
+    if measured.quick:
+        absent = "; ".join([f"left out of a quick run: {QUICK_WITHOUT[0]}", absent]).strip("; ")
     rows: list[tuple[Cell, ...]] = [(name, *values) for name, values in seconds.items()]
     return Table.of(
         "Seconds for 60,000 images",

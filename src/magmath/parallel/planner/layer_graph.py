@@ -19,7 +19,6 @@ from typing import Any, Final, final
 from magmath.errors import MagmathError
 from magmath.graph import Node
 from magmath.graph.graph import topological
-from magmath.graph.index_notation import index_notation_of
 from magmath.nn.abstract import inputs_of, trace_nodes
 from magmath.nn.module import Module
 from magmath.nn.variables import zeros
@@ -267,7 +266,7 @@ class _Grouping:
         """Return True for a product of one activation and one parameter that sums over a letter."""
         if node.operation.elementwise or len(node.inputs) != 2 or len(sources) != 1:
             return False
-        notation = index_notation_of(node)
+        notation = node.index_notation
         other = node.inputs[1] if node.inputs[0] is sources[0] else node.inputs[0]
         shared = set(notation.inputs[0]) & set(notation.inputs[1]) - set(notation.output)
         return bool(self._parameters[other]) and bool(
@@ -281,7 +280,7 @@ class _Grouping:
 
     def _summed(self, draft: _Draft) -> int | None:
         """Return the dimension of the activation over which a product sums."""
-        notation = index_notation_of(draft.anchor)
+        notation = draft.anchor.index_notation
         which = next(i for i, x in enumerate(draft.anchor.inputs) if self.depends(x))
         shared = set(notation.inputs[1 - which]) - set(notation.output) - {"."}
         for d, letter in enumerate(notation.inputs[which]):
@@ -345,7 +344,7 @@ class _Divisions:
 
 
 def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles]) -> _Divisions:
-    notation = index_notation_of(node)
+    notation = node.index_notation
     by_letter: dict[str, str] = {}
     excluded: set[str] = set()
     for letters, x in zip(notation.inputs, node.inputs, strict=True):
@@ -410,7 +409,7 @@ def _halo_bytes(members: Sequence[Node], grouping: _Grouping) -> int:
 
 
 def _letters(node: Node) -> tuple[str, ...]:
-    return index_notation_of(node).inputs
+    return node.index_notation.inputs
 
 
 def _overlap(node: Node, x: Node, d: int) -> int:
