@@ -66,6 +66,7 @@ NAMES = """
     nn.metrics.accuracy nn.metrics.top_k_accuracy nn.metrics.precision nn.metrics.recall
     nn.metrics.f1 nn.metrics.confusion_matrix nn.initializers.glorot nn.initializers.he
     nn.initializers.Uniform nn.initializers.Mask
+    parallel.Plan parallel.plan
     nn.NeuralNetwork nn.Dense nn.Activation nn.Dropout nn.Flatten
     nn.Module nn.Module.build nn.Module.state_dict nn.Module.load_state_dict nn.Module.trainable
     nn.Module.freeze nn.Module.unfreeze nn.Module.train nn.Module.eval nn.Module.summary
