@@ -20,6 +20,7 @@ from magmath.cli.cache import cache
 from magmath.cli.calibrate import calibrate
 from magmath.cli.info import info
 from magmath.cli.reproduce import reproduce
+from magmath.cli.search import search
 from magmath.cli.train import train_app
 
 INTERRUPTED = 130
@@ -35,6 +36,8 @@ For example:
     magmath info
 
     magmath bench layers --quick
+
+    magmath search --network mlp --data digits --batch 16,64 --images 30720
 
     magmath reproduce --all --quick
 
@@ -52,6 +55,7 @@ app = App(
 app.command(info)
 app.command(train_app)
 app.command(bench)
+app.command(search)
 app.command(reproduce)
 app.command(cache)
 app.command(calibrate)
