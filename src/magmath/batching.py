@@ -17,11 +17,13 @@ from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape, applied, topological
 from magmath.ops import OPERATIONS
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import add, call, multiply, where
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT, broadcast_to, permute, reshape
+from magmath.ops.manipulation import permute, reshape
+from magmath.ops.reductions import broadcast_to
 from magmath.ops.slicing import slice_along
 
 
@@ -108,9 +110,7 @@ def _of_batch(node: Node, operands: Operands) -> Node:
     size = next((x.size for x in operands), 0)
     assert result.shape == (size, *node.shape), (node, result)
     assert result.dtype is node.dtype, (node, result)
-    if result.line is None:
-        result.line = node.line
-    return result
+    return result if result.line is not None else result.at_line(node.line)
 
 
 def one_by_one(node: Node, operands: Operands) -> Node:

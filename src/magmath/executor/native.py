@@ -463,7 +463,9 @@ class _Lowering:
         values: dict[int, str] = {}
         writer = Writer()
         places = [self._places(writer, member) for member in members]
-        with writer.loops(members[0].shape) as indices:
+        strides = self.tensors.own(members[-1].call.out).stride()
+        fits = len(strides) == len(members[0].shape)
+        with writer.loops(members[0].shape, strides if fits else ()) as indices:
             for member, place in zip(members, places, strict=True):
                 self._member(writer, member, indices, place(indices), values, positions)
         self._part(writer)

@@ -20,7 +20,7 @@ from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
-    from magmath.graph import Shape
+    from magmath.graph import Node, Shape
 
 
 class AbstractArray:
@@ -68,6 +68,18 @@ def trace_call(module: Callable[..., Any], inputs: Any) -> Any:
 
     Computes and draws only the initial values of parameters; assigns no variables.
     """
+    _, outputs, nested = _traced(module, inputs)
+    return unflatten(nested, [AbstractArray(x.shape, x.dtype) for x in outputs])
+
+
+def trace_nodes(module: Callable[..., Any], inputs: Any) -> tuple[list[Node], list[Node]]:
+    """Return the leaves of the inputs, and the nodes of the outputs, of a call with abstract
+    arrays. See `trace_call`."""
+    given, outputs, _ = _traced(module, inputs)
+    return [x.node for x in given], [x.node for x in outputs]
+
+
+def _traced(module: Callable[..., Any], inputs: Any) -> tuple[list[Array], list[Any], Any]:
     global _depth
     environment = session.engine().environment
     leaves, tree = flatten(inputs)
@@ -80,4 +92,4 @@ def trace_call(module: Callable[..., Any], inputs: Any) -> Any:
             outputs, nested = flatten(call(module, unflatten(tree, given)))
         finally:
             _depth -= 1
-    return unflatten(nested, [AbstractArray(x.shape, x.dtype) for x in outputs])
+    return given, outputs, nested

@@ -56,7 +56,7 @@ def conv(
     node = correlation(
         x.node, weight.node, stride=strides, padding=padded, dilation=dilations, groups=groups
     )
-    node.line = user_line()
+    node = node.at_line(user_line())
     return _biased(Array(node), bias)
 
 

@@ -1,8 +1,9 @@
 """Local kernels of a correlation and its transposes (`ops/convolution.py`).
 
-torch's convolutions accept floating-point numbers in one to three spatial dimensions; for all other
-cases the kernels add the contributions of one kernel element after another. A worker's segment of x
-is the part within bounds of the range that its segment of y needs; zeros surround it.
+`kernels/convolution.py` computes floating-point and complex numbers in one to three spatial
+dimensions; for all other cases the kernels add the contributions of one kernel element after
+another. A worker's segment of x is the part within bounds of the range that its segment of y needs;
+zeros surround it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from magmath.ops.sliding_windows import ranges_held as _held
 
 if TYPE_CHECKING:
     import torch
+
+    from magmath.core.index_set import IndexSet
 
 # sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
 
@@ -121,18 +124,6 @@ def _is_native(x: torch.Tensor) -> bool:
     return (x.is_floating_point() or x.is_complex()) and 3 <= x.ndim <= 5
 
 
-def _bilinear(
-    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], a: torch.Tensor, b: torch.Tensor
-) -> torch.Tensor:
-    """Return function(a, b), which is bilinear and real, extended to complex numbers."""
-    import torch
-
-    if not a.is_complex():
-        return function(a, b)
-    real = function(a.real, b.real) - function(a.imag, b.imag)
-    return torch.complex(real, function(a.real, b.imag) + function(a.imag, b.real))
-
-
 def _einsum(
     a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
 ) -> tuple[Any, tuple[Any, Any, Any]]:
@@ -147,20 +138,25 @@ def _einsum(
     return torch.einsum, (a, b, result)
 
 
-def _convolution(
-    attributes: Attributes, padding: Sequence[int], *, transposed: bool = False
-) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return torch's convolution with a kernel, or the transposed one."""
-    import torch
-
-    def convolution(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.ops.aten.convolution(
-            a, w, None, attributes["stride"], padding, attributes["dilation"],
-            transposed, [0] * len(padding), attributes["groups"],
-        )  # fmt: skip
-        return result
-
-    return convolution
+def _bind_native(
+    call: KernelCall,
+    direction: str,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    y: torch.Tensor,
+    tiles: Sequence[Sequence[IndexSet]],
+) -> Ready:
+    """Bind one pass of a convolution of a type that torch accepts; `tiles`: those of x and y."""
+    attributes = call.attributes
+    starts = [[first for first, _ in _held(tile)] for tile in tiles]
+    low = [pads[0] for pads in attributes["padding"]]
+    steps = zip(*starts, attributes["stride"], low, strict=True)
+    return call.context.convolution(
+        direction, x, w, y,
+        offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
+        stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]),
+        groups=x.shape[1] // w.shape[1], repeated=call.repeated,
+    )  # fmt: skip
 
 
 def bind_correlation(call: KernelCall) -> Ready:
@@ -170,12 +166,11 @@ def bind_correlation(call: KernelCall) -> Ready:
     (x, w), y = call.inputs, call.out
     if not x.numel() or not w.numel():
         return y.zero_
+    if _is_native(x):
+        return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     want = _needs(_held(call.tile), w.shape[2:], attributes)
-    around = _Surrounded(x, _held(call.tiles[0]), want, _is_native(x))
-    if _is_native(x):
-        correlated = _convolution(attributes, around.padding)
-        return _then(around.fill, lambda: y.copy_(_bilinear(correlated, around.tensor, w)))
+    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
     return _then(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
@@ -187,13 +182,12 @@ def bind_input(call: KernelCall) -> Ready:
     (y, w), x = call.inputs, call.out
     if not y.numel() or not w.numel():
         return x.zero_
+    if _is_native(y):
+        return _bind_native(call, "data", x, w, y, (call.tile, call.tiles[0]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     reach = _needs(_held(call.tiles[0]), w.shape[2:], attributes)
     there, here = _overlap(reach, _held(call.tile))
     target = x[there]
-    if _is_native(y):
-        transposed = _convolution(attributes, [0] * len(reach), transposed=True)
-        return _then(x.zero_, lambda: target.copy_(_bilinear(transposed, y, w)[here]))
     total = x.new_zeros((y.shape[0], x.shape[1], *_extents(reach)))
     einsum, arrays = _einsum(y, w, total)
     return _then(x.zero_, total.zero_, lambda: _add_input(einsum, *arrays, attributes),
@@ -207,20 +201,11 @@ def bind_kernel(call: KernelCall) -> Ready:
     (x, y), w = call.inputs, call.out
     if not x.numel() or not y.numel() or not w.numel():
         return w.zero_
+    if _is_native(x):
+        return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     want = _needs(_held(call.tiles[1]), w.shape[2:], attributes)
-    around = _Surrounded(x, _held(call.tiles[0]), want, _is_native(x))
-    if _is_native(x):
-        like = w.real if w.is_complex() else w
-
-        def contributed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            part: torch.Tensor = torch.ops.aten.convolution_backward(
-                y, x, like, None, attributes["stride"], around.padding, attributes["dilation"],
-                False, [0] * len(want), attributes["groups"], [False, True, False],
-            )[1]  # fmt: skip
-            return part
-
-        return _then(around.fill, lambda: w.copy_(_bilinear(contributed, around.tensor, y)))
+    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
     return _then(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),
