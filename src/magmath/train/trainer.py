@@ -26,6 +26,8 @@ from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, Optimizer
+from magmath.parallel.names import StrategyLike, as_strategy
+from magmath.parallel.strategy import Strategy, Training
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.dataset import DataSet, check_classes
 from magmath.train.epoch_metrics import weighted_mean
@@ -35,7 +37,6 @@ from magmath.train.listeners import Listener, Reporting, as_listener
 from magmath.train.measures import Metric, chosen_metrics, metric_functions
 from magmath.train.report import console_reporter
 from magmath.train.step import StepSettings, TrainingStep
-from magmath.train.strategy import check_strategy
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -61,7 +62,8 @@ class Trainer:
     metrics     names ("accuracy") or functions of (outputs, targets); by default accuracy for
                 classifiers, that is with the loss "cross_entropy" or with integer labels
     callbacks   `Callback` objects, or functions of the epoch's record
-    strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
+    strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
+                `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)
     seed        seed of the initial parameters, the order of the samples, and layers that draw
                 random numbers; by default these draw from `mm.random`, as in a user's loop
 
@@ -78,7 +80,7 @@ class Trainer:
         *,
         metrics: Metrics = None,
         callbacks: Sequence[Any] = (),
-        strategy: str = "auto",
+        strategy: StrategyLike = "auto",
         seed: int | None = None,
     ) -> None:
         self.module = check_module("Trainer", module)
@@ -170,6 +172,13 @@ class Trainer:
 
     # training -----------------------------------------------------------------------------------
 
+    def prepared(self) -> tuple[Strategy, Training]:
+        """Return the strategy, with its variables, and the module and optimizer that it trains."""
+        strategy = as_strategy(self.strategy)
+        training = Training.of(self.module, self.optimizer)
+        strategy.prepare(training, session.engine().environment)
+        return strategy, training
+
     def fit(
         self,
         x: Any,
@@ -199,7 +208,7 @@ class Trainer:
         """
         epochs = require_integer("fit: epochs", epochs, 0)
         batch_size = require_integer("fit: batch_size", batch_size, 1)
-        check_strategy(self.strategy)
+        as_strategy(self.strategy)
         metric_functions(self.metrics or ())
         if resume and checkpoint is None:
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to go on from")
@@ -233,7 +242,7 @@ class Trainer:
         """Return the compiled step for data of this signature; reuses a cached one if it is
         current."""
         metrics = self._measured(data, batch_size, training=True)
-        settings = StepSettings(batch_size, self.strategy, shuffle, metrics)
+        settings = StepSettings(batch_size, as_strategy(self.strategy), shuffle, metrics)
         key = data.signature, settings.key, id(self.optimizer)
         step = self._steps.pop(key, None)
         if step is None or not step.is_current:
@@ -321,12 +330,14 @@ class _Run:
         trainer, step = self._trainer, self._step
         names = step.reported
         each, first_step = len(names), len(history.steps)
-        full = self._steps - (step.rest is not None)
         start = time.perf_counter()
+        values: list[float] = []
+        weights: list[int] = []
 
-        def progress(done: int, values: list[float]) -> None:
-            losses = values[::each]
+        def progress(done: int, new: list[float]) -> None:
+            losses = new[::each]
             history.steps.extend(losses)
+            done += len(weights)
             _check_finite(losses, epoch, done, self._steps)
             samples = min(done * step.batch_size, step.count)
             speed = samples / max(time.perf_counter() - start, 1e-9)
@@ -335,16 +346,20 @@ class _Run:
         seed = session.engine().rng_state.seed if trainer.seed is None else trainer.seed
         run = (self._data, trainer.epochs_done, seed)
         step.begin_epoch(trainer.epochs_done)
-        values = step.run(step.full, *run, full, progress)
-        weights = [step.batch_size] * full
-        if step.rest is not None:
-            last = step.run(step.rest, *run, 1)
-            progress(self._steps, last)
-            values += last
-            weights.append(step.count % step.batch_size)
+        try:
+            for program, steps in step.segments(trainer.optimizer.steps):
+                found = step.run(program, *run, steps, progress if steps > 1 else None)
+                if steps == 1:
+                    progress(1, found)
+                values += found
+                weights += [program.batch] * steps
+                history.steps[first_step:] = values[::each]
+        except (KeyboardInterrupt, NonFiniteLoss):
+            step.collect()
+            raise
+        step.collect()
         seconds = time.perf_counter() - start
         _check_finite(values[::each], epoch, self._steps, self._steps)
-        history.steps[first_step:] = values[::each]
         trainer.epochs_done += 1
         trainer.optimizer.advance(self._steps)
         columns = {name: values[i::each] for i, name in enumerate(names)}
