@@ -74,6 +74,8 @@ NAMES = """
     nn.LayerNorm nn.BatchNorm nn.ReLU nn.GELU nn.Softmax nn.functional.linear
     nn.functional.dropout nn.functional.layer_norm nn.functional.batch_norm
     nn.functional.embedding nn.functional.one_hot nn.functional.gelu
+    parallel.DataParallel parallel.WeightAveraging parallel.ModelParallel parallel.Hybrid
+    parallel.Auto parallel.Replicas parallel.Strategy parallel.CompiledStep parallel.STRATEGIES
     train.Trainer train.Trainer.fit train.Trainer.evaluate train.Trainer.predict
     train.Callback train.EarlyStopping train.BestWeights train.LearningRateSchedule
     nn.NeuralNetwork.fit nn.NeuralNetwork.evaluate nn.NeuralNetwork.predict

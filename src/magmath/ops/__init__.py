@@ -33,6 +33,7 @@ from magmath.ops import (
     slicing,
     solvers,
     sorting,
+    summands,
     triangular,
 )
 
@@ -66,4 +67,5 @@ OPERATIONS: dict[str, Operation] = {
     **convolution.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
+    **summands.OPERATIONS,
 }

@@ -20,7 +20,6 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.errors import ShapeError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, even_cuts
 from magmath.ops.redistribute import redistribute
@@ -34,8 +33,8 @@ from magmath.transform.traced_function import assign_all, trace_function
 class Averaging(Strategy):
     """The base class of strategies with one copy of the parameters.
 
-    accumulate   the number of consecutive parts into which a batch is cut. Their gradients are
-                 added, weighted by their samples, so a part needs less memory than a batch
+    accumulate   the number of consecutive parts into which a batch is cut (at most its samples).
+                 Their gradients are added, weighted by their samples
 
     A derived class defines `options` and `exchange`.
     """
@@ -117,19 +116,14 @@ class Averaging(Strategy):
         """Return the loss, the outputs and the gradients of a batch, computed part by part."""
         leaves, tree = flatten(batch)
         samples = leaves[0].shape[0]
-        if not 1 <= self.accumulate <= samples:
-            raise ShapeError(
-                f"{type(self).__name__}: accumulate={self.accumulate} parts need as many samples, "
-                f"was given a batch of {samples}; choose a larger batch"
-            )
-        cuts = even_cuts(samples, self.accumulate)
+        cuts = even_cuts(samples, min(self.accumulate, samples))
         losses, results, slopes = [], [], []
         for start, stop in pairwise(cuts):
-            part = leaves if self.accumulate == 1 else [x[start:stop] for x in leaves]
+            part = leaves if len(cuts) == 2 else [x[start:stop] for x in leaves]
             loss, outputs = forward(unflatten(tree, part))
             weight = (stop - start) / samples
             found = [loss, *grad(loss, list(training.parameters))]
-            scaled = found if self.accumulate == 1 else [x * weight for x in found]
+            scaled = found if len(cuts) == 2 else [x * weight for x in found]
             losses.append(scaled[0])
             slopes.append(scaled[1:])
             results.append(flatten(outputs))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from magmath.errors import MagmathError
-from magmath.parallel.data_parallel import DataParallel
+from magmath.parallel.data_parallel import EXCHANGES, DataParallel
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.strategy import Strategy
 
@@ -15,7 +15,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "data": DataParallel(),
     "model": ModelParallel(),
     "rows": ModelParallel("rows"),
-    "sharded": DataParallel("sharded"),
+    **{name: DataParallel(name) for name in EXCHANGES},
 }
 """Strategies without variables of their own, with their default settings, by name."""
 
