@@ -63,6 +63,10 @@ class Averaging(Strategy):
         """Return the layouts of the strategy's own variables."""
 
     @abstractmethod
+    def share(self, x: Array) -> Array:
+        """Return an array of samples of which every worker has its share."""
+
+    @abstractmethod
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
         """Return the gradients by which the parameters are updated, from those of the workers."""
 
@@ -120,6 +124,7 @@ class Averaging(Strategy):
         losses, results, slopes = [], [], []
         for start, stop in pairwise(cuts):
             part = leaves if len(cuts) == 2 else [x[start:stop] for x in leaves]
+            part = [self.share(x) for x in part]
             loss, outputs = forward(unflatten(tree, part))
             weight = (stop - start) / samples
             found = [loss, *grad(loss, list(training.parameters))]

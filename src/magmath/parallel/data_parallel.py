@@ -19,6 +19,7 @@ from magmath.ops.summands import ALGORITHMS, sum_parts
 from magmath.parallel.averaging import Averaging
 from magmath.parallel.gradient_messages import (
     OneBit,
+    divided_batch,
     flat,
     part_count,
     parts_of,
@@ -94,6 +95,15 @@ class DataParallel(Averaging):
         given += [f"messages={self.messages!r}"] if self.messages != "float32" else []
         return f"DataParallel({', '.join(given)})"
 
+    @property
+    def _is_planned(self) -> bool:
+        """True if the planner chooses how gradients are computed and reduced."""
+        plain = self.messages == "float32" and self.accumulate == 1
+        return plain and self.method in ("allreduce", "sharded")
+
+    def share(self, x: Array) -> Array:
+        return x if self._is_planned else divided_batch(x, session.engine().environment)
+
     # layouts and variables --------------------------------------------------------------------
 
     @property
@@ -137,9 +147,9 @@ class DataParallel(Averaging):
     # exchange ---------------------------------------------------------------------------------
 
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
-        if self.messages == "float32" and self.method in ("allreduce", "sharded"):
-            return gradients
         environment = session.engine().environment
+        if self._is_planned:
+            return gradients
         pairs = zip(training.parameters, gradients, strict=True)
         return [self._exchanged(v, gradient, environment) for v, gradient in pairs]
 
@@ -148,6 +158,8 @@ class DataParallel(Averaging):
         if self.messages == ONE_BIT:
             return self._by_bits(v, parts, environment)
         dtype = _message_type(self.messages, gradient.dtype)
+        if dtype is gradient.dtype and self.method in ("allreduce", "sharded"):
+            return sum(parts, axis=0)  # pending again: one exchange for all parts of the batch
         if self.method in ALGORITHMS and environment.workers > 1 and not environment.deterministic:
             return Array(sum_parts(parts.node, self.method, dtype))
         if self.method == "parameter-server":
@@ -161,8 +173,7 @@ class DataParallel(Averaging):
         total = flat(parts) + Array(residual.node)
         bits = OneBit.of(total)
         residual.assign(total - bits.values(v.size))
-        received = bits.sent(environment).values(v.size)
-        return reshape(sum(received, axis=0), v.shape)
+        return reshape(bits.sent(environment).total(v.size), v.shape)
 
 
 def _message_type(name: str, gradient: DType) -> DType:

@@ -43,6 +43,10 @@ class PerLayer(Averaging):
         return {}
 
     @final
+    def share(self, x: Array) -> Array:
+        return x
+
+    @final
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
         return gradients
 

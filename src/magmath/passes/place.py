@@ -44,7 +44,7 @@ def place(graph: Graph, environment: Environment) -> Graph:
 def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the placed graph, and for each node of the given graph its placed node."""
     _pass_lines_on(graph)
-    placing = _Placing(environment, layout_hints(graph))
+    placing = _Placing(environment, layout_hints(graph, environment.mesh))
     for node in graph.nodes:
         placing.place(node)
     outputs = tuple(
@@ -82,7 +82,7 @@ class Alternatives:
 
 def alternatives(graph: Graph, environment: Environment) -> list[Alternatives]:
     """Return the alternatives of `place` at each contraction and each factorisation of a graph."""
-    placing = _Placing(environment, layout_hints(graph))
+    placing = _Placing(environment, layout_hints(graph, environment.mesh))
     found = []
     for node in graph.nodes:
         shown = node.operation.lapack or is_contraction(index_notation_of(node))
