@@ -4,7 +4,7 @@ Gradients over a divided batch are pending sums, which the planner reduces as it
 Strategies that prescribe the exchange make the summands explicit: `summands` returns an array
 (workers, …) of which every worker stores its own part, without moving anything. The values of the
 parts depend on the division; their sum does not. `sum_parts` adds such parts on all workers by
-a ring or a tree of messages.
+a ring or a tree of messages. `sum_signs` adds parts that were sent in one bit for each element.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 
 import numpy as np
 
-from magmath.core.dtypes import DTYPES, DType
+from magmath.core.dtypes import DTYPES, DType, uint8
 from magmath.errors import ShapeError
 from magmath.graph import (
     DistributedCall,
@@ -26,7 +26,7 @@ from magmath.graph import (
     Workspace,
     apply,
 )
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, Inference
 from magmath.layout import Layout, Mesh
 from magmath.ops.infer_rules import no_gradient, whole_letters
 from magmath.ops.manipulation import broadcast_to, reshape
@@ -130,6 +130,53 @@ def _sum_parts_vjp(node: Node, g: Node) -> Gradients:
     return (broadcast_to(g, node.inputs[0].shape),)
 
 
+def _sum_signs_infer(signs: Node, positive: Node, negative: Node, *, count: int) -> Inference:
+    if signs.ndim != 2 or signs.dtype is not uint8 or 8 * signs.shape[1] < count:
+        raise ShapeError(
+            f"sum_signs: needs bits (parts, ⌈{count} / 8⌉) in uint8, was given {signs.shape} in "
+            f"{signs.dtype}"
+        )
+    for x in (positive, negative):
+        if x.shape != (signs.shape[0], 1):
+            raise ShapeError(f"sum_signs: needs values {(signs.shape[0], 1)}, was given {x.shape}")
+    return (count,), positive.dtype
+
+
+def _sum_signs_kernel(call: KernelCall) -> Callable[[], object]:
+    import torch
+
+    out, (signs, positive, negative) = call.out, call.inputs
+    shifts = torch.arange(7, -1, -1, device=out.device, dtype=torch.uint8)
+
+    def run() -> None:
+        out.zero_()
+        for octets, high, low in zip(signs, positive, negative, strict=True):
+            bits = octets.unsqueeze(1).bitwise_right_shift(shifts).bitwise_and_(1)
+            out.add_(torch.where(bits.view(-1)[: out.numel()].bool(), high, low))
+
+    return run
+
+
+def _sum_signs_reference(
+    signs: np.ndarray, positive: np.ndarray, negative: np.ndarray, *, count: int
+) -> np.ndarray:
+    bits = np.unpackbits(signs, axis=1, count=count)
+    return np.asarray(np.where(bits, positive, negative).sum(0, dtype=positive.dtype))
+
+
+SUM_SIGNS = Operation(  # the sum of parts (workers, n) that are given by their packed signs
+    name="sum_signs",
+    infer=_sum_signs_infer,
+    axes=lambda node: "..,..,..->.",
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_sum_signs_kernel,
+    native=None,
+    reference=_sum_signs_reference,
+    flops=lambda node: 8.0 * node.inputs[0].size,
+)
+
+
 def summands(x: Node, workers: int) -> Node:
     """Return arrays (workers, …) whose sum is x: the summands that the workers store."""
     if workers == 1:
@@ -145,4 +192,13 @@ def sum_parts(x: Node, algorithm: str, messages: DType) -> Node:
     return apply(SUM_PARTS, x, algorithm=algorithm, messages=messages.name)
 
 
-OPERATIONS = {record.name: record for record in (SUMMANDS, SUM_PARTS)}
+def sum_signs(signs: Node, positive: Node, negative: Node, count: int) -> Node:
+    """Return the sum (count,) of parts whose elements are one of two values each.
+
+    signs      bits (parts, ⌈count / 8⌉), packed in uint8: 1 for the first value
+    positive   the first value of each part, (parts, 1); `negative`: the second value
+    """
+    return apply(SUM_SIGNS, signs, positive, negative, count=count)
+
+
+OPERATIONS = {record.name: record for record in (SUMMANDS, SUM_PARTS, SUM_SIGNS)}

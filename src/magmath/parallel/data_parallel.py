@@ -156,7 +156,7 @@ class DataParallel(Averaging):
     def _exchanged(self, v: Variable, gradient: Array, environment: Environment) -> Array:
         parts = parts_of(gradient, environment)
         if self.messages == ONE_BIT:
-            return self._by_bits(v, parts, environment)
+            return self._by_bits(v, parts)
         dtype = _message_type(self.messages, gradient.dtype)
         if dtype is gradient.dtype and self.method in ("allreduce", "sharded"):
             return sum(parts, axis=0)  # pending again: one exchange for all parts of the batch
@@ -167,13 +167,13 @@ class DataParallel(Averaging):
         own = sum_on(parts, state_layout("sharded", v.shape, environment), dtype)
         return own if self.method == "sharded" else sent_whole(own, environment, dtype)
 
-    def _by_bits(self, v: Variable, parts: Array, environment: Environment) -> Array:
+    def _by_bits(self, v: Variable, parts: Array) -> Array:
         """Return the sum of the parts that the workers send in one bit, and keep the rest."""
         residual = self._residuals[id(v)]
         total = flat(parts) + Array(residual.node)
         bits = OneBit.of(total)
         residual.assign(total - bits.values(v.size))
-        return reshape(bits.sent(environment).total(v.size), v.shape)
+        return reshape(bits.total(v.size), v.shape)
 
 
 def _message_type(name: str, gradient: DType) -> DType:

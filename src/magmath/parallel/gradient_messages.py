@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from magmath.api.data_types import astype
-from magmath.api.elementwise import bitwise_and, greater_equal, maximum, not_equal
+from magmath.api.elementwise import greater_equal, maximum, not_equal
 from magmath.api.integer_functions import packbits, unpackbits
-from magmath.api.manipulation import permute_dims, reshape
+from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.api.statistics import sum
 from magmath.arrays.array import Array
-from magmath.core.dtypes import DType, int64
+from magmath.core.dtypes import DType
 from magmath.graph import Node, apply
 from magmath.graph.operation import applied
 from magmath.layout import Layout, Split
 from magmath.ops.redistribute import redistribute
-from magmath.ops.summands import summands
+from magmath.ops.summands import sum_signs, summands
 from magmath.passes.environment import Environment
 
 _LINEAR = ("permute_dims", "reshape", "negative", "astype")
@@ -94,10 +94,6 @@ def _with_parts(layout: Layout, count: int) -> Layout:
 # one bit --------------------------------------------------------------------------------------
 
 
-_BITS = [[1 << bit] for bit in reversed(range(8))]
-"""The bits of a byte, in the order of `packbits`, as a column."""
-
-
 class OneBit(NamedTuple):
     """Parts (workers, n) in one bit for each element: the signs, packed, and the values that stand
     for positive and negative elements of each part, (workers, 1)."""
@@ -126,24 +122,10 @@ class OneBit(NamedTuple):
         return where(is_positive, self.positive, self.negative)
 
     def total(self, count: int) -> Array:
-        """Return the sum (count,) of the transposed parts that the bits stand for.
-
-        The elements are the first dimension, which the planner divides first.
-        """
+        """Return the sum (count,) of the parts that the bits stand for, on all workers, to which
+        the bits are sent."""
         signs, positive, negative = self
-        octets = reshape(astype(signs, int64), (signs.shape[0], 1, signs.shape[1]))
-        bits = not_equal(bitwise_and(octets, _BITS), 0)
-        is_positive = reshape(bits, (8 * signs.shape[0], signs.shape[1]))[:count]
-        return sum(where(is_positive, positive, negative), axis=1)
-
-    def sent(self, environment: Environment) -> OneBit:
-        """Return a copy on all workers, transposed: (n / 8, workers) and (1, workers)."""
-        found = []
-        for part in self:
-            x = permute_dims(part, (1, 0))
-            whole = environment.whole(x.shape, shared=True)
-            found.append(Array(redistribute(x.node, whole)))
-        return OneBit(*found)
+        return Array(sum_signs(signs.node, positive.node, negative.node, count))
 
 
 def flat(parts: Array) -> Array:

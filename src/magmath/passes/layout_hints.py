@@ -1,10 +1,10 @@
 """Layout hints: the layouts of results that are known before placement.
 
 An output with a target ends in the target's layout, and so do the element-wise expressions that
-only it reads, such as the terms of an optimizer's update. An operation with prescribed layouts reads its
-operands in these, such as the summands of a pending sum. An array that is computed from no stored
-data and then redistributed is created in the target layout: every worker computes its elements from
-their indices.
+only it reads, such as the terms of an optimizer's update. An operation with prescribed layouts
+reads its operands in these, such as the summands of a pending sum. An array that is computed from
+no stored data and then redistributed is created in the target layout: every worker computes its
+elements from their indices.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ def layout_hints(graph: Graph, mesh: Mesh) -> dict[Node, Layout]:
 
 
 def _want_terms(graph: Graph, wanted: dict[Node, Layout]) -> None:
-    """Set the wanted layout of element-wise nodes that only wanted element-wise nodes read."""
+    """Set the wanted layout of element-wise nodes, and of reshaped arrays, that only wanted
+    element-wise nodes read."""
     users = users_of(graph.nodes)
     for node in reversed(graph.nodes):
         if node not in wanted or not node.operation.elementwise:
             continue
         for x in node.inputs:
-            if x.operation.elementwise and x.shape == node.shape and users[x] == [node]:
+            term = x.operation.elementwise or x.name == "reshape"
+            if term and x.shape == node.shape and users[x] == [node]:
                 wanted.setdefault(x, wanted[node])
 
 
