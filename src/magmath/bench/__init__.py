@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from magmath.bench import (
     collectives,
+    convolution,
     elementwise,
     fft,
     gemm,
     layers,
     linalg,
+    ordinary_programs,
     overlap,
     parallel,
     plan,
@@ -26,12 +28,14 @@ from magmath.bench.case import Bench, RunOptions
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
+        ordinary_programs.BENCH,
         layers.BENCH,
         parallel.BENCH,
         scaling.BENCH,
         collectives.BENCH,
         overlap.BENCH,
         gemm.BENCH,
+        convolution.BENCH,
         fft.BENCH,
         redistribute.BENCH,
         elementwise.BENCH,

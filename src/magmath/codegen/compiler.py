@@ -21,8 +21,9 @@ where `float32[24, 1]` is memory whose element (i, j) is at i·24 + j. The langu
 that `and`, `or` and `x if c else y` evaluate all their operands, and that integers divided by 0
 give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` is the address of n bytes on the
 stack; numbers of half types are float32 in registers. `load_acquire(a, i)` and `store_release(a, i,
-x)` are atomic accesses to shared words, `fence()` is a full memory fence; `pause()` is the
-processor's hint for spin loops; `call(f, x, …)` calls the function at an address with integers.
+x)` are atomic accesses to shared words, `fetch_add(a, i, x)` adds to a shared word and returns its
+previous value, `fence()` is a full memory fence; `pause()` is the processor's hint for spin loops;
+`call(f, x, …)` calls the function at an address with integers.
 Imported names are external functions, called by symbol. The last function is the entry point,
 unless functions are exported.
 """
@@ -76,6 +77,7 @@ _C_LIBRARY: ExternalSignatures = {
     "usleep": ("usleep", ("uint32",), "int32"),
     "syscall": ("syscall", ("int64",) * 7, "int64"),
     "memcpy": ("memcpy", ("int64", "int64", "int64"), "int64"),
+    "memmove": ("memmove", ("int64", "int64", "int64"), "int64"),
 }
 """Functions of the C library with side effects."""
 
@@ -443,6 +445,11 @@ class _Function:
                 word = self._converted(self._expression(content), memory.dtype)
                 self.at.store_atomic(word, self._place(memory, index), "release", 8)
                 return Literal(0)
+            case "fetch_add", [ast.Name(array), index, addend]:
+                memory = self._memory(array)
+                word = self._converted(self._expression(addend), memory.dtype)
+                place = self._place(memory, index)
+                return Value(self.at.atomic_rmw("add", place, word, "acq_rel"), memory.dtype)
             case "fence", []:
                 self.at.fence("seq_cst")
                 return Literal(0)

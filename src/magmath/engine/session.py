@@ -51,6 +51,7 @@ def init(
     deterministic: bool = False,
     memory_limit: int | None = None,
     seed: int = 0,
+    winograd: bool = True,
     heartbeat_timeout: float | None = 5.0,
 ) -> Session:
     """Start a pool of workers that replaces the current one; return a context manager.
@@ -67,6 +68,9 @@ def init(
     memory_limit   maximum bytes of arrays on a worker; by default its share of its host's memory,
                    less a reserve
     seed           seed of the random numbers
+    winograd       float32 convolutions with 3×3 filters may use Winograd's algorithms where these
+                   are faster; their rounding errors are up to 10 times those of the direct sum.
+                   Deterministic mode never uses them
     heartbeat_timeout  seconds that a worker may be stopped (by a signal, a debugger, a suspended
                    host) until it counts as lost; None: without limit
 
@@ -83,6 +87,7 @@ def init(
         deterministic=deterministic,
         memory_limit=memory_limit,
         seed=seed,
+        winograd=winograd,
         heartbeat_timeout=heartbeat_timeout,
     )
     use(pool)

@@ -1,9 +1,10 @@
-"""Strategies for training on several workers."""
+"""Parallel training: strategies, plans of networks on machines, and their simulation."""
 
 from magmath.parallel.compiled_step import CompiledStep
 from magmath.parallel.data_parallel import DataParallel
 from magmath.parallel.names import STRATEGIES, as_strategy
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
+from magmath.parallel.planner import Plan, plan
 from magmath.parallel.replicas import Replicas
 from magmath.parallel.strategy import Strategy, Training
 from magmath.parallel.weight_averaging import WeightAveraging
@@ -15,9 +16,11 @@ __all__ = [
     "DataParallel",
     "Hybrid",
     "ModelParallel",
+    "Plan",
     "Replicas",
     "Strategy",
     "Training",
     "WeightAveraging",
     "as_strategy",
+    "plan",
 ]

@@ -16,8 +16,7 @@ from magmath.api.searching import where
 from magmath.api.statistics import sum
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
-from magmath.graph import Node, apply
-from magmath.graph.operation import applied
+from magmath.graph import Node, applied, apply
 from magmath.layout import Layout, Split
 from magmath.ops.redistribute import redistribute
 from magmath.ops.summands import sum_signs, summands

@@ -92,6 +92,7 @@ def bind_program(program: Program, worker: ProgramOwner) -> ProgramPort:
         worker.heap,
         worker.device,
         worker.options.deterministic,
+        worker.options.winograd,
         progress_thread=worker.arrays.progress_thread,
         is_abandoned=lambda: worker.is_abandoned(),
     )

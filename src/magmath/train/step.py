@@ -26,54 +26,50 @@ from magmath.core.stage_times import stage
 from magmath.diagnostics.explain import explain_program
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.engine import Compiled, Progress
+from magmath.engine.engine import Progress
+from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError, ShapeError
-from magmath.graph import Graph, Node, apply
+from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
-from magmath.ops import creation, dynamic_slice, gather_scatter
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.ops.leaves import constant, parameter
 from magmath.optim import Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import epoch_metric
+from magmath.train.feeds import Feed
 from magmath.train.measures import Metric
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
     from magmath.runtime.run_handle import RunHandle
 
-ORDER_STREAM = 1 << 41
-"""The first stream of sample orders, separate from those that users draw from."""
-
 
 @dataclass(frozen=True)
 class StepSettings:
     """The settings of `fit` that a training step is compiled for."""
 
-    batch_size: int
     strategy: Strategy
-    shuffle: bool
     metrics: Mapping[str, Metric]
 
     @property
     def key(self) -> Hashable:
         """A hashable key, equal for equal settings."""
-        return self.batch_size, self.strategy, self.shuffle, tuple(self.metrics.items())
+        return self.strategy, tuple(self.metrics.items())
 
 
 @final
 class _Traced:
     """The trace and graph of a step, and its program once it is compiled."""
 
-    def __init__(self, batch: int, trace: Trace, graph: Graph) -> None:
-        self.batch = batch
+    def __init__(self, places: list[Node], trace: Trace, graph: Graph) -> None:
+        self.places = places
         self.trace = trace
         self.graph = graph
         self.compiled: Compiled | None = None
@@ -82,7 +78,7 @@ class _Traced:
 
 @final
 class TrainingStep:
-    """A training step for data of one signature, which the constructor traces and compiles.
+    """A training step for a feed of one signature, which the constructor traces and compiles.
 
     loss     a function of outputs and targets
     stream   the generator state for layers without their own, or None for the pool's
@@ -93,13 +89,13 @@ class TrainingStep:
         module: Module,
         loss: Callable[[Any, Any], Array],
         optimizer: Optimizer,
-        data: DataSet,
+        feed: Feed,
         settings: StepSettings,
         stream: RngState | None,
     ) -> None:
         self.engine = session.engine()
         self._module, self._loss, self._optimizer = module, loss, optimizer
-        self._data, self.settings, self._stream = data, settings, stream
+        self._feed, self.settings, self._stream = feed, settings, stream
         self.parameters = module.trainable()
         if not self.parameters:
             raise MagmathError(
@@ -107,11 +103,7 @@ class TrainingStep:
                 + ("all parameters are frozen; call module.unfreeze()" if module.parameters() else
                    "the module has no parameters")
             )  # fmt: skip
-        self.count = data.count
-        self.batch_size = min(settings.batch_size, data.count)
-        self._places = [
-            input_leaf(x.shape, x.dtype, x.layout, None) for x in data.leaves if x.layout
-        ]
+        self.count, self.batch_size = feed.count, feed.batch_size
         self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
         """The number of steps in an epoch."""
@@ -122,24 +114,23 @@ class TrainingStep:
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
         self.is_whole = True
-        """False after a run that was interrupted or has failed."""
+        """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
         self._programs: dict[tuple[int, bool], _Traced] = {}
         self._place_variables()
-        rest = self.count % self.batch_size
         self.full = self._program(self.batch_size, True)
-        self.rest = self._program(rest, True) if rest else None
-        if self.strategy.every > 1:
-            for batch in filter(None, (self.batch_size, rest)):
-                self._program(batch, False)
+        rest = self.count % self.batch_size
+        for batch in filter(None, (self.batch_size, rest)):
+            for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
+                self._program(batch, exchanges)
         self._updated = self._updated_variables()
-        self._captured = Captured(self.full.graph, self._places, moves=False)
+        self._captured = Captured(self.full.graph, self.full.places, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
             traced.compiled = self.engine.compile(traced.graph)
-        del self._data  # the data are an operand of each run
+        del self._feed  # the data are operands of each run
 
     @property
     def is_current(self) -> bool:
@@ -160,7 +151,7 @@ class TrainingStep:
     # tracing ------------------------------------------------------------------------------------
 
     def _program(self, batch: int, exchanges: bool) -> _Traced:
-        """Return the graph of a step with `batch` samples; traces it if there is none."""
+        """Return the program of a step with `batch` samples; traces it if there is none."""
         key = batch, exchanges
         if key not in self._programs:
             self._programs[key] = self._traced(batch, exchanges)
@@ -170,22 +161,22 @@ class TrainingStep:
     @stage("trace")
     def _traced(self, batch: int, exchanges: bool) -> _Traced:
         """Return the graph of a step with a batch of `batch` samples."""
-        start = self._start(batch)
+        places = self._feed.places(batch)
         counter = self._counter.leaf
         with self._module.mode(True), _drawing_from(self._stream):
             with tracing.tracing(Trace(step=counter)) as trace:
-                emitted = self._emitted(start, batch, exchanges)
+                emitted = self._emitted(places, batch, exchanges)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
-        return _Traced(batch, trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
+        return _Traced(places, trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
 
-    def _emitted(self, start: Node, batch: int, exchanges: bool) -> tuple[Node, ...]:
+    def _emitted(self, places: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
         number = self._number(batch)
+        samples = self._feed.batch(places, batch, number, self._epoch, self._seed)
         training = replace(self.training, rates=lambda variables: self._rates.nodes(number))
-        samples = self._data.batch(self._batch(start, batch))
         loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
         traced = {name: m.trace(outputs, samples[1], number) for name, m in self.metrics.items()}
         reported = {name: node for name, node in traced.items() if node is not None}
@@ -210,23 +201,6 @@ class TrainingStep:
         if batch != self.batch_size:
             return constant(whole, int64)
         return e.call("remainder", self._counter.leaf, constant(whole, int64))
-
-    def _start(self, batch: int) -> Node:
-        """Return the position of the batch in the order of the samples."""
-        if batch != self.batch_size:
-            return constant(self.count - batch, int64)
-        return e.multiply(self._number(batch), constant(batch, int64))
-
-    def _batch(self, start: Node, batch: int) -> list[Array]:
-        """Return the samples and targets of this step, in the epoch's order."""
-        if self.settings.shuffle:
-            stream = e.add(self._epoch, constant(ORDER_STREAM, int64))
-            shape = (self.count,)
-            order = apply(creation.PERMUTATION, self._seed, stream, shape=shape, dtype=int64)
-        else:
-            order = creation.iota((self.count,), 0)
-        index = dynamic_slice.window(order, 0, start, batch)
-        return [Array(gather_scatter.take(place, index, 0)) for place in self._places]
 
     # strategy -----------------------------------------------------------------------------------
 
@@ -261,37 +235,38 @@ class TrainingStep:
 
     # running ------------------------------------------------------------------------------------
 
-    def segments(self, first: int) -> list[tuple[_Traced, int]]:
-        """Return the programs of the steps of an epoch, in order, each with its number of
-        consecutive steps.
-
-        `first` is the number of steps before the epoch.
-        """
-        sizes = [self.batch_size] * (self.count // self.batch_size)
-        sizes += [self.count % self.batch_size] if self.rest else []
-        every = self.strategy.every
-        programs = [
-            self._program(size, (first + i + 1) % every == 0) for i, size in enumerate(sizes)
-        ]
-        return [(program, len(list(same))) for program, same in groupby(programs)]
-
     def begin_epoch(self, epoch: int) -> None:
         """Set the learning rates of the epoch with this number."""
+        self.is_whole = False
         self._rates.begin(epoch)
+
+    def end_epoch(self) -> None:
+        """Note that all steps of the epoch were run."""
+        self.is_whole = True
+
+    def segments(self, first: int, steps: int) -> list[tuple[bool, int]]:
+        """Return the consecutive steps of one kind, from step `first` of the training: whether the
+        workers exchange their results, and the number of steps."""
+        every = self.strategy.every
+        kinds = [(first + i + 1) % every == 0 for i in range(steps)]
+        return [(kind, len(list(same))) for kind, same in groupby(kinds)]
 
     def run(
         self,
-        traced: _Traced,
+        batch: int,
+        exchanges: bool,
         data: DataSet,
         epoch: int,
         seed: int,
         steps: int,
         progress: Progress | None = None,
     ) -> list[float]:
-        """Run several steps with one message; return the values that they emit, in order."""
+        """Run several steps with batches of `batch` samples, with one message; return the values
+        that they emit, in order."""
+        traced = self._programs[batch, exchanges]
         compiled = traced.compiled
         assert compiled is not None
-        values: dict[Node, Any] = dict(zip(self._places, data.leaves, strict=True))
+        values: dict[Node, Any] = dict(zip(traced.places, data.leaves, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
@@ -302,11 +277,9 @@ class TrainingStep:
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 
-        self.is_whole = False
         _, run = overwrite(traced.variables, start)
         emitted = run.values()
-        self.is_whole = True
-        if traced.batch == self.batch_size:
+        if batch == self.batch_size:
             self._done += steps
         return emitted
 
