@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engines import engine_of
 from executors import Compiled, NativeWherePossible
 from graphs import Steps, expressions, leaf_of, numpy_values, stepping
+from magmath.autodiff import gradients
 from magmath.codegen import background_build
 from magmath.engine.remote_array import remote_array_of
 from magmath.executor import executable
@@ -115,6 +116,23 @@ def network(engine: Any) -> tuple[Node, dict[Node, Any]]:
     )
 
 
+def slopes(engine: Any) -> tuple[list[Node], dict[Node, Any]]:
+    """The gradients of a network with branches and pooling, with respect to its filters."""
+    random = np.random.default_rng(1)
+    shapes = [(4, 3, 6, 5), (4, 3, 3, 3), (3, 3, 1, 1), (5, 7, 3, 3)]
+    arrays = [random.normal(size=shape) for shape in shapes]
+    leaves = [leaf_of(engine, array, engine.environment.whole(array.shape)) for array in arrays]
+    x, first, second, third = leaves
+    branch = correlation(x, second, stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1))
+    y = apply(OPERATIONS["concat"], convolved(x, first), branch, axis=1)
+    y = apply(OPERATIONS["maximum"], y, constant(0, y.dtype))
+    window = {"kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1), "padding": ((0, 0), (0, 1))}
+    y = convolved(apply(OPERATIONS["max_pool"], y, **window), third)
+    y = apply(OPERATIONS["sum_pool"], apply(OPERATIONS["tanh"], y), **window)
+    loss = apply(OPERATIONS["sum"], y, axis=(0, 1, 2, 3), keepdims=False)
+    return gradients(loss, leaves[1:]), dict(zip(leaves, arrays, strict=True))
+
+
 def program_of(engine: Any, *outputs: Node) -> Program:
     planned = pipeline.run(Graph(outputs), engine.environment)
     inputs = [leaf for leaf in planned.graph.leaves if leaf.name == "input"]
@@ -133,6 +151,18 @@ def test_images_between_convolutions_are_stored_channels_last(kind: str, workers
     assert decode(encode(program)).slots == program.slots
     (found,), (expected,) = values(engine, output), numpy_values([output], dict(known))
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-10)
+
+
+@kinds
+def test_gradients_in_any_order_are_what_numpy_computes(kind: str, workers: int) -> None:
+    engine = engine_of(kind, workers)
+    outputs, known = slopes(engine)
+    expected = numpy_values(outputs, dict(known))
+    with reversed_orders(engine):
+        for found, value in zip(values(engine, *outputs), expected, strict=True):
+            np.testing.assert_allclose(found.numpy(), value, rtol=1e-9, atol=1e-9)
+    for found, value in zip(values(engine, *outputs), expected, strict=True):
+        np.testing.assert_allclose(found.numpy(), value, rtol=1e-9, atol=1e-9)
 
 
 def test_arrays_that_others_see_are_stored_in_row_major_order() -> None:

@@ -1,7 +1,7 @@
 """Emitters: write operations in the language of `codegen/compiler.py`.
 
 A native function receives each operand as an array of this worker's local shape, or as a scalar.
-Element-wise operations need only an expression: `executor/native.py` joins neighbours into one
+Element-wise operations need only an expression: `executor/fused_loops.py` joins neighbours into one
 loop. The emitters in this module are for operations with their own loop structure.
 """
 

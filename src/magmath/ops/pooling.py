@@ -24,7 +24,7 @@ from typing import Any
 from magmath.core.dtypes import DType
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops import pooling_kernels as kernels
 from magmath.ops.infer_rules import LETTERS, require_kind
@@ -183,6 +183,7 @@ MAX_POOL = Operation(
     reference=kernels.max_reference,
     flops=_flops,
     derived_split=_forward_split,
+    memory_orders=any_memory_order,
 )
 
 MAX_POOL_SELECT = Operation(
@@ -196,6 +197,7 @@ MAX_POOL_SELECT = Operation(
     reference=kernels.select_reference,
     flops=_flops,
     derived_split=_forward_split,
+    memory_orders=any_memory_order,
 )
 
 MAX_POOL_SCATTER = Operation(
@@ -209,6 +211,7 @@ MAX_POOL_SCATTER = Operation(
     reference=kernels.scatter_reference,
     flops=_flops,
     derived_split=_backward_split,
+    memory_orders=any_memory_order,
 )
 
 SUM_POOL = Operation(
@@ -222,6 +225,7 @@ SUM_POOL = Operation(
     reference=kernels.sum_reference,
     flops=_flops,
     derived_split=_forward_split,
+    memory_orders=any_memory_order,
 )
 
 SUM_POOL_INPUT = Operation(
@@ -235,6 +239,7 @@ SUM_POOL_INPUT = Operation(
     reference=kernels.sum_input_reference,
     flops=_flops,
     derived_split=_backward_split,
+    memory_orders=any_memory_order,
 )
 
 OPERATIONS = {
