@@ -75,7 +75,7 @@ class Engine:
         self._last: RunHandle | None = None
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
-        self._relayouts = Relayouts(self.environment)
+        self._relayouts = Relayouts()
 
     def compile(self, graph: Graph) -> Compiled:
         """Return the program of a graph whose leaves all have layouts; builds it on a miss."""
@@ -297,7 +297,7 @@ class Engine:
         if self.environment.workers == 1:
             return graph
         new: dict[Node, Node] = {}
-        for position, layout in self._relayouts.of(graph):
+        for position, layout in self._relayouts.of(graph, self.environment):
             leaf = graph.leaves[position]
             if leaf in graph.targets:
                 continue

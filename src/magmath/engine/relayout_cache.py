@@ -36,18 +36,17 @@ Relayout: TypeAlias = tuple[int, Layout]
 class Relayouts:
     """The arrays that graphs only redistribute between workers, by the structure of the graph."""
 
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
+    def __init__(self) -> None:
         self._known: RecentlyUsed[Hashable, tuple[Relayout, ...]] = RecentlyUsed(MAX_GRAPHS)
 
-    def of(self, graph: Graph) -> tuple[Relayout, ...]:
+    def of(self, graph: Graph, environment: Environment) -> tuple[Relayout, ...]:
         """Return the arrays that a graph only redistributes, and to which layouts."""
         if not any(_is_large(leaf) for leaf in graph.leaves):
             return ()
         key = graph.key
         found = self._known.find(key)
         if found is None:
-            found = tuple(_relayouts(graph, self._environment))
+            found = tuple(_relayouts(graph, environment))
             self._known.store(key, found)
         return found
 
