@@ -140,14 +140,17 @@ class Engine:
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
         self._moves: OrderedDict[Hashable, tuple[tuple[int, Layout], ...]] = OrderedDict()
 
-    def compile(self, graph: Graph) -> Compiled:
-        """Return the program of a graph whose leaves all have layouts; builds it on a miss."""
-        key = graph.key
+    def compile(self, graph: Graph, *, training: bool = False) -> Compiled:
+        """Return the program of a graph whose leaves all have layouts; builds it on a miss.
+
+        `training`: the program is a training step (`Program.training`).
+        """
+        key = (graph.key, training)
         compiled = self._programs.get(key)
         if compiled is not None:
             self._programs.move_to_end(key)
             return compiled
-        compiled = self._programs[key] = self._build(graph)
+        compiled = self._programs[key] = self._build(graph, training)
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
@@ -168,14 +171,14 @@ class Engine:
             self._programs[key] = found
             del found
 
-    def _build(self, graph: Graph) -> Compiled:
+    def _build(self, graph: Graph, training: bool) -> Compiled:
         count("programs")
         count("nodes", len(graph.nodes))
         with paused_gc():
             lowered = _lowered(graph, self.environment)
             with stage("team"):
                 team = self._team(graph, lowered)
-            program = msgspec.structs.replace(lowered.program, team=team)
+            program = msgspec.structs.replace(lowered.program, team=team, training=training)
             with stage("send"):
                 identifier = self.pool.define(program)
         return replace(lowered, identifier=identifier, program=program)

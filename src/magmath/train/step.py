@@ -135,7 +135,7 @@ class TrainingStep:
         self.place()
         for traced in filter(None, (self.full, self.rest)):
             traced.graph = self.engine.cut(traced.graph)
-            traced.compiled = self.engine.compile(traced.graph)
+            traced.compiled = self.engine.compile(traced.graph, training=True)
         del self._data  # the data are an operand of each run
 
     @property
