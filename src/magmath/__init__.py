@@ -171,6 +171,7 @@ _MODULES = {
     "signal": "magmath.api.signal",
     "nn": "magmath.nn",
     "optim": "magmath.optim",
+    "parallel": "magmath.parallel",
     "train": "magmath.train",
     "data": "magmath.data",
     "errors": "magmath.errors",

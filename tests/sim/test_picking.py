@@ -20,7 +20,7 @@ from magmath.core import request_batching
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node, apply
-from magmath.graph.index_notation import is_distributed
+from magmath.graph.distributed import is_distributed
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.gather_scatter import PUT

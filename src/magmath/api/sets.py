@@ -17,10 +17,11 @@ from magmath.core.dtypes import bool_, int64
 from magmath.engine.user_line import user_line
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
 from magmath.ops.gather_scatter import PUT, take
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT, reshape
+from magmath.ops.manipulation import reshape
 from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sorting import ARGSORT, SEARCHSORTED, SORT

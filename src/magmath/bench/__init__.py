@@ -15,6 +15,7 @@ from magmath.bench import (
     gemm,
     layers,
     linalg,
+    ordinary_programs,
     overlap,
     parallel,
     plan,
@@ -27,6 +28,7 @@ from magmath.bench.case import Bench, RunOptions
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
+        ordinary_programs.BENCH,
         layers.BENCH,
         parallel.BENCH,
         scaling.BENCH,

@@ -90,7 +90,8 @@ class Comparison:
 class Bench:
     """A benchmark: its name on the command line, and functions of the options.
 
-    `x_name`: the meaning of `x` of its cases.
+    `x_name`: the meaning of `x` of its cases. `plot`: a panel of rates for each group, or the
+    ratios of all cases and the growth of their time along x.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Bench:
     cases: Callable[[RunOptions], list[Case]]
     systems: Callable[[RunOptions], list[System]]
     comparisons: Callable[[RunOptions], list[Comparison]]
+    plot: Literal["rates", "ratios and growth"] = "rates"
 
 
 def constant_mark(mark: float) -> Callable[[Case], float | None]:

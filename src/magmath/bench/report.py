@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from magmath.bench.growth_plots import draw_growth, draw_ratios
 from magmath.bench.result import BenchResult, CaseResult, ComparisonResult, SystemResult
 from magmath.core.atomic_replace import atomic_replace
 
@@ -40,8 +42,8 @@ def print_result(result: BenchResult, console: Console) -> None:
             console.print(f"[bold red]{case.case.name}: results differ:[/] {listed}")
     for summary in result.summaries():
         console.print(
-            f"× {summary.title}: geometric mean {summary.geometric_mean:.2f}, worst "
-            f"{summary.worst:.2f} ({summary.worst_case})",
+            f"{summary.group}: × {summary.title}: geometric mean {summary.geometric_mean:.2f}, "
+            f"worst {summary.worst:.2f} ({summary.worst_case})",
             markup=False,
         )
     console.print(
@@ -129,6 +131,10 @@ def _notes(name: str, system: SystemResult) -> Iterable[str]:
     if "stages" in system.record:
         listed = ", ".join(f"{k} {v * 1e3:.0f}" for k, v in system.record["stages"].items())
         yield f"{name}: {system.record['nodes']} nodes; ms: {listed}"
+    if "predicted_seconds" in system.record:
+        ratio = system.record["predicted_seconds"] / system.record["measured_seconds"]
+        share = system.record["accurate_share"]
+        yield f"{name}: predicted ÷ measured {ratio:.2f}, accurate for {share:.0%} of the time"
     for variant, reason in system.record.get("failed_variants", {}).items():
         yield f"{name}: the variant {variant!r} failed: {reason.splitlines()[0]}"
 
@@ -145,22 +151,43 @@ def save_result(result: BenchResult, path: Path) -> None:
 
 
 def plot_result(result: BenchResult, path: Path) -> None:
-    """Draw one panel for each group of cases: lines along x, or bars for a single case."""
+    """Draw the panels of a result, by its kind of plot."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    groups = [list(cases) for _, cases in groupby(result.cases, key=lambda case: case.case.group)]
+    panels = _PANELS[result.plot](result)
+    height = 4 if result.plot == "rates" else 8
     figure, axes = plt.subplots(
-        1, len(groups), figsize=(5 * len(groups), 4), squeeze=False, layout="constrained"
-    )
-    for cases, panel in zip(groups, axes[0], strict=True):
-        _panel(cases, result.x_name, panel)
+        1, len(panels), figsize=(1.25 * height * len(panels), height), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for draw, panel in zip(panels, axes[0], strict=True):
+        draw(panel)
     figure.suptitle(f"{result.title} – {result.machine['cpu']}, {result.machine['cores']} cores")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+Draw = Callable[["Axes"], None]
+
+
+def _rate_panels(result: BenchResult) -> list[Draw]:
+    """Return one panel for each group of cases: lines along x, or bars for a single case."""
+    groups = groupby(result.cases, key=lambda case: case.case.group)
+    return [partial(_panel, list(cases), result.x_name) for _, cases in groups]
+
+
+def _ratio_and_growth_panels(result: BenchResult) -> list[Draw]:
+    return [partial(draw_ratios, result), partial(draw_growth, result)]
+
+
+_PANELS: dict[str, Callable[[BenchResult], list[Draw]]] = {
+    "rates": _rate_panels,
+    "ratios and growth": _ratio_and_growth_panels,
+}
 
 
 def _panel(cases: list[CaseResult], x_name: str, axes: Axes) -> None:

@@ -75,6 +75,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
         absent=absent,
         interrupted=interrupted,
         cases=cases,
+        plot=bench.plot,
     )
 
 

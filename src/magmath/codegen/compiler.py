@@ -77,6 +77,7 @@ _C_LIBRARY: ExternalSignatures = {
     "usleep": ("usleep", ("uint32",), "int32"),
     "syscall": ("syscall", ("int64",) * 7, "int64"),
     "memcpy": ("memcpy", ("int64", "int64", "int64"), "int64"),
+    "memmove": ("memmove", ("int64", "int64", "int64"), "int64"),
 }
 """Functions of the C library with side effects."""
 

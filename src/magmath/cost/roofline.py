@@ -8,7 +8,7 @@ from typing import Protocol
 from magmath.cost.link import Link
 from magmath.cost.machine import Machine
 from magmath.graph import Node
-from magmath.graph.index_notation import is_distributed
+from magmath.graph.distributed import is_distributed
 from magmath.layout import Layout
 
 

@@ -14,7 +14,7 @@ from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from magmath.graph.node import Line
+from magmath.graph.operation import Line
 
 if TYPE_CHECKING:
     from rich.table import Table

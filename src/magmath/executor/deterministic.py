@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from magmath.core.index_set import IndexSet
 from magmath.graph import KernelCall, Node
-from magmath.graph.index_notation import LOGICAL_PARTS, index_notation_of, logical_letter
+from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import even_cuts
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call, Slot
@@ -41,8 +41,8 @@ def logical_calls(
 def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> list[KernelCall]:
     """Return the local call, cut into its parts along the result's logical dimension."""
     node = as_node(call, out, inputs)
-    structure = index_notation_of(node)
-    letter = logical_letter(structure, node)
+    structure = node.index_notation
+    letter = structure.logical_letter(node.shape)
     if letter is None:
         return [local]
     dim = structure.output.index(letter)

@@ -463,7 +463,9 @@ class _Lowering:
         values: dict[int, str] = {}
         writer = Writer()
         places = [self._places(writer, member) for member in members]
-        with writer.loops(members[0].shape) as indices:
+        strides = self.tensors.own(members[-1].call.out).stride()
+        fits = len(strides) == len(members[0].shape)
+        with writer.loops(members[0].shape, strides if fits else ()) as indices:
             for member, place in zip(members, places, strict=True):
                 self._member(writer, member, indices, place(indices), values, positions)
         self._part(writer)
@@ -554,7 +556,13 @@ class _Lowering:
         name = self.names[key]
         if tensor.ndim == 0:
             return Operand(f"{name}[0]", (), dtype, scalar=True)
-        return Operand(name, tuple(tensor.shape), dtype, strides=tuple(tensor.stride()))
+        return Operand(
+            name,
+            tuple(tensor.shape),
+            dtype,
+            strides=tuple(tensor.stride()),
+            address=tensor.data_ptr(),
+        )
 
 
 def _finder(view: View, call: NativeCall, slot: int) -> Find:

@@ -11,16 +11,11 @@ knows that the array depended on it, and raises an error instead of returning ze
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import Protocol, cast, final
 from weakref import ref
 
-from magmath.graph.node import NO_ATTRIBUTES, Node
-
-if TYPE_CHECKING:
-    from magmath.core.dtypes import DType
-    from magmath.graph.node import Line, Shape, Signature
-    from magmath.graph.operation import Operation
-    from magmath.layout import Layout
+from magmath.graph.operation import Line, Node, WeakResult, set_result
+from magmath.graph.recipe import Number, Recipe, Step, built_step, number_node
 
 MAX_LENGTH = 20_000
 """Maximum length of a chain of recorded operations; of earlier ones only the operands are
@@ -28,39 +23,6 @@ recorded."""
 
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
-
-Number = bool | int | float | complex
-_Step = tuple[
-    "Operation",
-    Mapping[str, Any],
-    "Shape",
-    "DType",
-    "Layout | None",
-    "Line",
-    "Signature | None",
-    tuple[int, ...],
-]
-
-
-@final
-class WeakResult:
-    """A weak reference to the leaf with the value of a node that is not evaluated yet."""
-
-    __slots__ = ("_leaf",)
-
-    def __init__(self) -> None:
-        self._leaf: Callable[[], Node | None] = _nothing
-
-    def __call__(self) -> Node | None:
-        return self._leaf()
-
-    def found(self, leaf: Node) -> None:
-        """Set the leaf with the node's value, after its evaluation."""
-        self._leaf = ref(leaf)
-
-
-def _nothing() -> None:
-    return None
 
 
 class Operand:
@@ -96,7 +58,7 @@ class LeafOperand(Operand):
 
     def __init__(self, leaf: Node) -> None:
         self._leaf = ref(leaf)
-        self.provenance = leaf.provenance
+        self.provenance = provenance_of(leaf)
 
     def find(self) -> Node | None:
         leaf = self._leaf()
@@ -126,12 +88,14 @@ class NodeOperand(Operand):
         self._node = ref(node)
         self.provenance = None
         if isinstance(node.value, Node):
-            self.provenance = node.value.provenance
+            self.provenance = provenance_of(node.value)
             self._result: Callable[[], Node | None] = ref(node.value)
             return
-        if node.result is None:
-            node.result = WeakResult()
-        self._result = node.result
+        result = node.result
+        if result is None:
+            result = WeakResult()
+            set_result(node, result)
+        self._result = result
 
     def find(self) -> Node | None:
         return self._node() or self._result()
@@ -179,40 +143,6 @@ def operand(node: Node) -> Operand:
     return VersionOperand(node) if node.operation.version else NodeOperand(node)
 
 
-@final
-class Recipe:
-    """The structure of an expression: for each node, the data from which it is built again.
-
-    A step is the node of a Python number, an operation with the positions of its inputs, or None
-    for an array that the expression read. `operands` are the positions of the operands. They
-    include pending nodes with other references, which can be built again if they no longer exist.
-    `numbers` are the positions of numbers that each call of a compiled function receives.
-    """
-
-    __slots__ = ("length", "numbers", "operands", "steps")
-
-    def __init__(
-        self,
-        steps: list[Node | _Step | None],
-        operands: Sequence[int],
-        numbers: Sequence[int] = (),
-    ) -> None:
-        self.steps = steps
-        self.operands = operands
-        self.numbers = numbers
-        self.length = len(steps) - len(operands)
-
-    def reached(self, output: int) -> list[int]:
-        """Return the positions of all nodes from which an output is computed, in order, itself
-        included."""
-        found = {output}
-        for i in range(output, -1, -1):
-            step = self.steps[i]
-            if i in found and isinstance(step, tuple):
-                found.update(step[-1])
-        return sorted(found)
-
-
 def recipe_of(
     order: Sequence[Node], held: Container[Node]
 ) -> tuple[Recipe, list[Operand], dict[Node, int]]:
@@ -221,7 +151,7 @@ def recipe_of(
     Nodes in `held` have references from outside the expression.
     """
     position: dict[Node, int] = {}
-    steps: list[Node | _Step | None] = []
+    steps: list[Node | Step | None] = []
     operands: list[Operand] = []
     places: list[int] = []
     for node in order:
@@ -417,13 +347,13 @@ class Provenance:
             step, read = recipe.steps[i], operands.get(i)
             node: Node | None = None
             if isinstance(step, Node):
-                node = _number(step, numbers[i]) if i in numbers else step
+                node = number_node(step, numbers[i]) if i in numbers else step
             elif read is not None:
                 node = replace(read)
                 if node is None and read.provenance is not None:
                     node = before.get(read.provenance)
             if node is None and isinstance(step, tuple):
-                node = _built(step, built, value if i == output else None)
+                node = built_step(step, built, value if i == output else None)
             built[i] = node
         return built[output]
 
@@ -460,14 +390,10 @@ class Provenance:
         self._loop = None
 
 
-def _number(placeholder: Node, value: Number) -> Node:
-    """Return a node with a number that a compiled function received."""
-    return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
+def provenance_of(leaf: Node) -> Provenance | None:
+    """Return the provenance of a leaf, or None if it has none."""
+    return cast("Provenance | None", leaf.provenance)
 
 
-def _built(step: _Step, built: Mapping[int, Node | None], value: Node | None) -> Node | None:
-    operation, attributes, shape, dtype, layout, line, form, positions = step
-    inputs = [node for i in positions if (node := built[i]) is not None]
-    if len(inputs) < len(positions):
-        return None
-    return Node(operation, tuple(inputs), attributes, shape, dtype, layout, line, value, form)
+set_provenance: Callable[[Node, Provenance | None], None] = Node.__dict__["provenance"].__set__
+"""Set the provenance of a leaf: a part of its evaluation state."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.api.creation import asarray
+from magmath.api.input_output import save_on_controller
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, assign
-from magmath.core.atomic_replace import atomic_replace
 from magmath.errors import WeightsError
 
 if TYPE_CHECKING:
@@ -110,14 +110,10 @@ def write(
     path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: Mapping[str, str]
 ) -> None:
     """Write arrays to a safetensors file with metadata."""
-    from safetensors.torch import save as encode
-
     target = Path(path)
     if not target.parent.is_dir():
         raise WeightsError(f"save: there is no folder {target.parent}; make it first")
-    tensors = {name: array.fetched().contiguous() for name, array in arrays.items()}
-    with atomic_replace(target) as draft:
-        Path(draft).write_bytes(encode(tensors, {"format": FORMAT, **metadata}))
+    save_on_controller(target, arrays, {"format": FORMAT, **metadata})
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

@@ -20,8 +20,9 @@ from magmath.core.shapes import reduced_shape
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
+from magmath.ops import creation, elementwise
 from magmath.ops.infer_rules import no_gradient
-from magmath.ops.reductions import BY_NAME, identity
+from magmath.ops.reductions import BROADCAST, BY_NAME, identity
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +38,8 @@ PAIRWISE: Final = {
     "all": "logical_and",
 }
 """Reduction → element-wise operation that combines the results of two blocks."""
+STEPS: Final = {**elementwise.OPERATIONS, **creation.OPERATIONS, BROADCAST.name: BROADCAST}
+"""The operations of which the operand's expression can consist."""
 
 Range = tuple[int, int]
 Block = tuple[Range, ...]
@@ -210,8 +213,6 @@ class BlockReduction:
         """
         import torch
 
-        from magmath.ops import OPERATIONS
-
         if self._reduction.name in ("sum", "prod"):
             if part.is_complex():
                 part = part.to(torch.complex128)
@@ -219,7 +220,7 @@ class BlockReduction:
                 part = part.to(torch.float64)
         if total is None:
             return part
-        combine = OPERATIONS[PAIRWISE[self._reduction.name]]
+        combine = STEPS[PAIRWISE[self._reduction.name]]
         _made(self._call, combine, {}, total, [total, part])()
         return total
 
@@ -251,11 +252,9 @@ class _Evaluator:
 
     def _is_same_for_all(self, step: Step) -> bool:
         """True if a step's call depends only on the shape of a block."""
-        from magmath.ops import OPERATIONS
-
         numbers = [-1 - source for source in step.sources if source < 0]
         scalar = all(self._call.inputs[number].ndim == 0 for number in numbers)
-        return scalar and OPERATIONS[step.operation].elementwise
+        return scalar and STEPS[step.operation].elementwise
 
     def _step(
         self,
@@ -266,8 +265,6 @@ class _Evaluator:
         values: Sequence[torch.Tensor],
     ) -> Callable[[], object]:
         """Bind the call that computes a step's part of a block."""
-        from magmath.ops import OPERATIONS
-
         inputs = [
             values[source] if source >= 0 else self._given(-1 - source, block)
             for source in step.sources
@@ -282,7 +279,7 @@ class _Evaluator:
         attributes = dict(step.attributes)
         if "shape" in attributes:
             attributes["shape"] = tile_shape(tile)
-        operation = OPERATIONS[step.operation]
+        operation = STEPS[step.operation]
         return _made(self._call, operation, attributes, out, inputs, tile, step.shape)
 
     def _given(self, number: int, block: Block) -> torch.Tensor:

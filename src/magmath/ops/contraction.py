@@ -22,9 +22,7 @@ from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.index_notation import index_notation_of
-from magmath.graph.node import Line
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, Line
 from magmath.ops.elementwise import astype
 from magmath.ops.gemm import emit_gemm, product_efficiency
 from magmath.ops.infer_rules import LETTERS, require_kind
@@ -115,7 +113,7 @@ def _axes(node: Node) -> str:
 
 def _vjp(node: Node, g: Node) -> Gradients:
     (a, b), letters = node.inputs, subscripts_of(node)
-    held_a, held_b = (operand.replace(".", "") for operand in index_notation_of(node).inputs)
+    held_a, held_b = (operand.replace(".", "") for operand in node.index_notation.inputs)
     g = astype(g, a.dtype)
     return (
         reshape(contraction(g, letters.out, b, letters.b, held_a), a.shape),
@@ -260,9 +258,7 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     b, in_b = _without_solitary(b, in_b, in_a + out)
     letters = Subscripts(in_a, in_b, out)
     if not letters.summed:
-        product = _aligned(a, in_a, out) * _aligned(b, in_b, out)
-        product.line = line or product.line
-        return product
+        return (_aligned(a, in_a, out) * _aligned(b, in_b, out)).at_line(line)
     attributes = {"subscripts": str(letters), "dtype": compute_dtype(a.dtype)}
     return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
 

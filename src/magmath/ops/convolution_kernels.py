@@ -2,70 +2,33 @@
 
 `kernels/convolution.py` computes floating-point and complex numbers in one to three spatial
 dimensions; for all other cases the kernels add the contributions of one kernel element after
-another. A worker's segment of x
-is the part within bounds of the range that its segment of y needs; zeros surround it.
+another. A worker's segment of x is the part within bounds of the range that its segment of y needs;
+zeros surround it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.index_set import IndexSet
 from magmath.graph import KernelCall
 from magmath.ops.infer_rules import is_numpy_only
+from magmath.ops.sliding_windows import Attributes
+from magmath.ops.sliding_windows import Surrounded as _Surrounded
+from magmath.ops.sliding_windows import extents_of as _extents
+from magmath.ops.sliding_windows import needs as _needs
+from magmath.ops.sliding_windows import offsets as _offsets
+from magmath.ops.sliding_windows import overlap as _overlap
+from magmath.ops.sliding_windows import ranges_held as _held
 
 if TYPE_CHECKING:
     import torch
 
-Range = tuple[int, int]
-Attributes = Mapping[str, Any]
-
-
-def seen(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
-    """Return a function from a range of y to the range of x that the kernel covers.
-
-    The range of x may exceed its bounds.
-    """
-    stride, dilation = attributes["stride"][d], attributes["dilation"][d]
-    low = attributes["padding"][d][0]
-    return lambda first, last: (
-        stride * first - low,
-        stride * (last - 1) - low + dilation * (kernel - 1) + 1,
-    )
-
-
-def reached(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
-    """Return a function from a range of x to the range of y whose kernel windows overlap it.
-
-    The range of y may exceed its bounds.
-    """
-    stride, dilation = attributes["stride"][d], attributes["dilation"][d]
-    low = attributes["padding"][d][0]
-    return lambda first, last: (
-        -((dilation * (kernel - 1) - first - low) // stride),
-        (last - 1 + low) // stride + 1,
-    )
-
+    from magmath.core.index_set import IndexSet
 
 # sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
-
-
-def _offsets(
-    kernel: Sequence[int], extents: Sequence[int], attributes: Attributes
-) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """Yield each kernel element, and the slices of x with which it multiplies all of y."""
-    for element in product(*map(range, kernel)):
-        where = [
-            slice(d * j, d * j + s * (n - 1) + 1, s)
-            for j, n, s, d in zip(
-                element, extents, attributes["stride"], attributes["dilation"], strict=True
-            )
-        ]
-        yield element, tuple(where)
 
 
 def _grouped(array: Any, groups: int, dim: int) -> Any:
@@ -104,39 +67,6 @@ def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> 
     a, b, result = _grouped(x, groups, 1), _grouped(y, groups, 1), _grouped(w, groups, 0)
     for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
         result[(..., *element)] = einsum("ngco,ngko->gkc", _flat(a[(..., *where)], 3), _flat(b, 3))
-
-
-# ranges of space --------------------------------------------------------------------------------
-
-
-def _overlap(
-    have: Sequence[Range], want: Sequence[Range]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the indices of the common elements in an array of `want`, and in one of `have`."""
-    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(have, want, strict=True)]
-    stretches = [(start, max(start, stop)) for start, stop in common]
-    if any(start == stop for start, stop in stretches):
-        nothing = (..., *[slice(0, 0) for _ in stretches])
-        return nothing, nothing
-    return (
-        (..., *[slice(a - w, b - w) for (a, b), (w, _) in zip(stretches, want, strict=True)]),
-        (..., *[slice(a - h, b - h) for (a, b), (h, _) in zip(stretches, have, strict=True)]),
-    )
-
-
-def _extents(ranges: Sequence[Range]) -> list[int]:
-    return [stop - start for start, stop in ranges]
-
-
-def _held(tile: Sequence[IndexSet]) -> list[Range]:
-    """Return the ranges of space that a tile contains."""
-    return [(indices.start, indices.stop) if indices.size else (0, 0) for indices in tile[2:]]
-
-
-def _needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) -> list[Range]:
-    """Return the ranges of x that ranges of y need."""
-    ranges = enumerate(zip(tile, kernel, strict=True))
-    return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
 
 
 # the references ---------------------------------------------------------------------------------
@@ -194,19 +124,6 @@ def _is_native(x: torch.Tensor) -> bool:
     return (x.is_floating_point() or x.is_complex()) and 3 <= x.ndim <= 5
 
 
-class _Surrounded:
-    """A range of x with zeros out of bounds, filled in each run."""
-
-    def __init__(self, x: torch.Tensor, have: Sequence[Range], want: Sequence[Range]) -> None:
-        self.tensor = x.new_zeros((*x.shape[:2], *_extents(want)))
-        there, here = _overlap(have, want)
-        self._target, self._source = self.tensor[there], x[here]
-
-    def fill(self) -> None:
-        """Copy the current elements of x."""
-        self._target.copy_(self._source)
-
-
 def _einsum(
     a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
 ) -> tuple[Any, tuple[Any, Any, Any]]:
@@ -253,7 +170,7 @@ def bind_correlation(call: KernelCall) -> Ready:
         return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     want = _needs(_held(call.tile), w.shape[2:], attributes)
-    around = _Surrounded(x, _held(call.tiles[0]), want)
+    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
     return _then(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
@@ -288,7 +205,7 @@ def bind_kernel(call: KernelCall) -> Ready:
         return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     want = _needs(_held(call.tiles[1]), w.shape[2:], attributes)
-    around = _Surrounded(x, _held(call.tiles[0]), want)
+    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
     return _then(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),

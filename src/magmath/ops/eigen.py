@@ -18,6 +18,7 @@ from magmath.errors import MagmathError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer
 from magmath.layout import Layout
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.contraction import matmul
 from magmath.ops.distributed_svd import (
     bind_eigh,
@@ -29,7 +30,7 @@ from magmath.ops.distributed_svd import (
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT, reshape, transpose
+from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.matrix_algebra import (
     adjoint,
     by_lower,

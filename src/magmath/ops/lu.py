@@ -22,6 +22,7 @@ from magmath.ops.block_cyclic import (
     panel_bytes,
     panel_traffic,
 )
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.contraction import matmul
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call
@@ -34,7 +35,7 @@ from magmath.ops.lapack import (
     lapack,
     stacked_axes,
 )
-from magmath.ops.manipulation import CONCAT, transpose
+from magmath.ops.manipulation import transpose
 from magmath.ops.matrix_algebra import columns, identity, rows, triangle
 from magmath.ops.triangular import columns_layouts, solve_triangular
 

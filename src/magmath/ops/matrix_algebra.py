@@ -20,7 +20,8 @@ from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import broadcast_to, reshape, transpose
+from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.reductions import broadcast_to
 from magmath.ops.slicing import slice_along
 
 

@@ -27,6 +27,7 @@ from magmath.graph import (
 from magmath.graph.operation import Gradients
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.ops.block_cyclic import block_cyclic_layout, block_cyclic_rows, panel_traffic
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import conj
 from magmath.ops.lapack import (
@@ -37,7 +38,6 @@ from magmath.ops.lapack import (
     lapack,
     stacked_axes,
 )
-from magmath.ops.manipulation import CONCAT
 from magmath.ops.matrix_algebra import adjoint, columns, hermitian_from_lower, rows, triangle
 from magmath.ops.triangular import solve_triangular
 

@@ -17,7 +17,7 @@ from magmath.engine import session
 from magmath.engine.donation import live_intermediates
 from magmath.engine.rng_state import RngState, generator_of
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Operand, topological
+from magmath.graph import Graph, Node, Operand, provenance_of, set_value, topological
 from magmath.graph.provenance import VersionOperand
 from magmath.graph.rebuild import with_expressions
 
@@ -103,7 +103,7 @@ def _evaluate_constants(node: Node) -> None:
     constants = [x for x in order if x in named and not x.reads_version and not x.is_leaf]
     if constants:
         for constant, leaf in zip(constants, session.engine().evaluate(constants), strict=True):
-            constant.value = leaf
+            set_value(constant, leaf)
 
 
 def _newest_values(output: Node) -> dict[Node, int]:
@@ -114,9 +114,10 @@ def _newest_values(output: Node) -> dict[Node, int]:
         if node.operation.version:
             variable, number = node.inputs[0], node.attributes["number"]
             newest[variable] = max(number, newest.get(variable, 0))
-        if node.provenance is None:
+        provenance = provenance_of(node)
+        if provenance is None:
             continue
-        for read in node.provenance.operands():
+        for read in provenance.operands():
             if isinstance(read, VersionOperand):
                 newest[read.variable] = max(read.number, newest.get(read.variable, 0))
     return newest
@@ -143,7 +144,7 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
         else:
             made = Node(
                 node.operation, inputs, node.attributes, node.shape, node.dtype, node.layout,
-                node.line, form=node.signature,
+                node.line, signature=node.signature,
             )  # fmt: skip
         new[node] = made
         varying.add(made)

@@ -21,10 +21,12 @@ from magmath.autodiff import gradients
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
 from magmath.engine import session
-from magmath.engine.engine import Compiled, Engine, provenance_of
+from magmath.engine.engine import Engine
+from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.engine.result_records import provenance_of_pending
 from magmath.errors import NonFiniteLoss
-from magmath.graph import Graph, Node, Operand, Provenance
+from magmath.graph import Graph, Node, Operand, Provenance, set_provenance, set_value
 from magmath.graph.provenance import VersionOperand
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.optim.function_of_variables import FunctionOfVariables
@@ -149,7 +151,7 @@ class _Released:
         expression.forget_values()
         self._provenance: Provenance | None = None
         if not expression.is_known():
-            self._provenance = provenance_of(expression.node)
+            self._provenance = provenance_of_pending(expression.node)
             self.end([math.nan])
 
     def end(self, values: Sequence[float]) -> None:
@@ -162,10 +164,10 @@ class _Released:
         if provenance is None:
             return
         number = parameter(values[0] if values else math.nan, expression.dtype)
-        number.provenance = provenance
+        set_provenance(number, provenance)
         again = None if values else provenance.expression(number, _of_present_values)
         if again is not None:
-            again.value = None
+            set_value(again, None)
         expression.replace_node(number if again is None else again)
 
 

@@ -12,13 +12,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from magmath.graph import Graph, Node, apply, users_of
+from magmath.graph import Graph, Node, applied, users_of
 from magmath.layout import Layout
 from magmath.ops.blocks import REDUCE_BLOCKS, Step
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
-from magmath.ops.manipulation import BROADCAST
 from magmath.ops.redistribute import REDISTRIBUTE
-from magmath.ops.reductions import REDUCTIONS
+from magmath.ops.reductions import BROADCAST, REDUCTIONS
 from magmath.passes.environment import Environment
 
 STORED_SHARE: Final = 8
@@ -127,20 +126,16 @@ class _Expression:
         """Return a reduction that computes its operand from the stored `operands`."""
         layout = self.operand.layout
         assert isinstance(layout, Layout)
-        made = apply(
-            REDUCE_BLOCKS,
-            *operands,
-            line=node.line,
-            reduction=node.name,
-            axis=node.attributes["axis"],
-            keepdims=node.attributes["keepdims"],
-            dtype=node.dtype,
-            layout=layout.encode(),
-            steps=tuple(map(tuple, self.steps)),
-            flops=self.flops + self.operand.size,
-        )
-        made.layout = node.layout
-        return made
+        attributes = {
+            "reduction": node.name,
+            "axis": node.attributes["axis"],
+            "keepdims": node.attributes["keepdims"],
+            "dtype": node.dtype,
+            "layout": layout.encode(),
+            "steps": tuple(map(tuple, self.steps)),
+            "flops": self.flops + self.operand.size,
+        }
+        return applied(REDUCE_BLOCKS, tuple(operands), node.line, attributes, node.layout)
 
     def _add(self, node: Node, *, moved: bool) -> int:
         """Return the number of a node's step, or the negative number of the operand that it is.

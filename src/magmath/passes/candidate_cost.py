@@ -19,7 +19,6 @@ from magmath.core.stage_times import count
 from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, reduction_seconds, traffic
 from magmath.graph import Node
-from magmath.graph.index_notation import index_notation_of
 from magmath.layout import Layout, plan
 from magmath.passes.candidates import Candidate, candidates, is_contraction
 from magmath.passes.default_reduction import default_reduction
@@ -172,7 +171,7 @@ class Pricing:
         """
         if self.node.operation.lapack:
             return self._stored(candidate)
-        if is_contraction(index_notation_of(self.node)):
+        if is_contraction(self.node.index_notation):
             return self._workspace(candidate)
         return self._brought(candidate)
 

@@ -16,13 +16,8 @@ from functools import cache, lru_cache
 from itertools import combinations, product
 
 from magmath.graph import Node
-from magmath.graph.index_notation import (
-    LOGICAL_PARTS,
-    IndexNotation,
-    index_notation_of,
-    is_distributed,
-    logical_letter,
-)
+from magmath.graph.distributed import is_distributed
+from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
 
@@ -42,7 +37,7 @@ def candidates(
     wanted: Layout | None = None,
 ) -> Iterator[Candidate]:
     """Yield every candidate that the index notation of a node allows, preferred ones first."""
-    structure = index_notation_of(node)
+    structure = node.index_notation
     known = operands if wanted is None else (*operands, wanted)
     for mesh in _meshes(node, known, environment):
         choices = [
@@ -116,7 +111,7 @@ def algorithm(node: Node, candidate: Candidate) -> str:
     LAPACK operation."""
     if node.operation.lapack:
         return _who(node, candidate)
-    structure = index_notation_of(node)
+    structure = node.index_notation
     split = set()
     for letters, layout in zip(
         (*structure.inputs, structure.output), (*candidate.inputs, candidate.output), strict=True
@@ -205,9 +200,9 @@ def _choices(
 
 def _letters(node: Node, structure: IndexNotation, environment: Environment) -> dict[str, int]:
     """Return the letters that may be split with their extents, those of the result first."""
-    extents = structure.extents(node)
+    extents = structure.extents([x.shape for x in node.inputs], node.shape)
     if environment.deterministic:
-        letter = logical_letter(structure, node)
+        letter = structure.logical_letter(node.shape)
         return {} if letter is None else {letter: extents[letter]}
     reduces = node.operation.reduction is not None
     outer = structure.letters

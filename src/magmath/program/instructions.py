@@ -30,6 +30,7 @@ class Slot(msgspec.Struct, frozen=True):
             readable by peers (`window`)
     alias   the slot in whose memory this one is stored (its own tile of it, as a view)
     start   of a slice of `alias`: the index in it at which this slot begins
+    order   of a temporary: its dimensions in memory, outermost first; None: row-major
     first, last   the positions of the instructions between which a temporary is alive
     """
 
@@ -41,6 +42,7 @@ class Slot(msgspec.Struct, frozen=True):
     window: bool = False
     value: bool | int | float | complex | None = None
     start: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
     first: int = 0
     last: int = 0
 
@@ -212,6 +214,7 @@ def _encoded(program: Program) -> list[Any]:
             s.window,
             _plain(s.value),
             s.start,
+            s.order,
             s.first,
             s.last,
         ]
@@ -267,10 +270,11 @@ def _decoded(fields: list[Any]) -> Program:
             window,
             _rich(value),
             None if start is None else tuple(start),
+            None if order is None else tuple(order),
             first,
             last,
         )
-        for shape, dtype, layout, kind, alias, window, value, start, first, last in fields[1]
+        for shape, dtype, layout, kind, alias, window, value, start, order, first, last in fields[1]
     ]
     instructions = [_instruction(tag, values) for tag, values in fields[2]]
     inputs, outputs, parameters, donated, workers, reads_peers, prologue, team, training = fields[

@@ -24,18 +24,18 @@ from magmath.core.stage_times import stage
 from magmath.diagnostics.explain import explain_program
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.engine import Compiled, Progress
+from magmath.engine.engine import Progress
+from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError, ShapeError
-from magmath.graph import Graph, Node, apply
+from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
-from magmath.ops import creation, dynamic_slice, gather_scatter
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.ops.leaves import constant, parameter
 from magmath.optim import Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
@@ -43,6 +43,7 @@ from magmath.optim.states import Kept
 from magmath.passes.partition import partition
 from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import epoch_metric
+from magmath.train.feeds import Feed
 from magmath.train.measures import Metric
 from magmath.train.strategy import Choice, parameter_layout, parts_of
 from magmath.transform.grad import grad
@@ -51,30 +52,26 @@ if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
     from magmath.runtime.run_handle import RunHandle
 
-ORDER_STREAM = 1 << 41
-"""The first stream of sample orders, separate from those that users draw from."""
-
 
 @dataclass(frozen=True)
 class StepSettings:
     """The settings of `fit` that a training step is compiled for."""
 
-    batch_size: int
     strategy: str
-    shuffle: bool
     metrics: Mapping[str, Metric]
 
     @property
     def key(self) -> Hashable:
         """A hashable key, equal for equal settings."""
-        return self.batch_size, self.strategy, self.shuffle, tuple(self.metrics.items())
+        return self.strategy, tuple(self.metrics.items())
 
 
 @final
 class _Traced:
     """The trace and graph of a step, and its program once it is compiled."""
 
-    def __init__(self, trace: Trace, graph: Graph) -> None:
+    def __init__(self, places: list[Node], trace: Trace, graph: Graph) -> None:
+        self.places = places
         self.trace = trace
         self.graph = graph
         self.compiled: Compiled | None = None
@@ -83,7 +80,7 @@ class _Traced:
 
 @final
 class TrainingStep:
-    """A training step for data of one signature, which the constructor traces and compiles.
+    """A training step for a feed of one signature, which the constructor traces and compiles.
 
     loss     a function of outputs and targets
     stream   the generator state for layers without their own, or None for the pool's
@@ -94,13 +91,13 @@ class TrainingStep:
         module: Module,
         loss: Callable[[Any, Any], Array],
         optimizer: Optimizer,
-        data: DataSet,
+        feed: Feed,
         settings: StepSettings,
         stream: RngState | None,
     ) -> None:
         self.engine = session.engine()
         self._module, self._loss, self._optimizer = module, loss, optimizer
-        self._data, self.settings, self._stream = data, settings, stream
+        self._feed, self.settings, self._stream = feed, settings, stream
         self.parameters = module.trainable()
         if not self.parameters:
             raise MagmathError(
@@ -108,11 +105,7 @@ class TrainingStep:
                 + ("all parameters are frozen; call module.unfreeze()" if module.parameters() else
                    "the module has no parameters")
             )  # fmt: skip
-        self.count = data.count
-        self.batch_size = min(settings.batch_size, data.count)
-        self._places = [
-            input_leaf(x.shape, x.dtype, x.layout, None) for x in data.leaves if x.layout
-        ]
+        self.count, self.batch_size = feed.count, feed.batch_size
         self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
         """The number of steps in an epoch."""
@@ -123,12 +116,12 @@ class TrainingStep:
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
         self.is_whole = True
-        """False after a run that was interrupted or has failed."""
+        """False during an epoch, and after one that was interrupted or has failed."""
         self.full = self._traced(self.batch_size)
         rest = self.count % self.batch_size
         self.rest = self._traced(rest) if rest else None
         self._updated = self._updated_variables()
-        self._captured = Captured(self.full.graph, self._places, moves=False)
+        self._captured = Captured(self.full.graph, self.full.places, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
         self.choice, self.prices = self._chosen(settings.strategy)
@@ -136,7 +129,7 @@ class TrainingStep:
         for traced in filter(None, (self.full, self.rest)):
             traced.graph = self.engine.cut(traced.graph)
             traced.compiled = self.engine.compile(traced.graph, training=True)
-        del self._data  # the data are an operand of each run
+        del self._feed  # the data are operands of each run
 
     @property
     def is_current(self) -> bool:
@@ -159,20 +152,21 @@ class TrainingStep:
     @stage("trace")
     def _traced(self, batch: int) -> _Traced:
         """Return the graph of a step with a batch of `batch` samples."""
-        start = self._start(batch)
+        places = self._feed.places(batch)
         counter = self._counter.leaf
         with self._module.mode(True), _drawing_from(self._stream):
             with tracing.tracing(Trace(step=counter)) as trace:
-                emitted = self._emitted(start, batch)
+                emitted = self._emitted(places, batch)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
-        return _Traced(trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
+        return _Traced(places, trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
 
-    def _emitted(self, start: Node, batch: int) -> tuple[Node, ...]:
+    def _emitted(self, places: list[Node], batch: int) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
-        inputs, targets = self._data.batch(self._batch(start, batch))
+        number = self._number(batch)
+        inputs, targets = self._feed.batch(places, batch, number, self._epoch, self._seed)
         outputs = call(self._module, inputs)
         loss = self._loss(outputs, targets)
         if not isinstance(loss, Array) or loss.shape != ():
@@ -180,7 +174,6 @@ class TrainingStep:
             raise ShapeError(
                 f"fit: the loss must be a 0-d array, was given {given}; reduce it with mm.mean"
             )
-        number = self._number(batch)
         traced = {name: m.trace(outputs, targets, number) for name, m in self.metrics.items()}
         reported = {name: node for name, node in traced.items() if node is not None}
         self.reported = ("loss", *reported)
@@ -202,23 +195,6 @@ class TrainingStep:
         if batch != self.batch_size:
             return constant(whole, int64)
         return e.call("remainder", self._counter.leaf, constant(whole, int64))
-
-    def _start(self, batch: int) -> Node:
-        """Return the position of the batch in the order of the samples."""
-        if batch != self.batch_size:
-            return constant(self.count - batch, int64)
-        return e.multiply(self._number(batch), constant(batch, int64))
-
-    def _batch(self, start: Node, batch: int) -> list[Array]:
-        """Return the samples and targets of this step, in the epoch's order."""
-        if self.settings.shuffle:
-            stream = e.add(self._epoch, constant(ORDER_STREAM, int64))
-            shape = (self.count,)
-            order = apply(creation.PERMUTATION, self._seed, stream, shape=shape, dtype=int64)
-        else:
-            order = creation.iota((self.count,), 0)
-        index = dynamic_slice.window(order, 0, start, batch)
-        return [Array(gather_scatter.take(place, index, 0)) for place in self._places]
 
     # strategy -----------------------------------------------------------------------------------
 
@@ -274,21 +250,29 @@ class TrainingStep:
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the learning rates of the epoch with this number."""
+        self.is_whole = False
         self._rates.begin(epoch)
+
+    def end_epoch(self) -> None:
+        """Note that all steps of the epoch were run."""
+        self.is_whole = True
 
     def run(
         self,
-        traced: _Traced,
+        batch: int,
         data: DataSet,
         epoch: int,
         seed: int,
         steps: int,
         progress: Progress | None = None,
     ) -> list[float]:
-        """Run several steps with one message; return the values that they emit, in order."""
+        """Run several steps with batches of `batch` samples, with one message; return the values
+        that they emit, in order."""
+        traced = self.full if batch == self.batch_size else self.rest
+        assert traced is not None
         compiled = traced.compiled
         assert compiled is not None
-        values: dict[Node, Any] = dict(zip(self._places, data.leaves, strict=True))
+        values: dict[Node, Any] = dict(zip(traced.places, data.leaves, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
@@ -299,10 +283,8 @@ class TrainingStep:
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 
-        self.is_whole = False
         _, run = overwrite(traced.variables, start)
         emitted = run.values()
-        self.is_whole = True
         if traced is self.full:
             self._done += steps
         return emitted

@@ -25,7 +25,16 @@ from magmath.engine.replay_cache import ReplayCache
 from magmath.engine.tracing import Trace
 from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Operand, Provenance, apply, operand, recipe_of
+from magmath.graph import (
+    Graph,
+    Node,
+    Operand,
+    Provenance,
+    apply,
+    operand,
+    recipe_of,
+    set_provenance,
+)
 from magmath.graph.provenance import LeafOperand
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
@@ -327,7 +336,7 @@ class _ProvenanceTemplate:
         self, operands: list[Operand], numbers: Sequence[Any], leaves: Sequence[Node]
     ) -> None:
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
-            leaf.provenance = Provenance(self._recipe, output, operands, self._line, numbers)
+            set_provenance(leaf, Provenance(self._recipe, output, operands, self._line, numbers))
 
 
 def _limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:

@@ -30,13 +30,16 @@ from magmath.graph import (
     Shape,
     operand,
     recipe_of,
+    set_provenance,
+    set_value,
     topological,
 )
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.ops import elementwise as e
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.leaves import constant, input_leaf, parameter
-from magmath.ops.manipulation import CONCAT, RESHAPE
+from magmath.ops.manipulation import RESHAPE
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -146,7 +149,7 @@ class _LoopProgram:
         line = user_line()
         leaves = [leaf_of(one) for one in made[:-1]]
         for output, leaf in enumerate(leaves):
-            leaf.provenance = Provenance.of_loop(history, output, operands, line)
+            set_provenance(leaf, Provenance.of_loop(history, output, operands, line))
         return leaves
 
     def _leaves(self, positions: Sequence[int]) -> list[Node]:
@@ -175,7 +178,7 @@ def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
     if found:
         for node, leaf in zip(found, session.engine().evaluate(found), strict=True):
             keep_expression(node)
-            node.value = leaf
+            set_value(node, leaf)
 
 
 def _reads_arrays(node: Node) -> bool:

@@ -1,0 +1,96 @@
+"""The ordinary programs with NumPy as they are written, with SciPy, numexpr, JAX and Dask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.bench import programs
+from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
+from magmath.bench.peers.service import Contestant
+
+Run = Callable[[Any, tuple[Any, ...]], Callable[[], Any]]
+
+
+def operands(case: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+    """Return the module of the case's program, and its data as NumPy arrays."""
+    module = programs.load(case["program"])
+    return module, module.data(module.SIZES[programs.SIZES.index(case["size"])])
+
+
+def check(case: dict[str, Any], result: Any) -> float:
+    """Return a number that is compared between systems: the mean size of the result's numbers."""
+    arrays = [np.abs(array[np.isfinite(array)]) for array in programs.numbers(result)]
+    return float(np.mean([array.mean(dtype=np.float64) for array in arrays]))
+
+
+def _contestant(versions: dict[str, str], variant: str, run: Run) -> Contestant:
+    def prepare(case: dict[str, Any]) -> Work:
+        module, arrays = operands(case)
+        return repeat_call(run(programs.variant(module, variant), arrays))
+
+    return RepeatedContestant(versions, prepare, check)
+
+
+def _with_numpy(function: Any, arrays: tuple[Any, ...]) -> Callable[[], Any]:
+    return lambda: function(np, *arrays)
+
+
+def numpy() -> Contestant:
+    """NumPy as it is written."""
+    return _contestant({"numpy": np.__version__}, "main", _with_numpy)
+
+
+def scipy() -> Contestant:
+    """NumPy and SciPy."""
+    import scipy
+
+    return _contestant({"scipy": scipy.__version__}, "with_scipy", _with_numpy)
+
+
+def numexpr() -> Contestant:
+    """NumPy and numexpr with a thread for each core."""
+    import numexpr
+
+    numexpr.set_num_threads(len(os.sched_getaffinity(0)))
+    return _contestant({"numexpr": numexpr.__version__}, "with_numexpr", _with_numpy)
+
+
+def jax() -> Contestant:
+    """The whole program under `jax.jit`, in float64."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+
+    def run(function: Any, arrays: tuple[Any, ...]) -> Callable[[], Any]:
+        compiled = jax.jit(lambda *given: function(jnp, *given))
+        given = [jnp.asarray(array) for array in arrays]
+        return lambda: jax.block_until_ready(compiled(*given))
+
+    return _contestant({"jax": jax.__version__}, "JAX", run)
+
+
+def dask() -> Contestant:
+    """Dask with its threads, on arrays in one chunk for each core along their longest dimension."""
+    import dask
+    import dask.array as da
+
+    cores = len(os.sched_getaffinity(0))
+
+    def chunked(array: Any) -> Any:
+        longest = max(range(array.ndim), key=lambda axis: array.shape[axis])
+        return da.from_array(array, chunks=tuple(
+            -(-n // cores) if axis == longest and array.size > 1000 else n
+            for axis, n in enumerate(array.shape)
+        ))  # fmt: skip
+
+    def run(function: Any, arrays: tuple[Any, ...]) -> Callable[[], Any]:
+        given = [chunked(array) for array in arrays]
+        return lambda: dask.compute(function(da, *given))[0]
+
+    return _contestant({"dask": dask.__version__}, "DASK", run)
