@@ -83,6 +83,21 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; return the scalars emitted in every step."""
+        if self.program.training and self.context.flush_denormals:
+            from magmath.kernels.denormals import flushed
+
+            with flushed():
+                return self._run(inputs, outputs, parameters, steps, poll)
+        return self._run(inputs, outputs, parameters, steps, poll)
+
+    def _run(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Number],
+        steps: int,
+        poll: Poll | None,
+    ) -> list[float]:
         key = _places(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
         self._meet()
