@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from magmath.kernels import free_processors
@@ -56,8 +58,8 @@ def test_all_threads_are_tried_ever_more_seldom() -> None:
     machine = Machine(2)
     machine.free = 1
     machine.compute(100)
-    gaps = [b - a for a, b in zip(machine.tried, machine.tried[1:], strict=False)]
-    assert all(later > earlier - 0.1 for earlier, later in zip(gaps, gaps[1:], strict=False))
+    gaps = [b - a for a, b in pairwise(machine.tried)]
+    assert all(later > earlier - 0.1 for earlier, later in pairwise(gaps))
     assert gaps[-1] == pytest.approx(RETRY_SECONDS[1], abs=0.3)
     assert len(machine.tried) < 20
 
