@@ -63,7 +63,10 @@ class Executable:
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
-        self._tiers = Tiers(enabled=context.native and context.device.type == "cpu")
+        self._tiers = Tiers(
+            enabled=context.native and context.device.type == "cpu",
+            deterministic=context.deterministic,
+        )
 
     def _workspace(self) -> Block:
         """Return memory for the arena; an error carries the user's line of the largest
