@@ -129,7 +129,7 @@ class TrainingStep:
             self._captured.add(owner)
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
-            traced.compiled = self.engine.compile(traced.graph)
+            traced.compiled = self.engine.compile(traced.graph, training=True)
         del self._feed  # the data are operands of each run
 
     @property
