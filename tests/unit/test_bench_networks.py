@@ -49,25 +49,19 @@ def test_weights_are_in_the_order_of_the_zoo(name: str, inline: Any) -> None:
     assert shapes == [array.shape for array in problem.weights()]
 
 
-def losses(contestant: Any, trainer: Any, case: dict[str, Any]) -> tuple[float, float]:
-    contestant.prepare(case)
-    trainer.reset()
-    trainer.train(1)
-    return contestant.finish()["loss"], trainer.loss()
-
-
-@pytest.mark.parametrize("last", [False, True])
-def test_torch_computes_the_same_network(
-    last: bool, inline: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torch_computes_the_same_network(inline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "SETTLE_SECONDS", 1e-3)
     monkeypatch.setattr(own, "use_workers", lambda count: None)
+    # smaller maps amplify rounding
     case = {"network": "resnet18", "batch": 4, "size": 16, "epochs": 1, "workers": 0}
     problem = NetworkProblem.of(case)
-    mine, theirs = losses(own.train(), TorchTrainer(problem, last), case)
-    assert mine == pytest.approx(theirs, rel=1e-4)  # smaller maps amplify rounding
-    mine, theirs = losses(own.infer(), TorchInference(problem, last), case)
-    assert mine == pytest.approx(theirs, rel=1e-4)
+    for contestant, twin in ((own.train(), TorchTrainer), (own.infer(), TorchInference)):
+        contestant.prepare(case)
+        mine = contestant.finish()["loss"]
+        for last in (False, True):
+            trainer = twin(problem, last)
+            trainer.train(1)
+            assert mine == pytest.approx(trainer.loss(), rel=1e-4)
 
 
 @pytest.mark.parametrize("module", ["jax", "tensorflow"])

@@ -89,7 +89,7 @@ class TensorFlowOperations:
         return tf.nn.local_response_normalization(x, layer.size // 2, 1.0, alpha, 0.75)
 
     def flatten(self, x: Any) -> Any:
-        return tf.reshape(tf.transpose(x, (0, 3, 1, 2)), (len(x), -1))
+        return tf.reshape(tf.transpose(x, (0, 3, 1, 2)), (x.shape[0], -1))
 
     def global_pool(self, x: Any) -> Any:
         return tf.reduce_mean(x, (1, 2))
@@ -127,7 +127,7 @@ class _Network(Trainer, ABC):
         ]
         self.initial = [tf.identity(weight) for weight in self.weights]
         self.ops = TensorFlowOperations(self.training)
-        self.call = tf.function(self._call, jit_compile=xla)
+        self.call = tf.function(self._call, autograph=False, jit_compile=xla)
 
     def _outputs(self) -> Any:
         return forward(self.problem.layers, self.images, iter(self.weights), self.ops)
