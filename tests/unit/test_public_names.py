@@ -82,6 +82,8 @@ NAMES = """
     nn.functional.avg_pool2d nn.functional.interpolate nn.functional.pad
     nn.zoo.NETWORKS nn.zoo.lenet5 nn.zoo.alexnet nn.zoo.vgg16 nn.zoo.googlenet
     nn.zoo.inception_v3 nn.zoo.resnet18 nn.zoo.mobilenet_v2
+    parallel.DataParallel parallel.WeightAveraging parallel.ModelParallel parallel.Hybrid
+    parallel.Auto parallel.Replicas parallel.Strategy parallel.CompiledStep parallel.STRATEGIES
     train.Trainer train.Trainer.fit train.Trainer.evaluate train.Trainer.predict
     train.Callback train.EarlyStopping train.BestWeights train.LearningRateSchedule
     nn.NeuralNetwork.fit nn.NeuralNetwork.evaluate nn.NeuralNetwork.predict

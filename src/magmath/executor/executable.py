@@ -63,7 +63,10 @@ class Executable:
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
-        self._tiers = Tiers(enabled=context.native and context.device.type == "cpu")
+        self._tiers = Tiers(
+            enabled=context.native and context.device.type == "cpu",
+            deterministic=context.deterministic,
+        )
 
     def _workspace(self) -> Block:
         """Return memory for the arena; an error carries the user's line of the largest
@@ -83,6 +86,21 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; return the scalars emitted in every step."""
+        if self.program.training and self.context.flush_denormals:
+            from magmath.kernels.denormals import flushed
+
+            with flushed():
+                return self._run(inputs, outputs, parameters, steps, poll)
+        return self._run(inputs, outputs, parameters, steps, poll)
+
+    def _run(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Number],
+        steps: int,
+        poll: Poll | None,
+    ) -> list[float]:
         key = _places(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
         self._meet()

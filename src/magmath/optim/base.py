@@ -226,10 +226,10 @@ class Optimizer(ABC):
         read = {v.node: v for v in owners}
         slots = [one.slot(lambda v: v.node) for one in kept]
         slopes = [gradients[v].node for v in variables]
-        pairs = self.next_values(slots, slopes, self._rates_of_update(variables))
+        pairs = self.next_values(slots, slopes, self.rates_of_update(variables))
         assign([(read[node], value) for node, value in pairs])
 
-    def _rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
+    def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
         dtype, trace = rate_dtype(variables), tracing.current()
         learning_rates = self._groups.learning_rates
         if trace is not None and trace.is_loop and any(map(callable, learning_rates)):

@@ -217,7 +217,7 @@ class Pricing:
             for operand, layout in zip(self.operands, candidate.inputs, strict=True)
             if not self._is_there(operand, layout)
         ]
-        if candidate.output.is_partial:
+        if candidate.output.is_partial and candidate.output != self.wanted:
             summed = plan(candidate.output, default_reduction(candidate.output))
             steps.append((summed, self.node.dtype.itemsize))
         moved, messages = traffic(self.node, candidate.inputs, candidate.output)
@@ -261,6 +261,8 @@ class Pricing:
         """Return the predicted seconds of the reduction of the result and of its move to the wanted
         layout."""
         output, itemsize = candidate.output, self.node.dtype.itemsize
+        if output == self.wanted:
+            return 0.0
         cost = 0.0
         if output.is_partial:
             summed = default_reduction(output)

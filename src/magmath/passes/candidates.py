@@ -37,6 +37,10 @@ def layout_candidates(
     wanted: Layout | None = None,
 ) -> Iterator[LayoutCandidate]:
     """Yield every candidate that the index notation of a node allows, preferred ones first."""
+    if node.operation.only_layouts is not None and environment.workers > 1:
+        mesh = Mesh((environment.workers,), None, environment.mesh.workers)
+        yield LayoutCandidate(*node.operation.only_layouts(node, mesh))
+        return
     structure = node.index_notation
     known = operands if wanted is None else (*operands, wanted)
     for mesh in _meshes(node, known, environment):
