@@ -20,7 +20,14 @@ from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import Problem, best_assignment
 from magmath.parallel.planner.layer_graph import layer_graph
 from magmath.parallel.planner.options import PlannerMesh, meshes, received_bytes, transfer
-from magmath.parallel.planner.search import is_hybrid, problem_of, search, simulated_step, uniform
+from magmath.parallel.planner.search import (
+    Candidate,
+    is_hybrid,
+    problem_of,
+    search,
+    simulated_step,
+    uniform,
+)
 
 K80 = load_machine("k80-fdr")
 
@@ -75,6 +82,22 @@ def test_branches_and_reductions():
     assert {edge.source for edge in joined.inputs} == {1, 3}
     assert {role for role, _ in graph.layers[2].reductions} == {"batch"}
     assert {role for role, _ in joined.reductions} == {"channel"}
+
+
+class Inception(mm.nn.Module):
+    """Two branches that are concatenated along their channels."""
+
+    def __init__(self):
+        self.left, self.right = mm.nn.Dense(8), mm.nn.Dense(24)
+
+    def __call__(self, x):
+        return mm.concat([self.left(x), self.right(x)], axis=1)
+
+
+def test_a_concatenation_does_not_divide_its_axis():
+    graph = layer_graph(Inception(), (16, 4))
+    joined = next(layer for layer in graph.layers if layer.kind == "concat")
+    assert dict(joined.extents) == {"batch": 16}
 
 
 def test_output_without_input():
@@ -287,6 +310,17 @@ def test_one_worker_stands_for_all_equal_ones(workers):
     best = search(graph, CostModel(K80), workers, K80.memory).best
     assert simulated_step(best).seconds == pytest.approx(
         simulated_step(best, every_worker=True).seconds
+    )
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 4), (8, 2)])
+def test_one_worker_stands_for_concurrent_groups_that_share_a_port(shape):
+    graph = layer_graph(mm.nn.Sequential(mm.nn.Dense(512), mm.nn.Dense(512)), (64, 256))
+    tables = CostTables(graph, PlannerMesh(shape), CostModel(K80))
+    options = [("batch", "output") if layer.rows else ("batch",) * 2 for layer in graph.layers]
+    made = Candidate(tables, tuple(options), 0.0, 0.0, 0.0, 0.0)
+    assert simulated_step(made).seconds == pytest.approx(
+        simulated_step(made, every_worker=True).seconds
     )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from magmath.errors import MagmathError
+
 Table = np.ndarray
 Edges = Sequence[tuple[int, int, Table]]
 
@@ -68,6 +70,8 @@ def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
     solution = linprog(
         np.concatenate(costs), A_eq=matrix, b_eq=right, bounds=(0, None), method="highs"
     )
+    if solution.x is None:
+        raise MagmathError(f"plan: the linear program has no solution: {solution.message}")
     weights = [solution.x[starts[i] : starts[i + 1]] for i in range(len(sizes))]
     return weights, float(solution.fun) * scale
 

@@ -204,7 +204,7 @@ def search(graph: LayerGraph, model: CostModel, workers: int, limit: float) -> F
         gap = max([gap, *[one.gap for one in fitting]])
     if not chosen:
         raise MagmathError(
-            f"plan: no division of the network over {workers} workers fits {limit / 1e9:.2f} GB a "
+            f"plan: no division of the network over {workers} workers fits {limit / 1e9:.3g} GB a "
             f"worker; use more workers, a smaller batch, or memory=… with more bytes"
         )
     steps = {key: simulated_step(one) for key, one in chosen.items()}
