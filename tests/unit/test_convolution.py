@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.kernels import winograd
+from magmath.kernels import depthwise, winograd
 from magmath.kernels.convolution import bind_convolution, candidates_for
 from magmath.kernels.convolution_candidates import CANDIDATES
 from magmath.kernels.convolution_problem import PASSES, ConvolutionProblem, key
@@ -183,6 +183,19 @@ def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
             problem.out.fill_(torch.nan)
             candidate.bind(problem, _product)()
             assert _error(problem, expected) < 5e-5, candidate.name
+
+
+@pytest.mark.parametrize("direction", PASSES)
+def test_depthwise_with_several_outputs_a_channel(direction: str) -> None:
+    for shape, kernel, dilation in (
+        ((2, 1, 1, 11, 40, 1), 3, 1), ((1, 1, 2, 7, 9, 2), 2, 2), ((3, 1, 3, 1, 1, 1), 3, 1),
+        ((1, 1, 1, 12, 21, 0), 5, 1),
+    ):  # fmt: skip
+        problem = _problem(direction, shape, groups=6, kernel=kernel, dilation=dilation)
+        assert depthwise.takes(problem)
+        expected = _expected(problem)
+        depthwise.bind(problem)()
+        assert _error(problem, expected) < 5e-6
 
 
 def _product(*operands: torch.Tensor, **factors: Any) -> Call:

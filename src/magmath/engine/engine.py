@@ -14,6 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
+import msgspec
+
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
@@ -77,14 +79,17 @@ class Engine:
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
         self._relayouts = Relayouts(self.environment)
 
-    def compile(self, graph: Graph) -> Compiled:
-        """Return the program of a graph whose leaves all have layouts; builds it on a miss."""
-        key = graph.key
+    def compile(self, graph: Graph, *, training: bool = False) -> Compiled:
+        """Return the program of a graph whose leaves all have layouts; builds it on a miss.
+
+        `training`: the program is a training step (`Program.training`).
+        """
+        key = (graph.key, training)
         compiled = self._programs.get(key)
         if compiled is not None:
             self._programs.move_to_end(key)
             return compiled
-        compiled = self._programs[key] = self._build(graph)
+        compiled = self._programs[key] = self._build(graph, training)
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
@@ -105,13 +110,14 @@ class Engine:
             self._programs[key] = found
             del found
 
-    def _build(self, graph: Graph) -> Compiled:
+    def _build(self, graph: Graph, training: bool) -> Compiled:
         count("programs")
         count("nodes", len(graph.nodes))
         with paused_gc():
             built = build_program(graph, self.environment, self.pool.topology.device)
+            program = msgspec.structs.replace(built.program, training=training)
             with stage("send"):
-                return replace(built, identifier=self.pool.define(built.program))
+                return replace(built, program=program, identifier=self.pool.define(program))
 
     def run(
         self,

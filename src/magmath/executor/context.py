@@ -40,6 +40,7 @@ class Context:
     device: torch.device
     deterministic: bool = False
     winograd: bool = True
+    flush_denormals: bool = True  # in training steps
     native: bool = True
     lanes: Memory | None = None  # memory of a team's lanes
     progress_thread: Callable[[], ProgressThread | None] = no_progress_thread

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from magmath.codegen.background_build import compile_in_background
-from magmath.kernels import winograd
+from magmath.kernels import depthwise, winograd
 from magmath.kernels.convolution_problem import ConvolutionProblem
 from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import Call
@@ -182,6 +182,16 @@ def _winograd(tile: int) -> Candidate:
     )
 
 
+# depthwise ----------------------------------------------------------------------------------------
+
+
+def _is_depthwise_ready() -> bool:
+    if depthwise.CODE.is_cached():
+        return True
+    compile_in_background("magmath.kernels.depthwise", 0)
+    return False
+
+
 # 1×1 convolutions as products ---------------------------------------------------------------------
 
 
@@ -246,6 +256,7 @@ CANDIDATES: Mapping[str, Candidate] = {
         ),
         _winograd(4),
         _winograd(2),
+        Candidate("depthwise", depthwise.takes, depthwise.bind, is_ready=_is_depthwise_ready),
         Candidate("products", _products_take, _bind_products),
     )
 }

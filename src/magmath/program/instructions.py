@@ -99,7 +99,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     `reads_peers` is true if workers read one another's memory, so that runs need barriers. `team`,
     of a program for one worker, is the same program for the threads of that worker, with the same
     order of inputs, outputs and parameters. The first `prologue` instructions depend on nothing
-    that a step changes: a run of many steps executes them once.
+    that a step changes: a run of many steps executes them once. In a run of a `training` step
+    denormal numbers may count as zero.
     """
 
     slots: list[Slot]
@@ -112,6 +113,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     reads_peers: bool = False
     prologue: int = 0
     team: Program | None = None
+    training: bool = False
 
     @cached_property
     def is_abandonable(self) -> bool:
@@ -154,7 +156,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
             case Call(operation, attributes, inputs, out, _, workspace):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
                 text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
-                return text if workspace is None else f"{text} together in %{workspace}"
+                return text if workspace is None else f"{text} collectively in %{workspace}"
             case Move(source, target, _, overlapped):
                 while_next = f", concurrently with the next {overlapped}" if overlapped else ""
                 return f"{self._slot(target)} <- {self._slot(source)}{while_next}"
@@ -235,6 +237,7 @@ def _encoded(program: Program) -> list[Any]:
         program.reads_peers,
         program.prologue,
         team,
+        program.training,
     ]
 
 
@@ -274,7 +277,9 @@ def _decoded(fields: list[Any]) -> Program:
         for shape, dtype, layout, kind, alias, window, value, start, order, first, last in fields[1]
     ]
     instructions = [_instruction(tag, values) for tag, values in fields[2]]
-    inputs, outputs, parameters, donated, workers, reads_peers, prologue, team = fields[3:]
+    inputs, outputs, parameters, donated, workers, reads_peers, prologue, team, training = fields[
+        3:
+    ]
     return Program(
         slots,
         instructions,
@@ -286,6 +291,7 @@ def _decoded(fields: list[Any]) -> Program:
         reads_peers,
         prologue,
         None if team is None else _decoded(team),
+        training,
     )
 
 

@@ -24,7 +24,7 @@ from magmath.ops import OPERATIONS
 from magmath.passes.aliasing import crosses_workers
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
-from magmath.passes.storage import Storage
+from magmath.passes.storage_sharing import Storage
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program, Slot
 
 

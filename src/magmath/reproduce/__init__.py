@@ -7,7 +7,14 @@ findings. `report.py` runs experiments, `page.py` writes the report as one HTML 
 
 from __future__ import annotations
 
-from magmath.reproduce import magmadnn_layers, shm_cifar10, shm_neuron, shm_realign, shm_search
+from magmath.reproduce import (
+    dmath_table1,
+    magmadnn_layers,
+    shm_cifar10,
+    shm_neuron,
+    shm_realign,
+    shm_search,
+)
 from magmath.reproduce.experiment import Experiment, Options
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -18,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         shm_realign.EXPERIMENT,
         shm_search.EXPERIMENT,
         shm_cifar10.EXPERIMENT,
+        dmath_table1.EXPERIMENT,
     )
 }
 

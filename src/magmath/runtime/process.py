@@ -71,6 +71,8 @@ def worker_arguments(
         arguments.append("--deterministic")
     if not options.winograd:
         arguments.append("--no-winograd")
+    if not options.flush_denormals:
+        arguments.append("--keep-denormals")
     return arguments
 
 
@@ -86,7 +88,12 @@ def main(
     given = _parse_arguments(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
     options = WorkerOptions(
-        given.device, given.threads, given.deterministic, given.memory_limit, given.winograd
+        given.device,
+        given.threads,
+        given.deterministic,
+        given.memory_limit,
+        given.winograd,
+        given.flush_denormals,
     )
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
@@ -129,6 +136,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--memory-limit", type=int)
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--no-winograd", dest="winograd", action="store_false")
+    parser.add_argument("--keep-denormals", dest="flush_denormals", action="store_false")
     return parser.parse_args(arguments)
 
 

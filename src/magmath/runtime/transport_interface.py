@@ -47,6 +47,7 @@ class WorkerOptions:
     deterministic   reductions in an order that does not depend on the number of workers
     memory_limit    bytes that a worker's arrays may take; None: its share of the host's memory
     winograd        convolutions may use Winograd's algorithms
+    flush_denormals  numbers below the smallest normal one count as 0 in training steps
     """
 
     device: str = "auto"
@@ -54,6 +55,7 @@ class WorkerOptions:
     deterministic: bool = False
     memory_limit: int | None = None
     winograd: bool = True
+    flush_denormals: bool = True
 
 
 class Transport(ABC):

@@ -94,6 +94,7 @@ ROWS: tuple[Row, ...] = (
     Row("convolution", "channels-last", ANYWHERE, HALF | SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 4×4", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 2×2", CPU, SINGLE, _CONVOLUTIONS),
+    Row("convolution", "depthwise", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "products", CPU, SINGLE, _CONVOLUTIONS),
     *_libraries("cholesky"),
     *_libraries("lu"),
