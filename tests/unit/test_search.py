@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from magmath.cli.main import main
-from magmath.errors import DataError, MagmathError, OptionError
+from magmath.errors import DataError, MagmathError, MissingDataError, OptionError
+from magmath.reproduce import Options, shm_search
+from magmath.reproduce.section import Table
 from magmath.train import LossCurve, SearchResults, Trial
 from magmath.train.parameter_search.plots import histograms, matrices
 from magmath.train.parameter_search.space import Amount, Space
@@ -278,3 +280,23 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "unknown network" in capsys.readouterr().err
     assert main(["search", "--batch", "8,x", "--output", str(tmp_path)]) == 1
     assert "--batch needs numbers" in capsys.readouterr().err
+
+
+def test_the_experiment_shows_the_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in (
+        ("QUICK_WORKERS", (0,)),
+        ("QUICK_IMAGES", 1280),
+        ("REDUCED_THRESHOLD", 2.5),
+    ):
+        monkeypatch.setattr(shm_search, name, value)
+    section = shm_search.run(Options(quick=True))
+    (best,) = section.of_kind(Table)
+    assert [row[0] for row in best.rows] == [0]
+    assert best.rows[0][1] in shm_search.QUICK_BATCHES
+    trials = section.data["trials"]
+    sizes = len(shm_search.QUICK_BATCHES) * len(shm_search.QUICK_RATES)
+    assert len(trials) == sizes
+    admissible = [t["area"] for t in trials if t["admissible"]]
+    assert best.rows[0][3] == min(admissible)
+    with pytest.raises(MissingDataError, match="needs a folder with data_batch_1"):
+        shm_search.run(Options(data=tmp_path))

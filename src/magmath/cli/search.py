@@ -180,7 +180,8 @@ def _table(results: SearchResults, current: Trial | None, height: int = 10_000) 
     if current is not None and all(row["trial"] != current.number for row in rows):
         rows.append({**current.row(results.threshold), "state": "running", "admissible": False})
     names = [name for name in (rows[0] if rows else {}) if name != "admissible"]
-    table = Table(*names, title="trials", title_justify="left")
+    headers = [name.replace("_", " ") for name in names]
+    table = Table(*headers, title="trials", title_justify="left")
     best = results.best
     for row in rows[-max(3, height - 6) :]:
         wins = best is not None and row["trial"] == best.number

@@ -13,6 +13,7 @@ from magmath.reproduce import (
     shm_cifar10,
     shm_neuron,
     shm_realign,
+    shm_search,
 )
 from magmath.reproduce.experiment import Experiment, Options
 
@@ -22,6 +23,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         magmadnn_layers.EXPERIMENT,
         shm_neuron.EXPERIMENT,
         shm_realign.EXPERIMENT,
+        shm_search.EXPERIMENT,
         shm_cifar10.EXPERIMENT,
         dmath_table1.EXPERIMENT,
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BATCH, WIDTH, IMAGES = 100, 528, 6400
-LAYERS, QUICK_LAYERS = (1, 2, 4, 8, 16), (1, 4, 16)
+LAYERS, QUICK_LAYERS = (1, 2, 4, 8, 16), (1, 2, 4)
 OWN = "magmath"
 QUICK_WITHOUT = ("PyTorch compiled", "bare GEMMs")
 """Systems that a quick run leaves out: they compile for minutes, or are no framework."""

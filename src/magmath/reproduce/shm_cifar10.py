@@ -147,21 +147,21 @@ def run(options: Options) -> Section:
 
 
 def train(problem: Problem, workers: int) -> Run:
-    """Train in a pool of its own; the time is that of the steps, without tests."""
+    """Train in a pool of its own; the time is that of the steps, without compilation and tests."""
     data, network = problem.data, problem.build(workers)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "init: .* workers share", RuntimeWarning)  # intended
         pool = mm.init(workers, threads=1)
     with pool:
-        history = network.fit(
-            mm.asarray(data.train_images),
-            mm.asarray(data.train_labels),
-            batch_size=min(BATCH[workers] * workers, len(data.train_labels)),
-            epochs=problem.epochs,
-            strategy="data",
-            metrics=(),
-            callbacks=[(scores := _Accuracy(data))],
-        )
+        images, labels = mm.asarray(data.train_images), mm.asarray(data.train_labels)
+        options: dict[str, Any] = {
+            "batch_size": min(BATCH[workers] * workers, len(data.train_labels)),
+            "strategy": "data",
+            "metrics": (),
+        }
+        problem.build(workers).fit(images, labels, **options)  # compiles what the next one runs
+        scores = _Accuracy(data)
+        history = network.fit(images, labels, epochs=problem.epochs, callbacks=[scores], **options)
         parameters = sum(p.size for p in network.parameters.values())
         stages = stage_seconds(workers, parameters)
     seconds = list(accumulate(history.seconds))

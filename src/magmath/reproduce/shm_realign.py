@@ -194,8 +194,7 @@ def _findings(
             agrees=max(realigned) < 1.0,
             reason=""
             if max(realigned) < 1.0
-            else "moving the inputs costs more than adding a row to the result, which is in the "
-            "cache",
+            else "where it is slower, moving the inputs costs more than adding a row to the result",
         ),
         Finding(
             "Realignment is the best way to fold a bias",
@@ -207,7 +206,7 @@ def _findings(
             reason=""
             if max(epilogue) < 1.0
             else "an epilogue needs neither a move nor a wider buffer; with the widened buffer "
-            "nothing moves either, but rows of odd length are not aligned",
+            "nothing moves either, but its rows are not aligned",
         ),
         Finding(
             "Realignment needs no second copy of the inputs",

@@ -86,7 +86,7 @@ def _by_workers(results: SearchResults) -> dict[Any, list[Trial]]:
 
 
 def _title(workers: int | None) -> str:
-    return "" if workers is None else f"{workers} workers; "
+    return "" if workers is None else f"{workers} worker{'s' * (workers != 1)}; "
 
 
 def _label(trial: Trial, without: tuple[str, ...]) -> str:
