@@ -16,7 +16,7 @@ from magmath.errors import MagmathError
 from magmath.kernels.allreduce import _family
 from magmath.layout import even_cuts
 from magmath.ops.summands import sum_parts, summands
-from magmath.parallel import CompiledStep, DataParallel, Hybrid, ModelParallel
+from magmath.parallel import CompiledStep, DataParallel, Hybrid, ModelParallel, server_times
 
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(70, 12))
@@ -250,6 +250,26 @@ def test_a_loop_of_ones_own(kind: str, workers: int, strategy: Any) -> None:
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-9)
     for name, value in ends[0][1].items():
         np.testing.assert_allclose(ends[1][1][name], value, rtol=1e-7, atol=1e-9)
+
+
+def test_explanation_by_layer() -> None:
+    with current("messages", 4):
+        net = nn.NeuralNetwork(plain(), seed=1)
+        with pytest.raises(MagmathError, match="explain: call fit first"):
+            net.explain(strategy="ring")
+        net.fit(X, Y, batch_size=16, epochs=0, strategy="data")
+        layout = net.parameters["0.weight"].layout
+        found = net.explain(strategy="ring").by_layer()
+        sizes = {"0": 12 * 16 + 16, "1": 16 * 5 + 5}
+        for group in found:
+            if group.name in sizes:
+                least = 2 * 3 * sizes[group.name] * 8
+                assert least <= group.nbytes <= least + 1000
+        assert {group.name for group in found} == {"0", "1", "(no layer)"}
+        assert net.parameters["0.weight"].layout == layout
+        times = server_times(net.explain(strategy="parameter-server"))
+        assert all(times[name] > 0 for name in ("gather", "average", "broadcast"))
+        assert "by layer" in str(net.explain())
 
 
 def test_options_of_layers() -> None:

@@ -127,6 +127,7 @@ PAGES = [
     "optimizers.md",
     "numpy.md",
     "planning.md",
+    "parallel.md",
 ]
 
 

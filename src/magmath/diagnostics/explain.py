@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from magmath.cost import redistribution_seconds
@@ -71,8 +72,12 @@ def explain_program(
     heading: str = "",
     choices: str = "",
     run: RunHandle | None = None,
+    layers: Sequence[str] | None = None,
 ) -> Explanation:
-    """Return the costs of a program, with the measurements of a profiled run if one is given."""
+    """Return the costs of a program, with the measurements of a profiled run if one is given.
+
+    `layers`: the layer of each instruction of a training step.
+    """
     texts = str(program).splitlines()
     measured: Sequence[float | None] = [None] * len(texts)
     memory = None
@@ -82,9 +87,9 @@ def explain_program(
         memory = max(nbytes for _, nbytes in run.timings.values())
     steps = tuple(
         [
-            _step(program, instruction, environment, text, seconds)
-            for instruction, text, seconds in zip(
-                program.instructions, texts, measured, strict=True
+            replace(_step(program, instruction, environment, text, seconds), layer=layer)
+            for instruction, text, seconds, layer in zip(
+                program.instructions, texts, measured, layers or [""] * len(texts), strict=True
             )
         ]
     )
@@ -143,7 +148,10 @@ def _step(
             seconds = node_seconds(node, environment)
             moved, messages = node_traffic(node)
             memory = _result_bytes(program, out)
-            return ExplainedStep(text, operation, line, seconds, moved, messages, memory, measured)
+            workers = program.slots[out].layout.mesh.size
+            return ExplainedStep(
+                text, operation, line, seconds, moved, messages, memory, measured, workers
+            )
         case Move(source, target, line):
             have, want = program.slots[source], program.slots[target]
             step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize

@@ -29,6 +29,8 @@ class ExplainedStep:
     nbytes, messages   traffic between workers
     memory      bytes of its result on the busiest worker; 0 for an alias of another slot
     measured    seconds of the slowest worker in one step of a profiled run, or None
+    workers     the number of workers that store its result
+    layer       the path of the layer that it belongs to; "" outside of training steps
     """
 
     text: str
@@ -39,6 +41,8 @@ class ExplainedStep:
     messages: int
     memory: int
     measured: float | None = None
+    workers: int = 1
+    layer: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,16 @@ class Group:
         return (self.name, duration(self.seconds), measured, *[f"{n:,}" for n in numbers])
 
 
-def grouped(steps: Iterable[ExplainedStep], key: Callable[[ExplainedStep], str]) -> list[Group]:
-    """Return the sums of the steps by name, the most expensive first."""
+def grouped(
+    steps: Iterable[ExplainedStep], key: Callable[[ExplainedStep], str], *, ordered: bool = False
+) -> list[Group]:
+    """Return the sums of the steps by name, the most expensive first, or in the order of first
+    use."""
     found: dict[str, list[ExplainedStep]] = {}
     for step in steps:
         found.setdefault(key(step), []).append(step)
     groups = [Group.of(name, members) for name, members in found.items()]
-    return sorted(groups, key=lambda group: -(group.measured or group.seconds))
+    return groups if ordered else sorted(groups, key=lambda g: -(g.measured or g.seconds))
 
 
 def duration(seconds: float) -> str:
@@ -108,6 +115,10 @@ class Summed:
         """Return the costs of each line of user code, the largest first."""
         return grouped(self.steps, line_name)
 
+    def by_layer(self) -> list[Group]:
+        """Return the costs of each layer of a training step, in the order of the layers."""
+        return grouped(self.steps, lambda step: step.layer or "(no layer)", ordered=True)
+
     @property
     def total(self) -> Group:
         """The costs of all steps."""
@@ -115,7 +126,10 @@ class Summed:
 
     def tables(self) -> list[tuple[str, list[Group]]]:
         """Return the groups by operation and by line, with their headings."""
-        return [("by operation", self.by_operation()), ("by line", self.by_line())]
+        tables = [("by operation", self.by_operation()), ("by line", self.by_line())]
+        return (
+            [*tables, ("by layer", self.by_layer())] if any(s.layer for s in self.steps) else tables
+        )
 
     def __repr__(self) -> str:
         return str(self)

@@ -6,6 +6,7 @@ from magmath.parallel.names import STRATEGIES, as_strategy
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.planner import Plan, plan
 from magmath.parallel.replicas import Replicas
+from magmath.parallel.server_times import server_times
 from magmath.parallel.strategy import Strategy, Training
 from magmath.parallel.weight_averaging import WeightAveraging
 
@@ -23,4 +24,5 @@ __all__ = [
     "WeightAveraging",
     "as_strategy",
     "plan",
+    "server_times",
 ]

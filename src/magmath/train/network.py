@@ -206,9 +206,10 @@ class NeuralNetwork:
             )
         return self.module.summary((1, *self.input_shape), dtype=self.dtype)
 
-    def explain(self) -> Explanation:
-        """Explain the program of a training step, with the predicted costs of the strategies."""
-        return self.trainer.explain()
+    def explain(self, strategy: StrategyLike | None = None) -> Explanation:
+        """Explain the program of a training step by operation, line and layer; see
+        `Trainer.explain`."""
+        return self.trainer.explain(strategy)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state of the module to a safetensors file, atomically."""

@@ -24,6 +24,7 @@ from magmath.core.dtypes import int64
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.diagnostics.explain import explain_program
+from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Progress
@@ -284,13 +285,33 @@ class TrainingStep:
         return emitted
 
     def explain(self) -> Explanation:
-        """Explain the step's program, with the predicted costs of the strategies."""
+        """Explain the step's program by layer, with the predicted costs of the strategies."""
         prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
         heading = f"layers {chosen}\npredicted\n{prices}"
-        assert self.full.compiled is not None
-        program = self.full.compiled.program
-        return explain_program(program, session.engine().environment, heading=heading)
+        compiled = self.full.compiled
+        assert compiled is not None
+        owners: dict[int, str] = {}
+        named, leaves = self._layer_of_variables(), self.full.graph.leaves
+        for slot, position in zip(compiled.program.inputs, compiled.inputs, strict=True):
+            if leaves[position] in named:
+                owners[slot] = named[leaves[position]]
+        order = {name: i for i, name in enumerate(self.training.layers)}
+        owners = dict(sorted(owners.items(), key=lambda item: order[item[1]]))
+        layers = layers_of(compiled.program, owners)
+        environment = session.engine().environment
+        return explain_program(compiled.program, environment, heading=heading, layers=layers)
+
+    def _layer_of_variables(self) -> dict[Node, str]:
+        """Return the layers of the leaves of all parameters, their replicas and states."""
+        found = {v.leaf: owner for owner, v in self.training.named_parameters()}
+        updated = self.strategy.updated(self.training)
+        kept = self._optimizer.kept.of(updated)
+        for trained, one in zip(self.parameters, kept, strict=True):
+            owner, *states = one.variables()
+            alike = [v for v in states if v.shape == owner.shape]
+            found |= {v.leaf: found[trained.leaf] for v in (owner, *alike)}
+        return found
 
 
 def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:

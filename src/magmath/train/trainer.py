@@ -106,6 +106,7 @@ class Trainer:
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data: list[DataSet] = []
         self._shapes: dict[Hashable, Any] = {}
+        self._last_feed: Feed | None = None
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -113,7 +114,7 @@ class Trainer:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except programs and data, which belong to a pool, for pickle."""
-        own = ("_inference", "_steps", "_data", "_shapes")
+        own = ("_inference", "_steps", "_data", "_shapes", "_last_feed")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -234,7 +235,7 @@ class Trainer:
         held_out = None if validation is None else self._validation(validation)
         saved = None if checkpoint is None else Checkpoint(self, checkpoint)
         history = (saved.restore() if saved is not None and resume else None) or History()
-        step = self._step(feed)
+        step, self._last_feed = self._step(feed), feed
         history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
         self.history = history
         told = [as_listener(c) for c in (*self.callbacks, *callbacks)]
@@ -308,11 +309,25 @@ class Trainer:
         """Return the outputs and the targets of all samples of a feed."""
         return self._inference.joined(feed.whole())
 
-    def explain(self) -> Explanation:
-        """Explain the program of a training step, with the predicted costs of the strategies."""
-        if self.step is None:
+    def explain(self, strategy: StrategyLike | None = None) -> Explanation:
+        """Explain the program of a training step: bytes, messages, memory and predicted time, by
+        operation, line and layer.
+
+        strategy   another strategy than that of the last `fit`, for the same data
+
+        Raises MagmathError before the first `fit`, of which `epochs=0` is enough.
+        """
+        last = self.step
+        if last is None or self._last_feed is None:
             raise MagmathError("explain: call fit first; there is no training step yet")
-        return self.step.explain()
+        if strategy is None:
+            return last.explain()
+        settings = StepSettings(as_strategy(strategy), last.settings.metrics)
+        other = TrainingStep(
+            self.module, self.loss, self.optimizer, self._last_feed, settings, self._stream
+        )
+        last.place()
+        return other.explain()
 
 
 @final
