@@ -31,7 +31,7 @@ Call = Callable[[], object]
 MIN_CHANNELS: Final = 16  # of either side; below, the transforms cost more than the products save
 MIN_TILES: Final = 8
 CACHE_BYTES: Final = 640 << 10  # of transformed inputs that stay in a second-level cache
-MIN_BLOCK, MAX_BLOCK = 32, 96  # tiles of a block
+MIN_BLOCK, MAX_BLOCK = 64, 96  # tiles of a block
 GRADIENT_BLOCK: Final = 128  # likewise, for the gradient of MANY_FILTERS; half for fewer
 MANY_FILTERS: Final = 1 << 16
 ERROR_BOUND: Final = {2: 8e-6, 4: 4e-5}
@@ -183,7 +183,7 @@ class _Plan:
         """Set the addresses of the workspace, and all counters to 0."""
         start = _round_up(memory, _PAGE)
         changed = {
-            "next_block": 0, "next_slot": 0, "next_filter": 0,
+            "next_block": 0, "next_slot": 0, "next_filter": 0, "next_finisher": 0,
             "workspace": start, "transformed": start + self.threads * self._slot_bytes,
         }  # fmt: skip
         for name, value in changed.items():
