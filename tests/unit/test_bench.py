@@ -435,5 +435,5 @@ def test_ratios_of_several_cases_are_summarised() -> None:
     ]
     result = BenchResult("test", "a test", "n", True, 1, "", "", None, {}, {}, {}, {}, False, cases)
     (summary,) = result.summaries()
-    assert summary == RatioSummary("best", pytest.approx(1.0), 0.5, "b")
+    assert summary == RatioSummary("g", "best", pytest.approx(1.0), 0.5, "b")
     assert result.as_data()["summaries"][0]["worst_case"] == "b"
