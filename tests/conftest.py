@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from magmath.codegen import background_build
-from magmath.kernels import lapack_candidates
+from magmath.kernels import free_processors, lapack_candidates
 
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
 # The database is named because where CI is set it is None, which Hypothesis looks up along a
@@ -45,6 +45,8 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 # Which library computes a factorisation is measured for up to half a second for each class of sizes.
 # Each library is tried on each routine in unit/test_routines.py; elsewhere the first one will do.
 lapack_candidates.LEAST_FLOPS = math.inf  # type: ignore[misc]
+
+free_processors.CHECK_SECONDS = math.inf  # the other tests keep processors busy
 
 background_build.NICENESS = 0  # who waits for a compiler beside other tests would wait for long
 

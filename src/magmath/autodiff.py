@@ -157,7 +157,7 @@ def _check_independent(output: Node, source: Node) -> None:
         raise MagmathError(
             f"grad: the result depends on an array of shape {found.shape} from which the array of "
             f"shape {source.shape} was made too, and not on the latter, so its gradient would be "
-            f"zero: what is written anew, as x[0] is each time, is another array; use one and the "
+            f"zero: an expression such as x[0] is a new array each time; use one and the "
             f"same in the result and in grad (part = x[0]), or take the gradient with respect to "
             f"all of x and a part of that (mm.grad(y, x)[0]); if it is meant to be independent, "
             f"make it of mm.stop_gradient"

@@ -391,8 +391,8 @@ HEADER = "{'descr': %s, 'fortran_order': False, 'shape': %s}"
     ("descr", "shape", "kind", "message"),
     [
         ("'<f4'", "(4, -2)", DataError, "extents are 0 or more"),
-        ("'<f4'", "(1000000000000, 1000000000000)", DataError, "cut off"),
-        ("'<f4'", "(99,)", DataError, r"cut off: shape \(99,\) of float32 needs"),
+        ("'<f4'", "(1000000000000, 1000000000000)", DataError, "truncated"),
+        ("'<f4'", "(99,)", DataError, r"truncated: shape \(99,\) of float32 needs"),
         ("'|O'", "(1,)", DTypeError, "Python objects"),
         ("[('a', '<f4')]", "(1,)", DTypeError, "no counterpart"),
         ("'<U3'", "(1,)", DTypeError, "no counterpart"),
@@ -417,7 +417,7 @@ def test_hostile_headers(
     [
         (b'{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,9]}}', "bytes 0 to 9"),
         (b'{"x":{"dtype":"F32","shape":[-2],"data_offsets":[0,-8]}}', "bytes 0 to -8"),
-        (b'{"x":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}', "cut off"),
+        (b'{"x":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}', "truncated"),
         (b'{"x":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}}', "no counterpart"),
         (b'{"x":{"dtype":"F32","shape":[2]}}', "damaged header"),
         (b"[" * 5000, "damaged header"),

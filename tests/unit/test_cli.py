@@ -60,7 +60,17 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("train",), ("train", "mlp"), ("train", "resnet18"), ("info",), ("bench",), ("cache",)],
+    [
+        (),
+        ("train",),
+        ("train", "mlp"),
+        ("train", "resnet18"),
+        ("info",),
+        ("bench",),
+        ("cache",),
+        ("search",),
+        ("reproduce",),
+    ],
     ids=" ".join,
 )
 def test_help(arguments: tuple[str, ...]) -> None:

@@ -103,8 +103,9 @@ def variable(
     """
     if callable(value) != (shape is not None):
         raise TypeError(
-            f"variable: an initializer and a shape go together, as in mm.variable({name!r}, "
-            f"mm.nn.initializers.glorot, shape=(3, 2)); was given {value!r} and shape={shape}"
+            f"variable: an initializer and a shape are given both or not at all, as in "
+            f"mm.variable({name!r}, mm.nn.initializers.glorot, shape=(3, 2)); was "
+            f"given {value!r} and shape={shape}"
         )
     if callable(value):
         value = value(shape, dtype=dtype, layout=layout)

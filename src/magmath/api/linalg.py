@@ -35,7 +35,7 @@ from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import parameter
 from magmath.ops.lu import LU, lu_parts
 from magmath.ops.manipulation import permute, reshape, transpose
-from magmath.ops.matrix_algebra import DIAGONAL, adjoint, columns, identity, rows
+from magmath.ops.matrix_algebra import DIAGONAL, adjoint, columns, identity_matrix, rows
 from magmath.ops.qr import QR, qr_parts
 from magmath.ops.qr import qr as packed_qr
 from magmath.ops.reductions import broadcast_to, sum_
@@ -421,7 +421,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
         if n:
             a = product(a, a)
     n_rows = a.shape[-1]
-    one = identity(n_rows, n_rows, a)
+    one = identity_matrix(n_rows, n_rows, a)
     return Array(broadcast_to(one, a.shape) if result is None else result)
 
 

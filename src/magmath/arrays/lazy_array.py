@@ -16,11 +16,12 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import follow
+from magmath.engine.donation import bytes_held_alone
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import TracingError, WorkerLost
-from magmath.graph import Node, Shape, provenance_of, set_value
+from magmath.graph import Node, Shape, provenance_of, set_value, topological
 from magmath.layout import Layout
 from magmath.ops import leaves
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 1000
 """Maximum depth of a pending expression, in operations."""
+FIRST_CHECK = 4
+"""Depth from which a pending expression may hold more memory than its value."""
+LEAST_HELD = 1 << 13
+"""Elements of a value from which this counts."""
+MOST_HELD = 2
+"""Bytes that a pending expression may hold alone, relative to the bytes of its value."""
 
 
 class LazyArray:
@@ -44,8 +51,21 @@ class LazyArray:
         self._formers: list[ref[Node] | None] | None = None
         if node.reads_version:
             note_reader(self)
-        if node.depth > MAX_PENDING:
+        depth = node.depth
+        if depth >= FIRST_CHECK and (depth > MAX_PENDING or self._holds_too_much(depth)):
             self._settle()
+
+    def _holds_too_much(self, depth: int) -> bool:
+        """True if the pending expression holds much more memory than its value would.
+
+        So `x += a * p` in a loop that computes another p in each step does not keep every p. This
+        looks at depths that are powers of two, so that it is cheap.
+        """
+        node = self._node
+        if depth & (depth - 1) or node.size < LEAST_HELD or node.reads_version:
+            return False
+        held = bytes_held_alone(topological((node,), cut=True))
+        return held > MOST_HELD * node.size * node.dtype.itemsize
 
     def _settle(self) -> None:
         """Compute an expression that has become long.

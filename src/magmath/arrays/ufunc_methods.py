@@ -60,7 +60,7 @@ class BinaryFunction(Protocol):
     ) -> Array: ...
 
 
-def attach(name: str, function: Any) -> BinaryFunction:
+def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
     """Give the function of the operation `name` its methods."""
 
     def reduce(

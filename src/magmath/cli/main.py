@@ -21,6 +21,7 @@ from magmath.cli.calibrate import calibrate
 from magmath.cli.info import info
 from magmath.cli.plan import plan
 from magmath.cli.reproduce import reproduce
+from magmath.cli.search import search
 from magmath.cli.train import train_app
 
 INTERRUPTED = 130
@@ -37,6 +38,7 @@ For example:
 
     magmath bench layers --quick
 
+    magmath search --network mlp --data digits --batch 16,64 --images 30720
     magmath plan alexnet --machine k80-fdr --workers 64
 
     magmath reproduce --all --quick
@@ -55,6 +57,7 @@ app = App(
 app.command(info)
 app.command(train_app)
 app.command(bench)
+app.command(search)
 app.command(plan)
 app.command(reproduce)
 app.command(cache)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.types import PositiveFloat, PositiveInt
@@ -19,6 +19,7 @@ def plan(
     machine: str = "here",
     workers: PositiveInt = 1,
     batch: PositiveInt | None = None,
+    strategy: Literal["auto", "data", "model", "hybrid"] = "auto",
     memory: PositiveFloat | None = None,
     picture: Path | None = None,
     timeline: Path | None = None,
@@ -53,6 +54,9 @@ def plan(
         Number of workers.
     batch
         Samples a step, over all workers together; default 32 for each worker.
+    strategy
+        "auto" takes the fastest plan; "data" divides the samples in all layers, "model" the
+        outputs, "hybrid" the samples in convolutions and the outputs in dense layers.
     memory
         Gigabytes that a worker may use; default those of the machine.
     picture
@@ -74,7 +78,7 @@ def plan(
     chosen = NETWORKS[network]
     shape = (batch or 32 * workers, *chosen.image)
     limit = None if memory is None else memory * 1e9
-    made = make_plan(chosen(), shape, machine, workers, memory=limit)
+    made = make_plan(chosen(), shape, machine, workers, strategy=strategy, memory=limit)
     if picture is not None:
         made.save_svg(picture)
     if timeline is not None:

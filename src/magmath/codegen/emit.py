@@ -1,7 +1,7 @@
 """Emitters: write operations in the language of `codegen/compiler.py`.
 
 A native function receives each operand as an array of this worker's local shape, or as a scalar.
-Element-wise operations need only an expression: `executor/native.py` joins neighbours into one
+Element-wise operations need only an expression: `executor/fused_loops.py` joins neighbours into one
 loop. The emitters in this module are for operations with their own loop structure.
 """
 
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class NativeOperand:
     """A local array or scalar of a native function: its name there, its shape and type.
 
     `address` is that of its first element in the binding for which the code is written: it shows
@@ -64,8 +64,8 @@ class NativeCall:
     may wait for it.
     """
 
-    out: Operand
-    inputs: list[Operand]
+    out: NativeOperand
+    inputs: list[NativeOperand]
     attributes: Mapping[str, Any]
     fault: Callable[[Callable[[int], Exception]], str]
     number: Callable[[int], str]
@@ -245,7 +245,7 @@ def _advance(w: Writer, counters: Sequence[str], shape: Shape) -> None:
     w.depth = depth
 
 
-def emit_copy(w: Writer, out: Operand, x: Operand) -> None:
+def emit_copy(w: Writer, out: NativeOperand, x: NativeOperand) -> None:
     """Write a copy of an operand, unless it has the result's memory."""
     if x.name != out.name:
         with w.loops(out.shape) as indices:

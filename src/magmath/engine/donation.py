@@ -75,6 +75,14 @@ def _is_value_owned(node: Node) -> bool:
     return is_sole_owner(node) and (not isinstance(node.value, Node) or _is_value_owned(node.value))
 
 
+def bytes_held_alone(order: Sequence[Node]) -> int:
+    """Return the bytes of the evaluated arrays that only a pending expression references."""
+    held = referenced_elsewhere(order)
+    known = [x for x in order if x not in held and (x.value is not None or x.name == "input")]
+    alone = [x for x in known if x.operation.name != "parameter" and _is_value_owned(x)]
+    return sum([x.size * x.dtype.itemsize for x in alone])
+
+
 def is_sole_owner(node: Node) -> bool:
     """True if only this evaluated node references its leaf, or its data."""
     (count,) = _references([node.value])

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.resources import memory_share
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
@@ -37,18 +38,18 @@ class Relayouts:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._known: OrderedDict[Hashable, tuple[Relayout, ...]] = OrderedDict()
+        self._known: RecentlyUsed[Hashable, tuple[Relayout, ...]] = RecentlyUsed(MAX_GRAPHS)
 
     def of(self, graph: Graph) -> tuple[Relayout, ...]:
         """Return the arrays that a graph only redistributes, and to which layouts."""
         if not any(_is_large(leaf) for leaf in graph.leaves):
             return ()
         key = graph.key
-        if key not in self._known:
-            self._known[key] = tuple(_relayouts(graph, self._environment))
-            if len(self._known) > MAX_GRAPHS:
-                self._known.popitem(last=False)
-        return self._known[key]
+        found = self._known.find(key)
+        if found is None:
+            found = tuple(_relayouts(graph, self._environment))
+            self._known.store(key, found)
+        return found
 
 
 def _is_large(leaf: Node) -> bool:
@@ -72,7 +73,7 @@ class RelayoutCache:
     """The cached copies on one pool.
 
     budget   maximum bytes of all copies on a worker
-    limit    maximum bytes of all arrays on a worker, or None. When arrays and copies together
+    limit    maximum bytes of all arrays on a worker, or None. When arrays and copies in total
              exceed half of it, the copies are released and no new ones are cached.
     """
 

@@ -21,7 +21,8 @@ import numpy as np
 from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.context import Context
-from magmath.executor.native import NativeSource, write_loop, write_segments
+from magmath.executor.native import write_loop, write_segments
+from magmath.executor.native_source import NativeSource
 from magmath.executor.segments import Segments
 from magmath.kernels.threads import single_threaded
 

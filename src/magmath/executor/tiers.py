@@ -21,6 +21,7 @@ from magmath.executor.bind import Binding, Calls
 from magmath.executor.native import write_segments
 from magmath.executor.segments import Segments
 from magmath.executor.select import WORTH_SECONDS, Alternative, Choice
+from magmath.kernels.free_processors import adapt_threads
 
 LEAST_RUNS = 8
 SAMPLE_SECONDS = 2e-3
@@ -28,6 +29,8 @@ SAMPLE_SECONDS = 2e-3
 HISTORY = 64
 """Number of recent samples of a tier, of which the least counts: other processes slow some of
 them."""
+LONG_SECONDS = 2e-4
+"""Runs that take longer adapt the number of threads to the free processors."""
 MOST_FORMS = 4
 """Maximum number of compiled forms of a program: they differ in which of its arrays are equal."""
 
@@ -92,7 +95,8 @@ class _Alone:
 class Tiers:
     """Runs a program one step at a time, in the faster of two tiers."""
 
-    def __init__(self, *, enabled: bool) -> None:
+    def __init__(self, *, enabled: bool, deterministic: bool) -> None:
+        self._deterministic = deterministic
         self._native = _Native()
         self._binding: Binding | None = None
         self._choice: Choice[Alternative] = Choice(
@@ -108,7 +112,10 @@ class Tiers:
         `without_fp_warnings`."""
         start = perf_counter()
         values = binding.once(self._native.calls(binding) if self._uses_native else binding.step)
-        self._seconds += perf_counter() - start
+        taken = perf_counter() - start
+        self._seconds += taken
+        if taken > LONG_SECONDS and not self._deterministic:
+            adapt_threads()
         self._runs += 1
         if self._seconds > self._due and self._runs >= self._least:
             self._note(binding)

@@ -42,7 +42,7 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(size - 8, MAX_HEADER):
-            raise DataError(f"load: {path} is not a safetensors file, or its header is cut off")
+            raise DataError(f"load: {path} is not a safetensors file, or its header is truncated")
         header = file.read(length)
     try:
         tensors = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
@@ -70,7 +70,7 @@ def _entry(
         )
     if begin + last > size:
         raise DataError(
-            f"load: {path} is cut off: {name} ends at byte {begin + last}, the file has {size}"
+            f"load: {path} is truncated: {name} ends at byte {begin + last}, the file has {size}"
         )
     return spec, RawBytes(begin + first)
 

@@ -13,12 +13,12 @@ from magmath.graph.operation import (
     set_value,
 )
 from magmath.graph.provenance import (
-    Operand,
     Provenance,
-    operand,
+    WeakOperand,
     provenance_of,
     recipe_of,
     set_provenance,
+    weak_operand,
 )
 from magmath.graph.recipe import Recipe
 
@@ -28,16 +28,15 @@ __all__ = [
     "Graph",
     "KernelCall",
     "Node",
-    "Operand",
     "Operation",
     "Provenance",
     "Recipe",
     "Shape",
+    "WeakOperand",
     "WeakResult",
     "Workspace",
     "applied",
     "apply",
-    "operand",
     "provenance_of",
     "recipe_of",
     "rewrite",
@@ -45,4 +44,5 @@ __all__ = [
     "set_value",
     "topological",
     "users_of",
+    "weak_operand",
 ]

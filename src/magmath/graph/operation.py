@@ -248,6 +248,7 @@ MemoryOrder = tuple[int, ...]
 MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
 Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 DerivedSplit = Callable[[Node, str, Split, int | None], Split | None]
+OnlyLayouts = Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout]]
 Native = Any
 """A scalar expression such as "({0} + {1})", one for each kind of the result's type, an `IndexMap`,
 a `Writing`, an emitter (`codegen/emit.py`), or None."""
@@ -354,6 +355,9 @@ class Operation:
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
     lapack            computed by LAPACK: data can make it fail (LinAlgError), and one worker may
                       compute it for all, with the threads of its whole host
+    only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
+                      on several workers, for operations whose layouts are prescribed; None: the
+                      place pass chooses
     distributed       how all workers compute it collectively if letters cannot divide it, or None
     version           the value of a variable at a line of the user's code (`ops/leaves.py`)
     """
@@ -381,6 +385,7 @@ class Operation:
     lower_to: Callable[[Node], Node] | None = None
     numpy_ufunc: NumpyUfunc | None = None
     lapack: bool = False
+    only_layouts: OnlyLayouts | None = None
     distributed: DistributedKernel | None = None
     version: bool = False
 

@@ -15,7 +15,7 @@ from typing import Protocol, cast, final
 from weakref import ref
 
 from magmath.graph.operation import Line, Node, WeakResult, set_result
-from magmath.graph.recipe import Number, Recipe, Step, built_step, number_node
+from magmath.graph.recipe import Number, Recipe, RecipeStep, built_step, number_node
 
 MAX_LENGTH = 20_000
 """Maximum length of a chain of recorded operations; of earlier ones only the operands are
@@ -25,7 +25,7 @@ SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
 
 
-class Operand:
+class WeakOperand:
     """A weak reference to an array that an expression read; an abstract class, but not an ABC,
     whose instance checks are slow.
 
@@ -46,7 +46,7 @@ class Operand:
 
 
 @final
-class LeafOperand(Operand):
+class LeafOperand(WeakOperand):
     """A leaf that was read.
 
     A compiled function reuses the leaf of an unreferenced result for its next result, with another
@@ -79,7 +79,7 @@ class LeafOperand(Operand):
 
 
 @final
-class NodeOperand(Operand):
+class NodeOperand(WeakOperand):
     """A node that was read by a pending expression, or a node whose value is known by now."""
 
     __slots__ = ("_node", "_result")
@@ -107,7 +107,7 @@ class NodeOperand(Operand):
 
 
 @final
-class VersionOperand(Operand):
+class VersionOperand(WeakOperand):
     """A value of a variable that was read: the leaf of the variable, which always exists, the
     number of the value among all values of the variable, and the leaf with the value."""
 
@@ -132,11 +132,11 @@ class VersionOperand(Operand):
         yield self.variable
 
 
-Wanted = Callable[[Operand], bool]
-Replace = Callable[[Operand], "Node | None"]
+Wanted = Callable[[WeakOperand], bool]
+Replace = Callable[[WeakOperand], "Node | None"]
 
 
-def operand(node: Node) -> Operand:
+def weak_operand(node: Node) -> WeakOperand:
     """Return a weak reference to a node that an expression reads."""
     if node.operation.leaf:
         return LeafOperand(node)
@@ -145,14 +145,14 @@ def operand(node: Node) -> Operand:
 
 def recipe_of(
     order: Sequence[Node], held: Container[Node]
-) -> tuple[Recipe, list[Operand], dict[Node, int]]:
+) -> tuple[Recipe, list[WeakOperand], dict[Node, int]]:
     """Return the recipe of an expression, its operands, and the positions of its nodes.
 
     Nodes in `held` have references from outside the expression.
     """
     position: dict[Node, int] = {}
-    steps: list[Node | Step | None] = []
-    operands: list[Operand] = []
+    steps: list[Node | RecipeStep | None] = []
+    operands: list[WeakOperand] = []
     places: list[int] = []
     for node in order:
         operation = node.operation
@@ -161,7 +161,7 @@ def recipe_of(
         elif node.value is not None or operation.leaf:
             steps.append(None)
             places.append(len(position))
-            operands.append(operand(node))
+            operands.append(weak_operand(node))
         else:
             sources = tuple([position[source] for source in node.inputs])
             steps.append(
@@ -172,7 +172,7 @@ def recipe_of(
             )  # fmt: skip
             if node in held:
                 places.append(len(position))
-                operands.append(operand(node))
+                operands.append(weak_operand(node))
         position[node] = len(position)
     return Recipe(steps, places), operands, position
 
@@ -208,7 +208,7 @@ class Provenance:
         self,
         recipe: Recipe | None,
         output: int,
-        operands: Sequence[Operand],
+        operands: Sequence[WeakOperand],
         line: Line,
         numbers: Sequence[Number] = (),
     ) -> None:
@@ -229,7 +229,7 @@ class Provenance:
         self._length: int = longest + (recipe.length if recipe is not None else 1)
 
     @staticmethod
-    def of_loop(loop: Loop, output: int, operands: Sequence[Operand], line: Line) -> Provenance:
+    def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
         found = Provenance(None, output, operands, line)
@@ -240,7 +240,7 @@ class Provenance:
             found._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
         return found
 
-    def read(self) -> list[Operand]:
+    def read(self) -> list[WeakOperand]:
         """Return the operands from which the value was computed directly."""
         if self._recipe is None:
             return list(self._operands)
@@ -271,7 +271,7 @@ class Provenance:
         if sum([node.size * node.dtype.itemsize for node in plain]) <= nbytes:
             self._kept = plain
 
-    def operands(self) -> Iterator[Operand]:
+    def operands(self) -> Iterator[WeakOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
         seen, stack = {self}, [self]
         while stack:

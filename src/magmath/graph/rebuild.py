@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
-from magmath.graph.provenance import Operand, Provenance, Replace, Wanted, provenance_of
+from magmath.graph.provenance import Provenance, Replace, Wanted, WeakOperand, provenance_of
 
 
-def existing(read: Operand) -> Node | None:
+def existing(read: WeakOperand) -> Node | None:
     """Return the operand as it was read."""
     return read.find()
 

@@ -12,7 +12,7 @@ from magmath.graph.signature import Signature
 from magmath.layout import Layout
 
 Number = bool | int | float | complex
-Step = tuple[
+RecipeStep = tuple[
     Operation,
     Mapping[str, Any],
     Shape,
@@ -39,7 +39,7 @@ class Recipe:
 
     def __init__(
         self,
-        steps: list[Node | Step | None],
+        steps: list[Node | RecipeStep | None],
         operands: Sequence[int],
         numbers: Sequence[int] = (),
     ) -> None:
@@ -64,7 +64,9 @@ def number_node(placeholder: Node, value: Number) -> Node:
     return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
 
 
-def built_step(step: Step, built: Mapping[int, Node | None], value: Node | None) -> Node | None:
+def built_step(
+    step: RecipeStep, built: Mapping[int, Node | None], value: Node | None
+) -> Node | None:
     """Return the node of a step, given the nodes of earlier steps; None if an input is missing."""
     operation, attributes, shape, dtype, layout, line, form, positions = step
     inputs = [node for i in positions if (node := built[i]) is not None]

@@ -134,11 +134,22 @@ def argsort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) 
 
 
 def order_keys(keys: Keys, places: NDArray[np.uint64], axis: int = -1) -> None:
-    """Fill `places` with the positions along an axis that sort the keys stably. Keys of 64 bits are
-    sorted by their lower half first, then stably by their upper half."""
+    """Fill `places` with the positions along an axis that sort the keys stably.
+
+    Keys of 64 bits are sorted by their lower half first, then stably by their upper half; keys in
+    a range of 32 bits, such as labels, by their differences from the smallest.
+    """
     count = keys.shape[axis]
     numbers = np.arange(count, dtype=np.uint64)
     numbers = numbers.reshape([-1 if d == axis % keys.ndim else 1 for d in range(keys.ndim)])
+    if keys.itemsize == 8 and keys.size:
+        least, largest = keys.min(), keys.max()
+        if largest - least <= np.uint64(MOST_POSITIONS - 1):
+            np.subtract(keys, least, out=places)
+            np.left_shift(places, POSITION_BITS, out=places)
+            places |= numbers
+            _order_packed(places, axis)
+            return
     if keys.itemsize < 8:
         np.left_shift(keys, POSITION_BITS, out=places, dtype=np.uint64)
         places |= numbers

@@ -47,6 +47,13 @@ def set_threads(count: int) -> None:
     limit_loaded()
 
 
+def limit_running(count: int) -> None:
+    """Let `count` threads compute from now on, without a change of the limit of this process."""
+    torch.set_num_threads(count)
+    for library in _controller().select(user_api="blas").lib_controllers:
+        library.set_num_threads(count)
+
+
 def limit_to_processors() -> None:
     """Limit the threads to the processors of this process. Libraries count the processors of the
     affinity mask and ignore quotas."""

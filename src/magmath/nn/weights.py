@@ -93,7 +93,7 @@ def load_arrays(
 
     If only the file's module shares a variable, each of this module's variables gets its value.
     """
-    check_finite(path, state)
+    check_finite_state(path, state)
     aliases = json.loads(metadata.get("aliases", "{}"))
     own = module._walked().variables
     for alias, first in aliases.items():
@@ -134,7 +134,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
         ) from error
 
 
-def check_finite(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
+def check_finite_state(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
     """Raise WeightsError if a value is nan or infinite."""
     import torch
 

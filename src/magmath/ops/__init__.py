@@ -36,6 +36,7 @@ from magmath.ops import (
     slicing,
     solvers,
     sorting,
+    summands,
     triangular,
 )
 
@@ -72,4 +73,5 @@ OPERATIONS: dict[str, Operation] = {
     **pooling.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
+    **summands.OPERATIONS,
 }

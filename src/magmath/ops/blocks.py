@@ -22,7 +22,7 @@ from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
 from magmath.ops import creation, elementwise
 from magmath.ops.infer_rules import no_gradient
-from magmath.ops.reductions import BROADCAST, BY_NAME, identity
+from magmath.ops.reductions import BROADCAST, BY_NAME, identity_element
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ Block = tuple[Range, ...]
 """A range for each dimension of the operand, in local positions."""
 
 
-class Step(NamedTuple):
+class ExpressionStep(NamedTuple):
     """One operation of the operand's expression.
 
     `sources` are its inputs: a step by its number, operand i of the reduction as -1 - i. `shape`
@@ -104,7 +104,7 @@ class BlockReduction:
         self._call = call
         self._reduction = BY_NAME[attributes["reduction"]]
         self._axis: Shape = attributes["axis"]
-        self._steps = [Step(*step) for step in attributes["steps"]]
+        self._steps = [ExpressionStep(*step) for step in attributes["steps"]]
         layout = Layout.decode(attributes["layout"])
         tiles = layout.tiles(call.context.rank)
         self._tile: Tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in layout.shape)
@@ -122,7 +122,9 @@ class BlockReduction:
         on_cpu = self._call.out.device.type == "cpu"
         threads = min(torch.get_num_threads(), count) if on_cpu else 1
         if not count:
-            self._call.out.fill_(identity(self._reduction.name, self._call.attributes["dtype"]))
+            self._call.out.fill_(
+                identity_element(self._reduction.name, self._call.attributes["dtype"])
+            )
         elif threads == 1:
             self._finish([self._share(0, count)])
         else:
@@ -229,7 +231,7 @@ class BlockReduction:
 class _Evaluator:
     """Computes blocks of the operand, in one thread."""
 
-    def __init__(self, call: KernelCall, steps: Sequence[Step], tile: Tile) -> None:
+    def __init__(self, call: KernelCall, steps: Sequence[ExpressionStep], tile: Tile) -> None:
         self._call, self._steps, self._tile = call, steps, tile
         self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
         self._bound: dict[tuple[int, Shape], Callable[[], object]] = {}
@@ -250,7 +252,7 @@ class _Evaluator:
             values.append(out)
         return values[-1]
 
-    def _is_same_for_all(self, step: Step) -> bool:
+    def _is_same_for_all(self, step: ExpressionStep) -> bool:
         """True if a step's call depends only on the shape of a block."""
         numbers = [-1 - source for source in step.sources if source < 0]
         scalar = all(self._call.inputs[number].ndim == 0 for number in numbers)
@@ -258,7 +260,7 @@ class _Evaluator:
 
     def _step(
         self,
-        step: Step,
+        step: ExpressionStep,
         spans: Sequence[Range],
         block: Block,
         out: torch.Tensor,

@@ -12,8 +12,8 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
+from magmath.ops.axis_segments import letters_of
 from magmath.ops.infer_rules import LETTERS, same_bits_always
-from magmath.ops.segments import letters_of
 from magmath.ops.slicing import slice_along
 
 

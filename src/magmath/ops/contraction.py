@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.codegen.emit import NativeCall, Operand, Writer
+from magmath.codegen.emit import NativeCall, NativeOperand, Writer
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
@@ -202,14 +202,14 @@ def _emit(w: Writer, call: NativeCall) -> bool:
     return emit_gemm(w, replace(call, out=out, inputs=[a, b], attributes=attributes))
 
 
-def _matrix(x: Operand, own: str, rows: str, columns: str) -> tuple[Operand, bool]:
+def _matrix(x: NativeOperand, own: str, rows: str, columns: str) -> tuple[NativeOperand, bool]:
     """Return a native operand of up to two dimensions as a matrix, and if it is transposed."""
     if len(own) == 2:
         return x, own != rows + columns
     extent, step = (x.shape[0], x.strides[0]) if own else (1, 1)
     if own == columns:
-        return Operand(x.name, (1, extent), x.dtype, x.scalar, (extent * step, step)), False
-    return Operand(x.name, (extent, 1), x.dtype, x.scalar, (step, 1)), False
+        return NativeOperand(x.name, (1, extent), x.dtype, x.scalar, (extent * step, step)), False
+    return NativeOperand(x.name, (extent, 1), x.dtype, x.scalar, (step, 1)), False
 
 
 def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:

@@ -63,7 +63,7 @@ def diagonal_part(x: Node) -> Node:
     return where(_compared("equal", *x.shape[-2:]), x, constant(0, x.dtype))
 
 
-def identity(m: int, n: int, like: Node) -> Node:
+def identity_matrix(m: int, n: int, like: Node) -> Node:
     """Return ones on the diagonal, (m, n), of the type of `like`."""
     return astype(_compared("equal", m, n), like.dtype)
 

@@ -288,8 +288,9 @@ def _surrounded(
     """Return the range of an operand that the windows read, with a value out of bounds."""
     kernel = call.attributes["kernel"]
     want = needs(windows, kernel, call.attributes)
-    most = [k // 2 for k in kernel]
     have = _held(call, operand)
+    # torch pads by half of a window at most, and only images that are not smaller than a window
+    most = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
     return Surrounded(call.inputs[operand], have, want, native, value=value, most=most)
 
 

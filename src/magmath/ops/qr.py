@@ -33,9 +33,9 @@ from magmath.ops.elementwise import conj
 from magmath.ops.lapack import (
     check_matrix,
     check_type,
-    count,
     elimination_flops,
     lapack,
+    matrix_count,
     stacked_axes,
 )
 from magmath.ops.matrix_algebra import adjoint, columns, hermitian_from_lower, rows, triangle
@@ -175,7 +175,7 @@ QR = Operation(  # Q over R
     kernel=lapack("qr"),
     native=None,
     reference=_qr_reference,
-    flops=lambda node: 4 * count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
+    flops=lambda node: 4 * matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
     distributed=DistributedKernel(
         layouts=_qr_layouts, kernel=_qr_kernel, workspace=_qr_workspace, traffic=_qr_traffic

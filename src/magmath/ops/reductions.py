@@ -24,8 +24,8 @@ from magmath.ops.infer_rules import (
     LETTERS,
     is_numpy_only,
     no_gradient,
-    numpy_call,
     pointwise_axes,
+    reference_call,
     require_kind,
     same_bits_always,
 )
@@ -67,7 +67,7 @@ IDENTITY: dict[str, float] = {
 }
 
 
-def identity(reduction: str, dtype: DType) -> float:
+def identity_element(reduction: str, dtype: DType) -> float:
     """Return the identity element of a reduction of `dtype`."""
     value = IDENTITY[reduction]
     if not dtype.is_integer or not np.isinf(value):
@@ -85,12 +85,12 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
         if any(x.shape[d] == 0 for d in axis):  # this worker stores no part of the reduced axis
             from magmath.memory.torch_dtypes import from_torch
 
-            value = identity(name, from_torch(out.dtype))
+            value = identity_element(name, from_torch(out.dtype))
             return lambda: out.fill_(value)
         if not axis:
             return lambda: out.copy_(x)
         if is_numpy_only(x, out):
-            return numpy_call(call, reference)
+            return reference_call(call, reference)
         if name == "prod":
             return _prod_call(x, out, axis)
         function = getattr(torch, torch_name)

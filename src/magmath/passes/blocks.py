@@ -14,7 +14,7 @@ from typing import Final
 
 from magmath.graph import Graph, Node, applied, users_of
 from magmath.layout import Layout
-from magmath.ops.blocks import REDUCE_BLOCKS, Step
+from magmath.ops.blocks import REDUCE_BLOCKS, ExpressionStep
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
 from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.ops.reductions import BROADCAST, REDUCTIONS
@@ -114,7 +114,7 @@ class _Expression:
     operand: Node
     unstored: Collection[Node]
     created: Collection[Node]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ExpressionStep] = field(default_factory=list)
     operands: list[Node] = field(default_factory=list)
     flops: float = 0.0
     _known: dict[Node, int] = field(default_factory=dict)
@@ -149,7 +149,9 @@ class _Expression:
         if node in self.unstored or (moved and node in self.created):
             sources = tuple([self._add(x, moved=moved) for x in node.inputs])
             attributes = tuple(node.attributes.items())
-            self.steps.append(Step(node.name, attributes, sources, node.shape, node.dtype))
+            self.steps.append(
+                ExpressionStep(node.name, attributes, sources, node.shape, node.dtype)
+            )
             self.flops += node.operation.flops(node)
             number = len(self.steps) - 1
         else:

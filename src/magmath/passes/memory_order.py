@@ -19,12 +19,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
 from magmath.passes.environment import Environment
-from magmath.passes.schedule import Schedule
-from magmath.passes.storage import Storage
+from magmath.passes.schedule import ExecutionOrder
+from magmath.passes.storage_sharing import Storage
 
 
 def assign_memory_orders(
-    graph: Graph, schedule: Schedule, storage: Storage, environment: Environment
+    graph: Graph, schedule: ExecutionOrder, storage: Storage, environment: Environment
 ) -> Mapping[Node, MemoryOrder]:
     """Return the orders of the nodes that own temporary memory and are not in row-major order.
 

@@ -14,9 +14,9 @@ from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
 from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.place import place
-from magmath.passes.schedule import Schedule, schedule
+from magmath.passes.schedule import ExecutionOrder, schedule
 from magmath.passes.simplify import simplify
-from magmath.passes.storage import Storage, assign_storage
+from magmath.passes.storage_sharing import Storage, assign_storage
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Planned:
     memory order (row-major if it is not in `orders`)."""
 
     graph: Graph
-    schedule: Schedule
+    schedule: ExecutionOrder
     storage: Storage
     orders: Mapping[Node, MemoryOrder]
 

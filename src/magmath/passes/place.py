@@ -42,7 +42,9 @@ def place(graph: Graph, environment: Environment) -> Graph:
 
 def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the placed graph, and for each node of the given graph its placed node."""
-    placing = _Placing(environment, layout_hints(graph), lines=_lines_of_users(graph))
+    placing = _Placing(
+        environment, layout_hints(graph, environment.mesh), lines=_lines_of_users(graph)
+    )
     for node in graph.nodes:
         placing.place(node)
     outputs = tuple(
@@ -83,7 +85,7 @@ class Alternatives:
 
 def alternatives(graph: Graph, environment: Environment) -> list[Alternatives]:
     """Return the alternatives of `place` at each contraction and each factorisation of a graph."""
-    placing = _Placing(environment, layout_hints(graph))
+    placing = _Placing(environment, layout_hints(graph, environment.mesh))
     found = []
     for node in graph.nodes:
         shown = node.operation.lapack or is_contraction(node.index_notation)

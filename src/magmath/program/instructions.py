@@ -156,7 +156,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
             case Call(operation, attributes, inputs, out, _, workspace):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
                 text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
-                return text if workspace is None else f"{text} together in %{workspace}"
+                return text if workspace is None else f"{text} collectively in %{workspace}"
             case Move(source, target, _, overlapped):
                 while_next = f", concurrently with the next {overlapped}" if overlapped else ""
                 return f"{self._slot(target)} <- {self._slot(source)}{while_next}"

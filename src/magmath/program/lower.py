@@ -24,7 +24,7 @@ from magmath.ops import OPERATIONS
 from magmath.passes.aliasing import crosses_workers
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
-from magmath.passes.storage import Storage
+from magmath.passes.storage_sharing import Storage
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program, Slot
 
 
@@ -125,7 +125,8 @@ class _Lowering:
     def add(self, node: Node) -> None:
         """Add the instructions that compute a node (none for leaves and views)."""
         given = node.is_leaf or node.name == "constant"
-        view = node.name == "slice" and node in self.storage.start
+        start, alias = self.storage.start, self.storage.alias
+        view = node in start and alias[node] is node.inputs[0]  # not a part of a concatenation
         if given or view or node.name == "recompute":
             self.slot_of(node)
         elif node.name == "redistribute":

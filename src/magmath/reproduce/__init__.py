@@ -7,7 +7,13 @@ findings. `report.py` runs experiments, `page.py` writes the report as one HTML 
 
 from __future__ import annotations
 
-from magmath.reproduce import magmadnn_layers, shm_neuron, shm_realign
+from magmath.reproduce import (
+    dmath_table1,
+    magmadnn_layers,
+    shm_cifar10,
+    shm_neuron,
+    shm_realign,
+)
 from magmath.reproduce.experiment import Experiment, Options
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -16,6 +22,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         magmadnn_layers.EXPERIMENT,
         shm_neuron.EXPERIMENT,
         shm_realign.EXPERIMENT,
+        shm_cifar10.EXPERIMENT,
+        dmath_table1.EXPERIMENT,
     )
 }
 

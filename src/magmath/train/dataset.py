@@ -160,6 +160,6 @@ def check_labels(operation: str, classes: int, labels: Array) -> None:
     if low < 0 or high >= classes:
         raise DataError(
             f"{operation}: labels must lie in 0 … {classes - 1} (the network has {classes} "
-            f"outputs), was given labels from {low} to {high}; mend the labels, or give the last "
-            f"layer more units"
+            f"outputs), was given labels from {low} to {high}; correct the labels, or give the "
+            f"last layer more units"
         )

@@ -21,6 +21,7 @@ from magmath.nn.module import Module, check_module
 from magmath.nn.variables import Parameter
 from magmath.nn.weights import load_arrays, read, write
 from magmath.optim import Optimizer
+from magmath.parallel.names import StrategyLike
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
 from magmath.train.report import Reporter
@@ -148,7 +149,7 @@ class NeuralNetwork:
         *,
         batch_size: int | None = None,
         epochs: int = 1,
-        strategy: str = "auto",
+        strategy: StrategyLike = "auto",
         validation: tuple[Any, Any] | Loader | None = None,
         shuffle: bool | None = None,
         metrics: Metrics = None,
@@ -161,7 +162,8 @@ class NeuralNetwork:
         """Train on samples x (N, …) and targets y, or on a `data.Loader`; return the history of all
         epochs.
 
-        strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
+        strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
+                    `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)
         metrics     names or functions; by default accuracy for classifiers, that is with the loss
                     "cross_entropy" or with integer labels
         reporter    an object whose methods `begin`, `step`, `epoch` and `end` receive the progress;

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import variable
 from magmath.api.random import drawing_from
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, assign, overwrite
+from magmath.arrays.variable import Variable, overwrite
 from magmath.core.dtypes import int64
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
@@ -31,7 +33,6 @@ from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node
-from magmath.layout import Layout
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
@@ -39,14 +40,11 @@ from magmath.ops.leaves import constant, parameter
 from magmath.optim import Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
-from magmath.optim.states import Kept
-from magmath.passes.partition import partition
+from magmath.parallel.strategy import Strategy, Training
 from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.measures import Metric
-from magmath.train.strategy import Choice, parameter_layout, parts_of
-from magmath.transform.grad import grad
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -57,7 +55,7 @@ if TYPE_CHECKING:
 class StepSettings:
     """The settings of `fit` that a training step is compiled for."""
 
-    strategy: str
+    strategy: Strategy
     metrics: Mapping[str, Metric]
 
     @property
@@ -117,16 +115,19 @@ class TrainingStep:
         self._done = 0
         self.is_whole = True
         """False during an epoch, and after one that was interrupted or has failed."""
-        self.full = self._traced(self.batch_size)
+        self.strategy = settings.strategy
+        self._programs: dict[tuple[int, bool], _Traced] = {}
+        self._place_variables()
+        self.full = self._program(self.batch_size, True)
         rest = self.count % self.batch_size
-        self.rest = self._traced(rest) if rest else None
+        for batch in filter(None, (self.batch_size, rest)):
+            for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
+                self._program(batch, exchanges)
         self._updated = self._updated_variables()
         self._captured = Captured(self.full.graph, self.full.places, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
-        self.choice, self.prices = self._chosen(settings.strategy)
-        self.place()
-        for traced in filter(None, (self.full, self.rest)):
+        for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
             traced.compiled = self.engine.compile(traced.graph, training=True)
         del self._feed  # the data are operands of each run
@@ -143,30 +144,48 @@ class TrainingStep:
         )
 
     def _updated_variables(self) -> list[Variable]:
-        """Return the parameters, each followed by its optimizer states."""
-        return [v for kept in self._optimizer.kept.of(self.parameters) for v in kept.variables()]
+        """Return the variables that the optimizer updates, each followed by its states."""
+        updated = self.strategy.updated(self.training)
+        return [v for kept in self._optimizer.kept.of(updated) for v in kept.variables()]
 
     # tracing ------------------------------------------------------------------------------------
 
+    def _program(self, batch: int, exchanges: bool) -> _Traced:
+        """Return the program of a step with `batch` samples; traces it if there is none."""
+        key = batch, exchanges
+        if key not in self._programs:
+            self._programs[key] = self._traced(batch, exchanges)
+        return self._programs[key]
+
     @paused_gc()
     @stage("trace")
-    def _traced(self, batch: int) -> _Traced:
+    def _traced(self, batch: int, exchanges: bool) -> _Traced:
         """Return the graph of a step with a batch of `batch` samples."""
         places = self._feed.places(batch)
         counter = self._counter.leaf
         with self._module.mode(True), _drawing_from(self._stream):
             with tracing.tracing(Trace(step=counter)) as trace:
-                emitted = self._emitted(places, batch)
+                emitted = self._emitted(places, batch, exchanges)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
         return _Traced(places, trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
 
-    def _emitted(self, places: list[Node], batch: int) -> tuple[Node, ...]:
+    def _emitted(self, places: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
         number = self._number(batch)
-        inputs, targets = self._feed.batch(places, batch, number, self._epoch, self._seed)
+        samples = self._feed.batch(places, batch, number, self._epoch, self._seed)
+        training = replace(self.training, rates=lambda variables: self._rates.nodes(number))
+        loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
+        traced = {name: m.trace(outputs, samples[1], number) for name, m in self.metrics.items()}
+        reported = {name: node for name, node in traced.items() if node is not None}
+        self.reported = ("loss", *reported)
+        return (loss.node, *reported.values())
+
+    def _forward(self, samples: tuple[Any, Any]) -> tuple[Array, Any]:
+        """Return the loss and the outputs of a batch of inputs and targets."""
+        inputs, targets = samples
         outputs = call(self._module, inputs)
         loss = self._loss(outputs, targets)
         if not isinstance(loss, Array) or loss.shape != ():
@@ -174,20 +193,7 @@ class TrainingStep:
             raise ShapeError(
                 f"fit: the loss must be a 0-d array, was given {given}; reduce it with mm.mean"
             )
-        traced = {name: m.trace(outputs, targets, number) for name, m in self.metrics.items()}
-        reported = {name: node for name, node in traced.items() if node is not None}
-        self.reported = ("loss", *reported)
-        self._update(grad(loss, self.parameters), batch)
-        return (loss.node, *reported.values())
-
-    def _update(self, slopes: Sequence[Array], batch: int) -> None:
-        """Take a step of the optimizer, as its `update` does, with the rates of the epoch."""
-        kept = self._optimizer.kept.of(self.parameters)
-        read = {v.node: v for one in kept for v in one.variables()}
-        slots = [one.slot(lambda v: v.node) for one in kept]
-        rates = self._rates.nodes(self._number(batch))
-        pairs = self._optimizer.next_values(slots, [slope.node for slope in slopes], rates)
-        assign([(read[node], value) for node, value in pairs])
+        return loss, outputs
 
     def _number(self, batch: int) -> Node:
         """Return the number of this step in the epoch, from 0."""
@@ -198,53 +204,34 @@ class TrainingStep:
 
     # strategy -----------------------------------------------------------------------------------
 
-    def _owners(self) -> list[tuple[str, Variable]]:
-        """Return all variables of the module, each with the path of the module that owns it."""
-        found = self._module.named_parameters() + self._module.named_buffers()
-        return [(path.rpartition(".")[0], v) for path, v in found]
+    @cached_property
+    def training(self) -> Training:
+        """The module and the optimizer, as the strategy sees them."""
+        return Training.of(self._module, self._optimizer)
 
-    def _chosen(self, strategy: str) -> tuple[dict[str, str], dict[str, float]]:
-        paths = dict(self._module.named_parameters())
-        layers = list(dict.fromkeys([path.rpartition(".")[0] for path in paths]))
+    def _place_variables(self) -> None:
+        """Choose the layouts of the variables, and move them there."""
         environment = self.engine.environment
-        if strategy != "auto" or environment.workers == 1:
-            name = strategy if environment.workers > 1 else "data"
-            return dict.fromkeys(layers, name), {}
-        layer_of = {id(v): path.rpartition(".")[0] for path, v in paths.items()}
-        kept_of: dict[str, list[Kept]] = {}
-        kept = self._optimizer.kept.of(self.parameters)
-        for v, one in zip(self.parameters, kept, strict=True):
-            kept_of.setdefault(layer_of[id(v)], []).append(one)
-        graph = self.engine.cut(self.full.graph)
-        found = partition(graph, parts_of(kept_of, environment), environment)
-        chosen = dict(zip(kept_of, found.choice, strict=True))
-        return {layer: chosen.get(layer, "data") for layer in layers}, dict(found.seconds)
+        self.strategy.prepare(self.training, environment)
+        found = self.strategy.choose(self.training, environment, self._full_graph)
+        self.choice, self.prices, self._layouts = found.layers, found.seconds, found.layouts
+        self._move_variables()
 
-    def _layouts(self, choice: Choice) -> dict[Variable, Layout]:
-        """Return the layouts of the module's variables and optimizer states under a choice.
+    def _full_graph(self) -> Graph:
+        return self.engine.cut(self._program(self.batch_size, True).graph)
 
-        Buffers are replicated; states of other shapes than their parameter keep their layouts.
-        """
-        environment = self.engine.environment
-
-        def layout(rule: str, v: Variable) -> Layout:
-            return parameter_layout(rule, v.shape, environment.mesh, environment.shares_memory)
-
-        parameters = {id(p) for p in self._module.parameters()}
-        found = {
-            v: layout(choice[owner] if id(v) in parameters else "data", v)
-            for owner, v in self._owners()
-        }
-        for kept in self._optimizer.kept.of(self.parameters):
-            owner, *states = kept.variables()
-            for state in states:
-                found[state] = found[owner] if state.shape == owner.shape else state.layout
-        return found
+    def _move_variables(self) -> None:
+        for v, layout in self._layouts.items():
+            v.move(layout)
 
     def place(self) -> None:
-        """Move the variables to the layouts that the program expects."""
-        for v, layout in self._layouts(self.choice).items():
-            v.move(layout)
+        """Make the variables those that the program expects, after other uses of them."""
+        self.strategy.prepare(self.training, self.engine.environment)
+        self._move_variables()
+
+    def collect(self) -> None:
+        """Assign the module's variables the values that the strategy has trained."""
+        self.strategy.collect(self.training)
 
     # running ------------------------------------------------------------------------------------
 
@@ -257,9 +244,17 @@ class TrainingStep:
         """Note that all steps of the epoch were run."""
         self.is_whole = True
 
+    def segments(self, first: int, steps: int) -> list[tuple[bool, int]]:
+        """Return the consecutive steps of one kind, from step `first` of the training: whether the
+        workers exchange their results, and the number of steps."""
+        every = self.strategy.every
+        kinds = [(first + i + 1) % every == 0 for i in range(steps)]
+        return [(kind, len(list(same))) for kind, same in groupby(kinds)]
+
     def run(
         self,
         batch: int,
+        exchanges: bool,
         data: DataSet,
         epoch: int,
         seed: int,
@@ -268,8 +263,7 @@ class TrainingStep:
     ) -> list[float]:
         """Run several steps with batches of `batch` samples, with one message; return the values
         that they emit, in order."""
-        traced = self.full if batch == self.batch_size else self.rest
-        assert traced is not None
+        traced = self._programs[batch, exchanges]
         compiled = traced.compiled
         assert compiled is not None
         values: dict[Node, Any] = dict(zip(traced.places, data.leaves, strict=True))
@@ -285,7 +279,7 @@ class TrainingStep:
 
         _, run = overwrite(traced.variables, start)
         emitted = run.values()
-        if traced is self.full:
+        if batch == self.batch_size:
             self._done += steps
         return emitted
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.random import initial_values_from
 from magmath.arrays.array import Array
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
@@ -28,6 +28,8 @@ from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, Optimizer
+from magmath.parallel.names import StrategyLike, as_strategy
+from magmath.parallel.strategy import Strategy, Training
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import weighted_mean
@@ -38,7 +40,6 @@ from magmath.train.listeners import Listener, Reporting, as_listener
 from magmath.train.measures import Metric, chosen_metrics, metric_functions
 from magmath.train.report import console_reporter
 from magmath.train.step import StepSettings, TrainingStep
-from magmath.train.strategy import check_strategy
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -65,7 +66,8 @@ class Trainer:
     metrics     names ("accuracy") or functions of (outputs, targets); by default accuracy for
                 classifiers, that is with the loss "cross_entropy" or with integer labels
     callbacks   `Callback` objects, or functions of the epoch's record
-    strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
+    strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
+                `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)
     seed        seed of the initial parameters, the order of the samples, and layers that draw
                 random numbers; by default these draw from `mm.random`, as in a user's loop
 
@@ -82,7 +84,7 @@ class Trainer:
         *,
         metrics: Metrics = None,
         callbacks: Sequence[Any] = (),
-        strategy: str = "auto",
+        strategy: StrategyLike = "auto",
         seed: int | None = None,
     ) -> None:
         self.module = check_module("Trainer", module)
@@ -101,7 +103,7 @@ class Trainer:
     def _start_anew(self) -> None:
         self._stream = None if self.seed is None else RngState(self.seed, OWN_STREAM)
         self._inference = Inference(self.module, self.loss)
-        self._steps: OrderedDict[Hashable, TrainingStep] = OrderedDict()
+        self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data: list[DataSet] = []
         self._shapes: dict[Hashable, Any] = {}
         self._stopped = False
@@ -184,6 +186,13 @@ class Trainer:
 
     # training -----------------------------------------------------------------------------------
 
+    def prepared(self) -> tuple[Strategy, Training]:
+        """Return the strategy, with its variables, and the module and optimizer that it trains."""
+        strategy = as_strategy(self.strategy)
+        training = Training.of(self.module, self.optimizer)
+        strategy.prepare(training, session.engine().environment)
+        return strategy, training
+
     def fit(
         self,
         x: Any,
@@ -216,7 +225,7 @@ class Trainer:
         """
         epochs = require_integer("fit: epochs", epochs, 0)
         batch_size, shuffle = _batching(x, batch_size, shuffle)
-        check_strategy(self.strategy)
+        as_strategy(self.strategy)
         metric_functions(self.metrics or ())
         if resume and checkpoint is None:
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to go on from")
@@ -257,7 +266,7 @@ class Trainer:
         """Return the compiled step for a feed of this signature; reuses a cached one if it is
         current."""
         metrics = self._measured(feed.example, feed.batch_size, training=True)
-        settings = StepSettings(self.strategy, metrics)
+        settings = StepSettings(as_strategy(self.strategy), metrics)
         key = feed.signature, settings.key, id(self.optimizer)
         step = self._steps.pop(key, None)
         if step is None or not step.is_current:
@@ -266,15 +275,13 @@ class Trainer:
             )
         else:
             step.place()
-        self._steps[key] = step
-        if len(self._steps) > KEPT_STEPS:
-            self._steps.popitem(last=False)
+        self._steps.store(key, step)
         return step
 
     @property
     def step(self) -> TrainingStep | None:
         """The most recently used step, or None."""
-        return next(reversed(self._steps.values()), None)
+        return self._steps.newest
 
     # using --------------------------------------------------------------------------------------
 
@@ -370,14 +377,21 @@ class _Run:
         step.begin_epoch(trainer.epochs_done)
         values: list[float] = []
         weights: list[int] = []
-        for data, batch, steps in self._feed.runs(trainer.epochs_done):
-            told = progress if steps > 1 else None
-            found = step.run(batch, data, trainer.epochs_done, seed, steps, told)
-            if steps == 1:
-                progress(1, found)
-            values += found
-            weights += [batch] * steps
-            before += steps
+        try:
+            for data, batch, count in self._feed.runs(trainer.epochs_done):
+                for exchanges, steps in step.segments(trainer.optimizer.steps + before, count):
+                    told = progress if steps > 1 else None
+                    run = batch, exchanges, data, trainer.epochs_done, seed, steps
+                    found = step.run(*run, told)
+                    if steps == 1:
+                        progress(1, found)
+                    values += found
+                    weights += [batch] * steps
+                    before += steps
+        except (KeyboardInterrupt, NonFiniteLoss):
+            step.collect()
+            raise
+        step.collect()
         step.end_epoch()
         seconds = time.perf_counter() - start
         _check_finite(values[::each], epoch, self._steps, self._steps)

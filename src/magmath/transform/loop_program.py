@@ -23,16 +23,16 @@ from magmath.engine.user_line import user_line
 from magmath.graph import (
     Graph,
     Node,
-    Operand,
     Operation,
     Provenance,
     Recipe,
     Shape,
-    operand,
+    WeakOperand,
     recipe_of,
     set_provenance,
     set_value,
     topological,
+    weak_operand,
 )
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.ops import elementwise as e
@@ -132,7 +132,7 @@ class _LoopProgram:
             self._collected, range(self._lower, self._lower + self._steps), numbers,
             reverse=self._reverse,
         )  # fmt: skip
-        operands = [*map(operand, self._start), *history.captured(self.trace.read)]
+        operands = [*map(weak_operand, self._start), *history.captured(self.trace.read)]
         values: dict[Node, Any] = dict(zip(self._places, self._data, strict=True))
         self._data = []
         values |= numbers
@@ -226,10 +226,10 @@ class _LoopHistory:
         self._variables = {position[x]: x for x in order if x.name == "variable"}
         self.length = self._body.length * len(numbers_of_steps)
 
-    def captured(self, variables: Mapping[Node, Any]) -> list[Operand]:
+    def captured(self, variables: Mapping[Node, Any]) -> list[WeakOperand]:
         """Return the captured operands of the body, before the loop assigns variables."""
         found = [
-            operand(variables[self._variables[place]].current_version)
+            weak_operand(variables[self._variables[place]].current_version)
             if place in self._variables
             else read
             for place, read in self._captured.items()

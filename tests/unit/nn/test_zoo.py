@@ -13,6 +13,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn
+from magmath.errors import MagmathError
 from magmath.nn import zoo
 from magmath.nn.abstract import inputs_of, trace_call
 from magmath.nn.observers import observing
@@ -187,7 +188,7 @@ def test_every_network_takes_the_least_images_that_it_claims() -> None:
 
 
 def test_settings_that_are_not_known_are_refused() -> None:
-    with pytest.raises(mm.MagmathError, match='stem must be "large" or "small"'):
+    with pytest.raises(MagmathError, match='stem must be "large" or "small"'):
         zoo.resnet18(stem="tiny")  # type: ignore[arg-type]
-    with pytest.raises(mm.MagmathError, match="pool must be one of max, average"):
+    with pytest.raises(MagmathError, match="pool must be one of max, average"):
         zoo.lenet5(pool="sum")  # type: ignore[arg-type]

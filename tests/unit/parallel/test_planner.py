@@ -105,8 +105,8 @@ def _layout(mesh, state, shape):
 @given(data=st.data())
 def test_bytes_of_transfers_are_those_of_redistributions(data):
     mesh = PlannerMesh(data.draw(st.sampled_from(SHAPES)))
-    states = st.tuples(*[st.sampled_from([*ROLES, "replicated"])] * len(mesh.shape))
-    have, want = data.draw(states), data.draw(states)
+    whole = st.tuples(*[st.sampled_from([*ROLES, "replicated"])] * len(mesh.shape))
+    have, want = data.draw(whole), data.draw(whole)
     shape = (8, 16, 24)
     exact = redistribution(_layout(mesh, have, shape), _layout(mesh, want, shape))
     received = Counter()
@@ -124,6 +124,11 @@ def test_pending_sums_are_combined_first():
     found = transfer(mesh, ("partial", "channel"), ("replicated", "replicated"))
     assert [(one.kind, one.axes) for one in found] == [("allreduce", (0,)), ("allgather", (1,))]
     assert transfer(mesh, ("replicated", "batch"), ("channel", "batch")) == ()
+    # The parts along the second axis are not consecutive parts of those along both axes.
+    found = transfer(mesh, ("partial", "batch"), ("batch", "batch"))
+    assert [one.kind for one in found] == ["allreduce", "all_to_all"]
+    found = transfer(mesh, ("batch", "partial"), ("batch", "batch"))
+    assert [one.kind for one in found] == ["reduce_scatter"]
 
 
 # assignments --------------------------------------------------------------------------------------

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from magmath.parallel.planner.costs import CostModel
 from magmath.parallel.planner.layer_graph import Layer, LayerGraph, layer_graph
-from magmath.parallel.planner.plan import LayerPlan, Plan, plan
+from magmath.parallel.planner.plan import LayerPlan, Plan, measured_speed, plan, plan_graph
 
-__all__ = ["CostModel", "Layer", "LayerGraph", "LayerPlan", "Plan", "layer_graph", "plan"]
+__all__ = [
+    "CostModel",
+    "Layer",
+    "LayerGraph",
+    "LayerPlan",
+    "Plan",
+    "layer_graph",
+    "measured_speed",
+    "plan",
+    "plan_graph",
+]

@@ -51,6 +51,8 @@ class CostModel:
     slots      values that the optimizer stores for each parameter
     speed      measured speed of the arithmetic over that of the machine's description
     algorithm  the algorithm of collectives, or None for the fastest one of each
+    fused      True if the gradients of a layer are exchanged in one collective, False if those of
+               each parameter are
     """
 
     machine: Machine
@@ -58,6 +60,7 @@ class CostModel:
     slots: int = 1
     speed: float = 1.0
     algorithm: str | None = None
+    fused: bool = True
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,11 @@ class CostTables:
         )  # fmt: skip
         if not axes or not weights + others:
             return []
-        return [(Exchange("allreduce", axes, 1.0), weights + others)]
+        one = Exchange("allreduce", axes, 1.0)
+        if self.model.fused:
+            return [(one, weights + others)]
+        rest = layer.tensors - (weights > 0)
+        return [(one, nbytes) for nbytes in (weights, *[others / rest] * rest) if nbytes]
 
     def _compute_seconds(self, layer: Layer, parts: dict[str, int]) -> tuple[float, float]:
         """Return the seconds of arithmetic and memory traffic, forward and backward."""

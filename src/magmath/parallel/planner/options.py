@@ -136,22 +136,26 @@ def transfer(mesh: PlannerMesh, have: State, want: State) -> tuple[Exchange, ...
     """Return the collectives that change the state of a value.
 
     Pending sums are combined first, axis by axis. Then one collective fetches what workers lack:
-    an allgather if axes only stop dividing, otherwise an all-to-all; a worker that needs no more
-    than it has fetches nothing.
+    an allgather if that completes the parts of groups of workers, otherwise an all-to-all; a worker
+    that needs no more than it has fetches nothing.
     """
     found, state = [], have
     for axis, own in enumerate(have):
         if own == PARTIAL:
-            target = (*state[:axis], want[axis], *state[axis + 1 :])
-            kind = "allreduce" if want[axis] == REPLICATED else "reduce_scatter"
+            # A scattered sum divides what the worker has, so this axis must be the inner one.
+            scatters = want[axis] in ALL_ROLES and want[axis] not in state[axis + 1 :]
+            target = want[axis] if scatters else REPLICATED
+            kind = "reduce_scatter" if scatters else "allreduce"
             found.append(Exchange(kind, (axis,), _share(mesh, state)))
-            state = target
+            state = (*state[:axis], target, *state[axis + 1 :])
     axes = tuple(a for a, (x, y) in enumerate(zip(state, want, strict=True)) if x != y)
     lacking = _lacking(mesh, state, want)
     if axes and lacking > 0:
-        gathers = all(want[a] == REPLICATED for a in axes)
-        share = _share(mesh, want) if gathers else lacking
-        found.append(Exchange("allgather" if gathers else "all_to_all", axes, share))
+        share, count = _share(mesh, want), mesh.group(axes).size
+        gathers = abs(lacking - share * (count - 1) / count) < 1e-12
+        gathers = gathers and all(want[a] == REPLICATED for a in axes)
+        kind = "allgather" if gathers else "all_to_all"
+        found.append(Exchange(kind, axes, share if gathers else lacking))
     return tuple(one for one in found if mesh.group(one.axes).size > 1)
 
 

@@ -14,11 +14,19 @@ from magmath.core.integers import require_integer
 from magmath.cost import Machine, load_machine
 from magmath.errors import MagmathError
 from magmath.nn.module import Module
-from magmath.parallel.planner.costs import CostModel
+from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
 from magmath.parallel.planner.options import Option, PlannerMesh, received_bytes
 from magmath.parallel.planner.picture import duration, plan_svg, plan_text, size_text
-from magmath.parallel.planner.search import Candidate, Found, Step, search, simulated_step
+from magmath.parallel.planner.search import (
+    STRATEGIES,
+    Candidate,
+    Found,
+    Step,
+    search,
+    simulated_step,
+    uniform,
+)
 from magmath.parallel.planner.step_program import Instruction, step_program
 from magmath.parallel.simulator.events import Timeline
 from magmath.parallel.simulator.timeline import perfetto, timeline_svg
@@ -74,9 +82,9 @@ class Plan:
         return self.candidate.memory
 
     @property
-    def gap(self) -> float:
+    def gap(self) -> float | None:
         """The largest possible excess over the optimum of the cost tables on any mesh, as a share;
-        0 on series-parallel networks that fit the memory."""
+        0 on series-parallel networks that fit the memory, None for a fixed strategy."""
         return self.found.gap
 
     @property
@@ -125,13 +133,13 @@ class Plan:
             f"{name} {'needs more memory' if step is None else duration(step.seconds)}"
             for name, step in self.found.strategies.items()
         ]
+        gap = "fixed strategy" if self.gap is None else f"optimality gap {self.gap:.1%}"
         return [
             f"{self.machine.source}: {self.mesh.workers} workers, mesh {self.mesh}, batch "
             f"{self.graph.batch}",
             f"{duration(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
             f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker",
-            f"optimality gap {self.gap:.1%} over {self.found.meshes} meshes; "
-            f"{self.found.simulated} plans simulated",
+            f"{gap}, {self.found.meshes} meshes, {self.found.simulated} plans simulated",
             f"for comparison: {', '.join(compared)}",
         ]
 
@@ -227,31 +235,81 @@ def plan(
     machine: str | os.PathLike[str] | Machine = "here",
     workers: int = 1,
     *,
+    strategy: str = "auto",
     dtype: Any = None,
     memory: float | None = None,
-    optimizer_states: int = 1,
-    speed: float = 1.0,
+    **model: Any,
 ) -> Plan:
     """Return the fastest plan for training a network on the workers of a machine.
 
     Nothing is trained, and no parameter gets values. Each layer divides the samples, its outputs,
     its inputs, the space or nothing over each axis of a mesh; the mesh is chosen too.
 
-    shape             shape of the input, the batch of all workers included
-    machine           "here", the name of a packaged description, the path of a TOML file, or a
-                      `cost.Machine`
-    memory            bytes that a worker may use; by default those of the machine
-    optimizer_states  values that the optimizer stores for each parameter, such as 1 for momentum
-    speed             measured speed of the arithmetic over that of the machine's description
+    shape     shape of the input, the batch of all workers included
+    machine   "here", the name of a packaged description, the path of a TOML file, or a
+              `cost.Machine`
+    strategy  "auto", or a fixed one: "data" divides the samples in all layers, "model" the outputs,
+              "hybrid" the samples in convolutions and the outputs in dense layers
+    memory    bytes that a worker may use; by default those of the machine
+    model     further fields of `CostModel`, such as slots=2 for an optimizer with two states
 
-    Raises DataError for an unknown or incomplete machine, MagmathError if nothing fits the memory.
+    Raises DataError for an unknown or incomplete machine, MagmathError for an unknown strategy, and
+    if nothing fits the memory.
     """
     if not isinstance(module, Module):
         raise MagmathError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
+    element = float32 if dtype is None else as_dtype(dtype)
+    graph = layer_graph(module, shape, dtype)
+    return plan_graph(
+        graph, machine, workers, strategy=strategy, memory=memory, dtype=element, **model
+    )
+
+
+def plan_graph(
+    graph: LayerGraph,
+    machine: str | os.PathLike[str] | Machine = "here",
+    workers: int = 1,
+    *,
+    strategy: str = "auto",
+    memory: float | None = None,
+    **model: Any,
+) -> Plan:
+    """Return the plan of a layer graph; the arguments are those of `plan`."""
     workers = require_integer("plan: workers", workers, 1)
     found = machine if isinstance(machine, Machine) else load_machine(machine)
-    graph = layer_graph(module, shape, dtype)
-    element = float32 if dtype is None else as_dtype(dtype)
-    model = CostModel(found, element, optimizer_states, speed)
-    limit = found.memory if memory is None else float(memory)
-    return Plan(graph, found, search(graph, model, workers, limit))
+    costs = CostModel(found, **model)
+    if strategy == "auto":
+        limit = found.memory if memory is None else float(memory)
+        return Plan(graph, found, search(graph, costs, workers, limit))
+    if strategy not in STRATEGIES:
+        raise MagmathError(
+            f"plan: unknown strategy {strategy!r}; known are auto, {', '.join(STRATEGIES)}"
+        )
+    tables = CostTables(graph, PlannerMesh((workers,)), costs)
+    fixed = uniform(tables, STRATEGIES[strategy])
+    step = simulated_step(fixed)
+    return Plan(graph, found, Found(fixed, step, {strategy: step}, None, 1, 1))
+
+
+def measured_speed(
+    graph: LayerGraph, machine: str | Machine, samples_per_second: float, **model: Any
+) -> float:
+    """Return the speed (see `CostModel`) at which one worker trains this many samples a second.
+
+    Raises MagmathError if no speed of the arithmetic gives so many.
+    """
+    low, high = 1e-3, 1e3
+    while high / low > 1 + 1e-9:
+        middle = (low * high) ** 0.5
+        made = plan_graph(graph, machine, strategy="data", speed=middle, **model)
+        if made.samples_per_second < samples_per_second:
+            low = middle
+        else:
+            high = middle
+    if high > 999:
+        raise MagmathError(
+            f"measured_speed: one worker of {machine} trains at most "
+            f"{made.samples_per_second:.4g} samples/s, by the bandwidth of its memory; "
+            f"{samples_per_second:.4g} were given"
+        )
+    return high

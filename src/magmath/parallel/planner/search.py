@@ -175,13 +175,13 @@ def simulated_step(
 @dataclass(frozen=True)
 class Found:
     """The result of a search: the best candidate with its simulated step, the fixed strategies
-    (None where one does not fit the memory), the largest gap of a mesh, and the numbers of meshes
-    and of simulated plans."""
+    (None where one does not fit the memory), the largest gap of a mesh (None without a search), and
+    the numbers of meshes and of simulated plans."""
 
     best: Candidate
     step: Step
     strategies: Mapping[str, Step | None]
-    gap: float
+    gap: float | None
     meshes: int
     simulated: int
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
 from magmath.passes.aliasing import can_publish, crosses_workers, is_part, is_slice_view, is_view
-from magmath.passes.schedule import Schedule
+from magmath.passes.schedule import ExecutionOrder
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Storage:
         return node
 
 
-def assign_storage(graph: Graph, schedule: Schedule) -> Storage:
+def assign_storage(graph: Graph, schedule: ExecutionOrder) -> Storage:
     """Return the storage of every node of a placed, scheduled graph."""
     storage = Storage()
     for node in schedule.order:
@@ -71,7 +71,7 @@ def _layout(node: Node) -> Layout:
     return node.layout
 
 
-def _outputs(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+def _outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     claimed: set[Node] = set()
     targets = graph.targets or (None,) * len(graph.outputs)
     for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
@@ -119,7 +119,7 @@ def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
     return bool(accumulates and reading == [len(writer.inputs) - 2])
 
 
-def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
+def _windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> None:
     for node in schedule.order:
         if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
             continue
@@ -132,7 +132,7 @@ def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
                 storage.alias[source] = node
 
 
-def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+def _computed_inside(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Compute operands in the storage of the result, if nothing else reads them: an operand onto
     which a product accumulates, one that is transformed in place, and one that is overwritten in
     part."""
@@ -148,7 +148,7 @@ def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None
             storage.alias[operand] = node
 
 
-def _concatenated(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Compute operands of concatenations in their parts of the result, so that nothing is copied.
 
     Others may read the operand too: the result keeps its value.
@@ -187,7 +187,7 @@ def _alike(x: Node, y: Node) -> bool:
     return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
 
 
-def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Give results the storage of an operand after its last use: element-wise results that of any
     operand, an array that is written in part that of its first operand."""
     position = {node: i for i, node in enumerate(schedule.order)}

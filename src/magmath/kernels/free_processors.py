@@ -1,0 +1,104 @@
+"""The number of threads that find a processor: fewer while other processes use the processors.
+
+The threads of OpenMP and of a BLAS divide each kernel evenly and wait for the last one. If another
+process uses one of the processors, every kernel lasts until the thread that has none gets its next
+time slice, some milliseconds. So a program that shares its machine slows down by the number of its
+kernels instead of in proportion. Linux counts how long each thread was ready and had no processor
+(`/proc/self/task/*/schedstat`). If the threads of this process have waited, as many fewer compute;
+all of them are tried again later, at intervals that double while this does not help.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from math import ceil, inf
+from pathlib import Path
+from time import monotonic
+from typing import Final, final
+
+import torch
+
+from magmath.kernels.threads import limit_running
+
+CHECK_SECONDS = 0.05
+"""Time between looks at the waits; infinite for a fixed number of threads."""
+CONTENDED: Final = 0.1
+"""Threads that wait on average, from which fewer compute."""
+RETRY_SECONDS: Final = (0.5, 8.0)
+"""The shortest and the longest time until all threads are tried again."""
+_TASKS: Final = Path("/proc/self/task")
+
+
+def waited_seconds() -> float:
+    """Return how long the threads of this process have waited for a processor in total; 0 where
+    the system does not count it."""
+    total = 0
+    with suppress(OSError):
+        for task in os.listdir(_TASKS):
+            with suppress(OSError, IndexError):  # the thread has ended
+                total += int((_TASKS / task / "schedstat").read_text().split()[1])
+    return total * 1e-9
+
+
+@final
+class FreeProcessors:
+    """Adapts the number of threads of all kernels to the processors that are free."""
+
+    def __init__(
+        self,
+        waited: Callable[[], float] = waited_seconds,
+        clock: Callable[[], float] = monotonic,
+        count: Callable[[], int] = torch.get_num_threads,
+        limit: Callable[[int], None] = limit_running,
+    ) -> None:
+        self._read, self._clock, self._count, self._limit = waited, clock, count, limit
+        self._all = self._used = count()
+        self._waited, self._checked = waited(), clock()
+        self._due = self._checked + CHECK_SECONDS
+        self._retry, self._pause = 0.0, RETRY_SECONDS[0]
+
+    def adapt(self) -> None:
+        """Change the number of threads if that is due; called before work that takes long."""
+        now = self._clock()
+        if now < self._due:
+            return
+        used = self._count()
+        if used != self._used:  # user code has set another number
+            self._all = self._used = used
+        if self._all > 1:
+            waited = self._read()
+            self._decide(now, max(0.0, waited - self._waited) / (now - self._checked))
+            self._waited = waited
+        self._checked, self._due = now, now + CHECK_SECONDS
+
+    def _decide(self, now: float, waiting: float) -> None:
+        """Set the number of threads, of which `waiting` had no processor on average."""
+        if waiting > CONTENDED and self._used > 1:
+            if self._used == self._all:  # it was tried in vain, or for the first time
+                self._retry, longest = now + self._pause, RETRY_SECONDS[1]
+                self._pause = min(2 * self._pause, longest)
+            self._set(max(1, self._used - ceil(waiting)))
+        elif self._used == self._all:
+            self._pause = RETRY_SECONDS[0]
+        elif now >= self._retry:
+            self._set(self._all)
+
+    def _set(self, count: int) -> None:
+        self._used = count
+        self._limit(count)
+
+
+_of_thread = threading.local()
+
+
+def adapt_threads() -> None:
+    """Adapt the number of threads that the kernels of this thread use to the free processors."""
+    if inf == CHECK_SECONDS:
+        return
+    found: FreeProcessors | None = getattr(_of_thread, "found", None)
+    if found is None:
+        found = _of_thread.found = FreeProcessors()
+    found.adapt()

@@ -1,0 +1,93 @@
+"""The number of threads on a machine that others use, with a clock and waits that the test sets."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from magmath.kernels import free_processors
+from magmath.kernels.free_processors import RETRY_SECONDS, FreeProcessors, waited_seconds
+
+
+class Machine:
+    """A machine with some processors, of which other processes use some."""
+
+    def __init__(self, threads: int) -> None:
+        self.now = self.waited = 0.0
+        self.threads, self.free = threads, threads
+        self.tried: list[float] = []
+        self.processors = FreeProcessors(
+            lambda: self.waited, lambda: self.now, lambda: self.threads, self.limit
+        )
+
+    def limit(self, count: int) -> None:
+        if count > self.threads:
+            self.tried.append(self.now)
+        self.threads = count
+
+    def compute(self, seconds: float) -> None:
+        """Compute for a while; threads beyond the free processors wait."""
+        for _ in range(round(seconds / 0.01)):
+            self.now += 0.01
+            self.waited += 0.01 * max(0, self.threads - self.free)
+            self.processors.adapt()
+
+
+@pytest.fixture(autouse=True)
+def checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_processors, "CHECK_SECONDS", 0.05)
+
+
+def test_a_quiet_machine_is_used_whole() -> None:
+    machine = Machine(4)
+    machine.compute(20)
+    assert machine.threads == 4
+    assert machine.tried == []
+
+
+@pytest.mark.parametrize(("threads", "free"), [(2, 1), (2, 0), (8, 7), (8, 3)])
+def test_as_many_threads_as_processors_are_free(threads: int, free: int) -> None:
+    machine = Machine(threads)
+    machine.free = free
+    machine.compute(0.2)
+    assert machine.threads == max(free, 1)
+
+
+def test_all_threads_are_tried_ever_more_seldom() -> None:
+    machine = Machine(2)
+    machine.free = 1
+    machine.compute(100)
+    gaps = [b - a for a, b in pairwise(machine.tried)]
+    assert all(later > earlier - 0.1 for earlier, later in pairwise(gaps))
+    assert gaps[-1] == pytest.approx(RETRY_SECONDS[1], abs=0.3)
+    assert len(machine.tried) < 20
+
+
+def test_a_machine_that_is_free_again_is_used_whole() -> None:
+    machine = Machine(2)
+    machine.free = 1
+    machine.compute(30)
+    machine.free = 2
+    machine.compute(RETRY_SECONDS[1] + 1)
+    assert machine.threads == 2
+    machine.free = 1
+    machine.compute(1)
+    assert machine.threads == 1
+
+
+def test_a_number_that_the_user_sets_is_kept() -> None:
+    machine = Machine(4)
+    machine.compute(1)
+    machine.threads = 1
+    machine.compute(20)
+    assert machine.threads == 1
+    machine.threads = 3
+    machine.compute(20)
+    assert machine.threads == 3
+
+
+def test_waits_are_counted_and_never_decrease() -> None:
+    before = waited_seconds()
+    sum(range(100_000))
+    assert waited_seconds() >= before >= 0
