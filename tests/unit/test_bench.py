@@ -21,7 +21,14 @@ from magmath.bench.layers import training_case
 from magmath.bench.peer_processes import PeerNotInstalled, SystemProcesses
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.repeated import RepeatedContestant
-from magmath.bench.result import BenchResult, CaseResult, SystemResult, compare_systems
+from magmath.bench.result import (
+    BenchResult,
+    CaseResult,
+    ComparisonResult,
+    RatioSummary,
+    SystemResult,
+    compare_systems,
+)
 from magmath.bench.result_output import plot_result, print_result, rate_text, save_result
 from magmath.bench.runner import choose_cases, choose_systems, run_bench
 from magmath.errors import MagmathError, OptionError
@@ -418,3 +425,15 @@ def test_roof_computes_the_products_of_the_step() -> None:
             returned = call()
             result = returned if name == "oneDNN" else out  # the others write into `out`
             np.testing.assert_allclose(result, left.numpy() @ right.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_ratios_of_several_cases_are_summarised() -> None:
+    figures = {"a": 2.0, "b": 0.5}
+    cases = [
+        CaseResult(replace(CASE, name=name), {}, [ComparisonResult("best", "ratio", [x], 1.0)])
+        for name, x in figures.items()
+    ]
+    result = BenchResult("test", "a test", "n", True, 1, "", "", None, {}, {}, {}, {}, False, cases)
+    (summary,) = result.summaries()
+    assert summary == RatioSummary("g", "best", pytest.approx(1.0), 0.5, "b")
+    assert result.as_data()["summaries"][0]["worst_case"] == "b"

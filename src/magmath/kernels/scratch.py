@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,5 +56,5 @@ def shared_workspace(nbytes: int) -> Tensor:
     """
     if len(_shared.memory) < nbytes:
         _shared.memory = torch.empty(0, dtype=torch.uint8)  # frees the smaller one first
-        _shared.memory = torch.empty(nbytes, dtype=torch.uint8)
+        _shared.memory = torch.from_numpy(np.empty(nbytes, np.uint8))  # NumPy asks for huge pages
     return _shared.memory

@@ -31,9 +31,9 @@ Call = Callable[[], object]
 MIN_CHANNELS: Final = 16  # of either side; below, the transforms cost more than the products save
 MIN_TILES: Final = 8
 CACHE_BYTES: Final = 640 << 10  # of transformed inputs that stay in a second-level cache
-MIN_BLOCK, MAX_BLOCK = 32, 96  # tiles of a block
-GRADIENT_BLOCK: Final = 128  # likewise, for the gradient of MANY_FILTERS; half for fewer
-MANY_FILTERS: Final = 1 << 16
+MIN_BLOCK, MAX_BLOCK = 32, 96  # tiles of a block; twice the minimum for MANY_FILTERS
+GRADIENT_BLOCK: Final = 128  # likewise, for the gradient of MANY_FILTERS; half of it for fewer
+MANY_FILTERS: Final = 1 << 17  # too many for a second-level cache, and read for each block
 ERROR_BOUND: Final = {2: 8e-6, 4: 4e-5}
 """The maximum error of an element relative to the root mean square of the result, for normally
 distributed operands and at most 4,096 summands, by the extent of a tile."""
@@ -163,14 +163,14 @@ class _Plan:
     def _block_tiles(self, channels: int, outputs: int, tiles: int, of_filters: bool) -> int:
         """Return the number of tiles of a block: few enough for the cache and for all threads.
 
-        A block of the gradient of many filters has more, because it reads and writes all sums.
+        A block with many filters has more tiles, because it reads all filters, or sums.
         """
         both = channels + (outputs if of_filters else 0)
         fitting = CACHE_BYTES // (4 * self._positions * both) // ROWS * ROWS
-        least, most = MIN_BLOCK, MAX_BLOCK
+        many = channels * outputs >= MANY_FILTERS
+        least, most = MIN_BLOCK * (2 if many else 1), MAX_BLOCK
         if of_filters:
-            least = GRADIENT_BLOCK // (1 if channels * outputs >= MANY_FILTERS else 2)
-            most = GRADIENT_BLOCK
+            least, most = GRADIENT_BLOCK // (1 if many else 2), GRADIENT_BLOCK
         share = -(-tiles // self.threads)
         return max(1, min(max(least, fitting), most, share))
 
@@ -183,7 +183,7 @@ class _Plan:
         """Set the addresses of the workspace, and all counters to 0."""
         start = _round_up(memory, _PAGE)
         changed = {
-            "next_block": 0, "next_slot": 0, "next_filter": 0,
+            "next_block": 0, "next_slot": 0, "next_filter": 0, "next_finisher": 0,
             "workspace": start, "transformed": start + self.threads * self._slot_bytes,
         }  # fmt: skip
         for name, value in changed.items():

@@ -35,9 +35,9 @@ channels, rows and pixels, and its sizes."""
 
 JOB: Final = (
     "source", "target", "filters", "offset_y", "offset_x", "tiles", "tile_rows", "tile_columns",
-    "block_tiles", "blocks", "next_block", "next_slot", "next_filter", "transformed", "workspace",
-    "slot_bytes", "inputs_pitch", "inputs_stride", "inputs_bytes", "others_pitch", "others_stride",
-    "outputs",
+    "block_tiles", "blocks", "next_block", "next_slot", "next_filter", "next_finisher",
+    "transformed", "workspace", "slot_bytes", "inputs_pitch", "inputs_stride", "inputs_bytes",
+    "others_pitch", "others_stride", "outputs",
 )  # fmt: skip
 """The argument of the exported functions, 64-bit words.
 
@@ -288,31 +288,35 @@ def weight_sums(record: int64):
         done[0] = done[0] + 1
         block = fetch_add(job, NEXT_BLOCK, 1)
 
+def add_line(count: int64, source: int64, target: int64):
+    numbers: float32[1] = source
+    totals: float32[1] = target
+    for i in range(count):
+        totals[i] = totals[i] + numbers[i]
+
 def finish(record: int64):
     """Transform the sums of all threads to the gradient of the filters: one thread's share."""
     job: int64[1] = record
     view: int64[1] = job[FILTERS]
     grid = stack(TAPS * TAPS * VECTOR_BYTES)
-    total = stack(POSITIONS * VECTOR_BYTES)
     taps: float32[1] = grid
     results: float32[1] = view[ADDRESS]
-    numbers: float32[1] = total
     channels = view[CHANNELS]
-    vectors = quotient(job[OUTPUTS], WIDTH)
+    outputs = job[OUTPUTS]
+    slot = fetch_add(job, NEXT_FINISHER, 1)
+    total = job[WORKSPACE] + slot * job[SLOT_BYTES] + job[INPUTS_BYTES]
     channel = fetch_add(job, NEXT_FILTER, 1)
     while channel < channels:
-        for v in range(vectors):
-            zero_pixels(POSITIONS, total)
-            for slot in range(job[NEXT_SLOT]):
-                done: int64[1] = sums_at(job, channels, slot)
-                if done[0] > 0:
-                    start = sums_at(job, channels, slot) + SUMS_HEADER + v * VECTOR_BYTES
-                    for p in range(POSITIONS):
-                        at = (channel * job[OUTPUTS] + p * (channels * job[OUTPUTS] + PAD)) * 4
-                        part: float32[1] = start + at
-                        for lane in range(WIDTH):
-                            numbers[p * WIDTH + lane] = numbers[p * WIDTH + lane] + part[lane]
-            weights_{tile}(1, grid, TAPS * WIDTH, 0, total, WIDTH, 0)
+        zero_pixels(quotient(POSITIONS * outputs, WIDTH), total)
+        for part in range(job[NEXT_SLOT]):
+            done: int64[1] = sums_at(job, channels, part)
+            if done[0] > 0:
+                for p in range(POSITIONS):
+                    at = (channel * outputs + p * (channels * outputs + PAD)) * 4
+                    start = sums_at(job, channels, part) + SUMS_HEADER + at
+                    add_line(outputs, start, total + p * outputs * 4)
+        for v in range(quotient(outputs, WIDTH)):
+            weights_{tile}(1, grid, TAPS * WIDTH, 0, total + v * VECTOR_BYTES, outputs, 0)
             for lane in range(min(WIDTH, view[IMAGES] - v * WIDTH)):
                 at = (v * WIDTH + lane) * view[OF_IMAGE] + channel * view[OF_CHANNEL]
                 for i in range(TAPS):
