@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from magmath.bench.report import rate_text
+from magmath.bench.result_output import rate_text
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"

@@ -171,6 +171,7 @@ _MODULES = {
     "signal": "magmath.api.signal",
     "nn": "magmath.nn",
     "optim": "magmath.optim",
+    "parallel": "magmath.parallel",
     "train": "magmath.train",
     "data": "magmath.data",
     "errors": "magmath.errors",
@@ -187,7 +188,8 @@ _CONSTANTS = ("e", "euler_gamma", "inf", "nan", "newaxis", "pi")
 if TYPE_CHECKING:
     # The same names for type checkers; `x as x` is how a re-export is written.
     # isort: off
-    from magmath import data as data, errors as errors, nn as nn, optim as optim, train as train
+    from magmath import data as data, errors as errors, nn as nn, optim as optim
+    from magmath import parallel as parallel, train as train
     from magmath.api import fft as fft, linalg as linalg, random as random, signal as signal
     from magmath.api.activations import (
         log_softmax as log_softmax, relu as relu, sigmoid as sigmoid, softmax as softmax,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Node
+from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.rebuild import with_expressions
@@ -144,12 +144,13 @@ def _add(table: dict[Node, Node], node: Node, part: Node) -> None:
 
 def _not_differentiable(node: Node) -> MagmathError:
     """Return the error for a gradient through an array that cannot be computed again."""
-    assert node.provenance is not None
-    line = node.provenance.line
+    provenance = provenance_of(node)
+    assert provenance is not None
+    line = provenance.line
     where = f" at {line[0]}:{line[1]}" if line else ""
     return MagmathError(
         f"grad: the result depends on the array through one that was computed{where} and cannot be "
-        f"computed again: {node.provenance.why_lost()}; ask for the gradient before, keep the "
+        f"computed again: {provenance.why_lost()}; ask for the gradient before, keep the "
         f"operands, or compile the whole (mm.compile); for what counts as a constant there is "
         f"mm.stop_gradient(x)"
     )
@@ -164,7 +165,7 @@ def _check_independent(output: Node, source: Node) -> None:
         raise MagmathError(
             f"grad: the result depends on an array of shape {found.shape} from which the array of "
             f"shape {source.shape} was made too, and not on the latter, so its gradient would be "
-            f"zero: what is written anew, as x[0] is each time, is another array; use one and the "
+            f"zero: an expression such as x[0] is a new array each time; use one and the "
             f"same in the result and in grad (part = x[0]), or take the gradient with respect to "
             f"all of x and a part of that (mm.grad(y, x)[0]); if it is meant to be independent, "
             f"make it of mm.stop_gradient"
@@ -178,7 +179,8 @@ def _ingredients(node: Node) -> set[Node]:
     while stack:
         last = stack.pop()
         sources = [] if last.name == "stop_gradient" else [last.known, *last.inputs]
-        for source in [*sources, *(last.provenance.nodes() if last.provenance else ())]:
+        provenance = provenance_of(last)
+        for source in [*sources, *(provenance.nodes() if provenance else ())]:
             numbers = source.name in ("parameter", "constant")
             if source.dtype.kind in ("float", "complex") and not numbers and source not in found:
                 found.add(source)

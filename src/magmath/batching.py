@@ -17,11 +17,13 @@ from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape, applied, topological
 from magmath.ops import OPERATIONS
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import add, call, multiply, where
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT, broadcast_to, permute, reshape
+from magmath.ops.manipulation import permute, reshape
+from magmath.ops.reductions import broadcast_to
 from magmath.ops.slicing import slice_along
 
 
@@ -108,9 +110,7 @@ def _of_batch(node: Node, operands: Operands) -> Node:
     size = next((x.size for x in operands), 0)
     assert result.shape == (size, *node.shape), (node, result)
     assert result.dtype is node.dtype, (node, result)
-    if result.line is None:
-        result.line = node.line
-    return result
+    return result if result.line is not None else result.at_line(node.line)
 
 
 def one_by_one(node: Node, operands: Operands) -> Node:
@@ -424,6 +424,7 @@ _ONE_MORE_LETTER = """
     piece_positions piece_elements piece_totals piece_scan
     reshape concat slice take_along scatter_along sort argsort
     fft_c2c fft_r2c fft_c2r fft_twiddle
+    max_pool max_pool_select max_pool_scatter sum_pool sum_pool_input
     cholesky lu qr inv diagonal parity det logabsdet det_sign
     eigh eigvalsh eig eigvals svd svdvals pinv
 """

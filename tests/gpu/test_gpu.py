@@ -118,3 +118,19 @@ def test_steady_state_allocates_nothing() -> None:
     before = torch.cuda.memory_reserved()
     net.fit(x, y, batch_size=32, epochs=3)
     assert torch.cuda.memory_reserved() == before
+
+
+@pytest.mark.parametrize("shape", [(1, 9), (9, 1), (40, 33), (3000, 700), (700, 3000), (20_000, 3)])
+def test_realignment(shape: tuple[int, int]) -> None:
+    from magmath.kernels.realignment import shift_left, shift_right
+
+    rows, columns = shape
+    matrix = torch.randn(shape, device="cuda")
+    buffer = torch.empty(rows * (columns + 1), device="cuda")
+    buffer[: rows * columns] = matrix.reshape(-1)
+    shift_right(buffer, rows, columns)
+    wide = buffer.view(rows, columns + 1)
+    assert torch.equal(wide[:, 1:], matrix)
+    assert (wide[:, 0] == 1).all()
+    shift_left(buffer, rows, columns)
+    assert torch.equal(buffer[: rows * columns].view(shape), matrix)

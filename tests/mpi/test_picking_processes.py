@@ -28,7 +28,7 @@ def test_processes_ask_one_another(workers: int) -> None:
         slope = mm.grad(mm.sum(picked * picked), [x])[0]
         found = mm.searchsorted(mm.sort(x), mm.asarray(values[::2].copy(), layout=by_rows))
         for y in (picked, slope, found):
-            assert " together in " in str(y.explain())
+            assert " collectively in " in str(y.explain())
         np.testing.assert_array_equal(np.asarray(picked), values[places])
         expected = np.zeros(N)
         np.add.at(expected, places, 2 * values[places])

@@ -22,7 +22,7 @@ def test_vectors_are_made_together() -> None:
         u, s, vh = mm.linalg.svd(mm.asarray(x, layout=Layout.split(0)), full_matrices=False)
         values, vectors = mm.linalg.eigh(mm.asarray(square, layout=Layout.split(1)))
         for result in (s, values):
-            assert " together in " in str(result.explain())
+            assert " collectively in " in str(result.explain())
         check_zero(np.asarray(u) * np.asarray(s) @ np.asarray(vh) - x, bound(x), "svd")
         v = np.asarray(vectors)
         check_orthonormal(v, "eigenvectors")

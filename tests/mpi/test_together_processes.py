@@ -22,7 +22,7 @@ def test_processes_factorise_together_and_fail_together(workers: int) -> None:
         engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)
         x = normal((150, 150), "float64")
         a = mm.asarray(x, layout=Layout.split(0))
-        assert " together in " in str(mm.linalg.qr(a).Q.explain())
+        assert " collectively in " in str(mm.linalg.qr(a).Q.explain())
         check_lu(x, a)
         check_qr(x, a)
         definite = mm.asarray(x @ x.T + np.eye(150), layout=Layout.split(0))

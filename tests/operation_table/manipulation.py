@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 from magmath.ops.dynamic_slice import window_shape
-from operation_table.dice import ANY, Case, Dice, Row, Shape
+from operation_table.dice import ANY, FLOATS, Case, Dice, Row, Shape
 
 
 def _reshape(dice: Dice) -> Case:
@@ -89,7 +89,23 @@ def _recompute(dice: Dice) -> Case:
     return Case((dice.numbers(dice.shape()), dice.numbers(dice.shape())), {})
 
 
+def _buffer(dice: Dice) -> torch.Tensor:
+    """A matrix and room for one more column."""
+    rows, wide = dice.shape(2, 2, extents=(1, 6))
+    return dice.numbers((rows, wide))
+
+
+def _shift_right(dice: Dice) -> Case:
+    return Case((_buffer(dice),), {"value": dice.draw(st.sampled_from([0.0, 1.0]))})
+
+
+def _shift_left(dice: Dice) -> Case:
+    return Case((_buffer(dice),), {})
+
+
 ROWS: dict[str, Row] = {
+    "shift_right": Row(_shift_right, FLOATS, (0,)),
+    "shift_left": Row(_shift_left, FLOATS, (0,)),
     "recompute": Row(_recompute, ANY, (0,)),
     "reshape": Row(_reshape, ANY, (0,)),
     "permute_dims": Row(_permute, ANY, (0,)),

@@ -71,7 +71,7 @@ def _piece_totals(dice: Dice) -> Case:
 def _piece_scan(dice: Dice) -> Case:
     (x,), attributes = (case := _piece_totals(dice)).operands, case.attributes
     axis, count = attributes["axis"], len(attributes["cuts"]) - 1
-    wide = replace(dice, dtype=scans.wide(dice.dtype))
+    wide = replace(dice, dtype=scans.long_sum_dtype(dice.dtype))
     totals = wide.numbers((*x.shape[:axis], count, *x.shape[axis + 1 :]), "count")
     return Case((x, totals), attributes)
 

@@ -19,8 +19,7 @@ from magmath.comm.progress_thread import Task
 from magmath.core.dtypes import float32
 from magmath.engine import session
 from magmath.errors import MagmathError, WorkerLost
-from magmath.graph import Graph
-from magmath.graph.node import Node
+from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import call

@@ -31,7 +31,7 @@ from layouts import box_layouts, meshes, product_layouts, shapes
 from magmath.api import input_output
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import DTYPES
-from magmath.diagnostics import transfer_progress
+from magmath.diagnostics import progress
 from magmath.engine import session
 from magmath.errors import (
     DataError,
@@ -161,15 +161,15 @@ def test_every_fault_of_a_table_names_its_line_whoever_reads_it(
 
 
 def test_a_bar_shows_long_transfers_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer_progress, "LONG_BYTES", 10)
-    with transfer_progress.transfer_progress("load a.npy", 5) as told:
+    monkeypatch.setattr(progress, "LONG_BYTES", 10)
+    with progress.transfer_progress("load a.npy", 5) as told:
         assert told is None, "it is short"
-    with transfer_progress.transfer_progress("load a.npy", 50) as told:
+    with progress.transfer_progress("load a.npy", 50) as told:
         assert told is None, "nobody watches"
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with transfer_progress.transfer_progress("load a.npy", 50) as told:
+    with progress.transfer_progress("load a.npy", 50) as told:
         assert told is not None
         told(20, [])
         told(30, [])
@@ -207,6 +207,20 @@ def test_others_read_what_was_written(tmp_path: Path) -> None:
         assert archive.testzip() is None
     for name, value in found.items():
         np.testing.assert_array_equal(value, truth, err_msg=name)
+
+
+def test_the_controller_writes_all_types_and_texts(tmp_path: Path) -> None:
+    with current("shared", 2):
+        names = [name for name in DTYPES if name != "complex128"]
+        arrays = {name: mm.asarray(np.arange(6).reshape(2, 3), dtype=name) for name in names}
+        arrays |= {"scalar": mm.asarray(2.5), "empty": mm.zeros((0, 3))}
+        path = tmp_path / "state.weights"
+        input_output.save_on_controller(path, arrays, {"text": "ü"})
+        found = safetensors.torch.load_file(path)
+        for name, array in arrays.items():
+            assert torch.equal(found[name], array.fetched()), name
+    with safetensors.safe_open(path, "pt") as file:
+        assert file.metadata() == {"text": "ü"}
 
 
 @pytest.mark.parametrize("kind", [("inline", 1), ("messages", 3)])
@@ -377,8 +391,8 @@ HEADER = "{'descr': %s, 'fortran_order': False, 'shape': %s}"
     ("descr", "shape", "kind", "message"),
     [
         ("'<f4'", "(4, -2)", DataError, "extents are 0 or more"),
-        ("'<f4'", "(1000000000000, 1000000000000)", DataError, "cut off"),
-        ("'<f4'", "(99,)", DataError, r"cut off: shape \(99,\) of float32 needs"),
+        ("'<f4'", "(1000000000000, 1000000000000)", DataError, "truncated"),
+        ("'<f4'", "(99,)", DataError, r"truncated: shape \(99,\) of float32 needs"),
         ("'|O'", "(1,)", DTypeError, "Python objects"),
         ("[('a', '<f4')]", "(1,)", DTypeError, "no counterpart"),
         ("'<U3'", "(1,)", DTypeError, "no counterpart"),
@@ -403,7 +417,7 @@ def test_hostile_headers(
     [
         (b'{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,9]}}', "bytes 0 to 9"),
         (b'{"x":{"dtype":"F32","shape":[-2],"data_offsets":[0,-8]}}', "bytes 0 to -8"),
-        (b'{"x":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}', "cut off"),
+        (b'{"x":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}', "truncated"),
         (b'{"x":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}}', "no counterpart"),
         (b'{"x":{"dtype":"F32","shape":[2]}}', "damaged header"),
         (b"[" * 5000, "damaged header"),

@@ -20,7 +20,7 @@ from magmath.core import request_batching
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node, apply
-from magmath.graph.index_notation import is_distributed
+from magmath.graph.distributed import is_distributed
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.gather_scatter import PUT
@@ -178,7 +178,7 @@ def test_nobody_holds_more_than_a_share(pool: Any, name: str, spread: str) -> No
     y, expected = function(_values((N, 3)), places, _values((N, 3), 1))
     cost = y.explain()
     assert f"= {operation}" in str(cost)
-    assert " together in " in str(cost)
+    assert " collectively in " in str(cost)
     share, most = -(-N // pool.workers), 1 + 1 / pool.workers
     assert cost.memory <= share * (held + most * moved) + 8192
     with mm.profile() as profile:
@@ -231,7 +231,7 @@ def test_the_last_of_several_values_counts(pool: Any) -> None:
     places = np.random.default_rng(0).integers(0, 5, 3000)
     values = np.arange(3000.0)
     y, expected = _put(np.zeros(50), places, values)
-    assert " together in " in str(y.explain())
+    assert " collectively in " in str(y.explain())
     np.testing.assert_array_equal(np.asarray(y), expected)
 
 

@@ -19,13 +19,13 @@ from magmath.graph import Graph
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.optim import Adam, GradientDescent
+from magmath.parallel import per_layer
 from magmath.passes import partition as partitions
 from magmath.passes.candidate_cost import prices_of
 from magmath.passes.partition import Part, Partition, forget_partitions
 from magmath.passes.simplify import simplify
 from magmath.program.arena import ALIGNMENT, arrange
 from magmath.program.instructions import Program, Slot
-from magmath.train import step as training_step
 
 
 def mlp(layers: int, width: int = 32, optimizer: Any = None) -> NeuralNetwork:
@@ -142,7 +142,7 @@ def test_choice_is_no_worse_than_changing_one_layer_at_a_time(
         found.append((chosen, greedy(step, parts, environment)))
         return chosen
 
-    monkeypatch.setattr(training_step, "partition", watched)
+    monkeypatch.setattr(per_layer, "partition", watched)
     with current(kind, workers):
         layers = [Dense(width, activation="relu") for width in widths]
         net = NeuralNetwork([*layers, Dense(10)], optimizer=optimizer, seed=3)

@@ -450,9 +450,9 @@ def test_a_second_ctrl_c_ends_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ctrl_c_that_is_held_down_counts_once(threads: Pool) -> None:
-    program = threads.define(fake_program("sleep", 3, seconds=0.3))
+    program = threads.define(fake_program("sleep", 3, seconds=1.5))  # longer than all presses
     run = threads.run(program, [put_ones(threads)], steps=100)
-    key = interrupt_after(0.1, times=3)
+    key = interrupt_after(0.05, times=3)
     with pytest.raises(KeyboardInterrupt):
         run.values()
     key.join()

@@ -89,7 +89,7 @@ def test_nobody_holds_more_than_a_share(pool: Any, dtype: str) -> None:
     ):
         y = function(x)
         cost = y.explain()
-        assert " together in " in str(cost)
+        assert " collectively in " in str(cost)
         assert cost.memory <= share * (item + result + 2 * run) + 4096
         key = item if function is mm.sort else 8 if item == 4 else 16
         assert cost.total.nbytes == n * key * (pool.workers - 1) // pool.workers
@@ -148,7 +148,7 @@ def test_a_few_long_lines_are_sorted_by_all(pool: Any, shape: tuple[int, ...]) -
         for descending in (False, True):
             y = mm.sort(x, axis=axis, descending=descending)
             if values.size // shape[axis] < pool.workers:
-                assert " together in " in str(y.explain())
+                assert " collectively in " in str(y.explain())
             expected = np.sort(values, axis)
             expected = np.flip(expected, axis) if descending else expected
             np.testing.assert_array_equal(np.asarray(y), expected)

@@ -37,7 +37,7 @@ def _lean() -> None:
 
 
 def is_together(*arrays: mm.Array) -> bool:
-    return all(" together in " in str(a.explain()) for a in arrays)
+    return all(" collectively in " in str(a.explain()) for a in arrays)
 
 
 def check_svd(x: Any, a: mm.Array, *, together: bool = True) -> None:

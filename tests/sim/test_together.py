@@ -55,7 +55,7 @@ LAYOUTS = [Layout.split(0), Layout.cyclic(1, 3), REPLICATED]
 
 
 def is_together(*arrays: mm.Array) -> bool:
-    return all(" together in " in str(a.explain()) for a in arrays)
+    return all(" collectively in " in str(a.explain()) for a in arrays)
 
 
 @pytest.mark.parametrize(
@@ -177,12 +177,12 @@ def test_explain_names_the_ways_and_what_goes_between_workers() -> None:
         text = str(mm.linalg.cholesky(a).explain())
         assert "cholesky [40, 40] float64: 3 ways" in text
         assert all(way in text for way in ("by one for all", "by every worker", "together"))
-        assert " together in " not in text  # so small a matrix one factorises for all
+        assert " collectively in " not in text  # so small a matrix one factorises for all
     with current("shared", 2):
         _lean()
         a = mm.asarray(definite(40, "float64"), layout=Layout.split(0))
         steps = mm.linalg.cholesky(a).explain().steps
-        step = next(step for step in steps if " together in " in step.text)
+        step = next(step for step in steps if " collectively in " in step.text)
         panels = -(-40 // panel_rows(40, 2))
         assert (step.messages, step.nbytes) == (panels, 40 * 40 * 8 // 2)
         text = str(mm.linalg.inv(a).explain())
@@ -266,7 +266,7 @@ def test_one_worker_computes_for_all_in_the_memory_that_is_lent_to_it(
         a = mm.ones((n, n), dtype=mm.float64, layout=Layout.split(0))
         text = str(getattr(mm.linalg, name)(a)[1].explain())
     assert ("*  by one for all" in text) == alone
-    assert (" together in " in text) != alone
+    assert (" collectively in " in text) != alone
 
 
 def test_under_a_memory_limit_nobody_gets_all_of_a_matrix() -> None:

@@ -511,7 +511,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
     wrong = Y.copy()
     wrong[7] = 10
     with pytest.raises(
-        DataError, match=r"fit: labels must lie in 0 … 9 .*10 outputs.* 0 to 10; mend"
+        DataError, match=r"fit: labels must lie in 0 … 9 .*10 outputs.* 0 to 10; correct"
     ):
         network().fit(X, wrong)
     with pytest.raises(DataError, match=r"evaluate: labels must lie in 0 … 9"):

@@ -18,11 +18,11 @@ from rich.console import Console
 from magmath.bench import BENCHES
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.bench.layers import training_case
+from magmath.bench.peer_processes import PeerNotInstalled, SystemProcesses
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.repeated import RepeatedContestant
-from magmath.bench.processes import PeerNotInstalled, SystemProcesses
-from magmath.bench.report import plot_result, print_result, rate_text, save_result
 from magmath.bench.result import BenchResult, CaseResult, SystemResult, compare_systems
+from magmath.bench.result_output import plot_result, print_result, rate_text, save_result
 from magmath.bench.runner import choose_cases, choose_systems, run_bench
 from magmath.errors import MagmathError, OptionError
 

@@ -24,7 +24,7 @@ NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
     "a program": (lambda: object_cache.cache_key(PROGRAM), MACHINE),
     "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._name, MACHINE),
     "tiles": (
-        lambda: AotModule("", [], inside="magmath.kernels.microkernel")._name, [*MACHINE, Path(microkernel.__file__)],
+        lambda: AotModule("", [], inside=["magmath.kernels.microkernel"])._name, [*MACHINE, Path(microkernel.__file__)],
     ),
 }  # fmt: skip
 
@@ -52,13 +52,13 @@ def test_a_change_of_any_module_renames_what_depends_on_it(
 
 def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
     variants = [
-        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE),
-        AotModule(COPY_SOURCE + "\n", ["copy"], inside=INSIDE),
-        AotModule(COPY_SOURCE, [], inside=INSIDE),
-        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, constants={"X": 1}),
-        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, constants={"X": 2}),
-        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, arithmetic="fast"),
-        AotModule(COPY_SOURCE, ["copy"], inside=INSIDE, outside={"f": ("g", ("int64",), "")}),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE]),
+        AotModule(COPY_SOURCE + "\n", ["copy"], inside=[INSIDE]),
+        AotModule(COPY_SOURCE, [], inside=[INSIDE]),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], constants={"X": 1}),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], constants={"X": 2}),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], arithmetic="fast"),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], outside={"f": ("g", ("int64",), "")}),
         packed_gemm.code("float32"),
     ]
     assert len({variant._name for variant in variants}) == len(variants)

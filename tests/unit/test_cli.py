@@ -17,6 +17,9 @@ from rich.console import Console
 import magmath
 from magmath.cli.main import main
 from magmath.cli.progress_reporter import ProgressReporter
+from magmath.cli.train import resolved_options
+from magmath.cli.train_data import TrainData, train_data
+from magmath.cli.train_options import TRAIN_DEFAULTS, TrainOptions
 from magmath.cost import Machine, keep_machine
 from magmath.kernels.dispatch.tuner import DECISIONS, Timing, _encoded, _name, machine
 from magmath.train import EpochRecord
@@ -56,7 +59,19 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("train",), ("train", "mlp"), ("info",), ("bench",), ("cache",)], ids=" ".join
+    "arguments",
+    [
+        (),
+        ("train",),
+        ("train", "mlp"),
+        ("train", "resnet18"),
+        ("info",),
+        ("bench",),
+        ("cache",),
+        ("search",),
+        ("reproduce",),
+    ],
+    ids=" ".join,
 )
 def test_help(arguments: tuple[str, ...]) -> None:
     done = magmath_command(*arguments, "--help")
@@ -92,6 +107,13 @@ def test_version() -> None:
             "--output: the folder /proc/x cannot be made: No",
         ),
         (("train", "mlp", "--layers", "3", "--width", "10", "20"), "each of the 3 hidden layers"),
+        (
+            ("train", "vgg16", "--data", "digits", "--image-size", "31"),
+            "takes images from 32×32 on",
+        ),
+        (("train", "resnet50", "--data", "images"), "needs --data-path, a folder"),
+        (("train", "resnet50", "--data", "images", "--data-path", "/etc"), "'train' and 'val'"),
+        (("train", "lenet5", "--data", "cifar-10", "--data-path", "/etc"), "data_batch_1.bin"),
     ],
 )
 def test_errors_are_one_message(arguments: tuple[str, ...], message: str, here: Here) -> None:
@@ -267,6 +289,7 @@ def test_train_leaves_history_plot_and_weights(tmp_path: Path, workers: str, her
     assert sorted(Path(file).name for file in result["files"]) == [
         "history.json",
         "history.png",
+        "options.json",
         "weights.safetensors",
     ]
     assert len(json.loads((folder / "history.json").read_text())["epochs"]) == 3
@@ -279,6 +302,70 @@ def test_train_says_what_came_out_and_what_to_try(tmp_path: Path, here: Here) ->
     assert done.returncode == 0, done.stderr
     assert "Test accuracy" in done.stdout
     assert "What to try next" in done.stdout
+
+
+def test_every_network_of_the_zoo_can_be_trained() -> None:
+    assert set(TRAIN_DEFAULTS) == set(magmath.nn.zoo.NETWORKS)
+
+
+def test_a_convolutional_network_is_trained_and_resumed(tmp_path: Path, here: Here) -> None:
+    arguments = ("train", "lenet5", "--data", "digits", "--output", str(tmp_path), "--json")
+    first = json.loads(here(*arguments, "--epochs", "1").stdout)
+    done = here(*arguments, "--epochs", "3", "--resume", "--workers", "0")
+    result = json.loads(done.stdout)
+    assert len(json.loads((tmp_path / "history.json").read_text())["epochs"]) == 3
+    assert result["test_accuracy"] > first["test_accuracy"]
+    assert result["test_accuracy"] > 0.5
+    assert result["options"]["optimizer"] == "adam"
+    saved = json.loads((tmp_path / "options.json").read_text())
+    assert saved["image_shape"] == [1, 12, 12]  # the least that LeNet-5 takes
+    assert len(saved["mean"]) == 1
+    assert (tmp_path / "checkpoint.safetensors").is_file()
+
+
+def test_training_on_a_folder_of_images(tmp_path: Path, here: Here) -> None:
+    image = pytest.importorskip("PIL.Image", reason="image folders need Pillow")
+    for part, count in (("train", 12), ("val", 4)):
+        for i, name in enumerate(("dark", "light")):
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for j in range(count):
+                image.new("RGB", (20 + j, 24), (150 * i + j,) * 3).save(folder / f"{j}.png")
+    (folder / "broken.png").write_text("no image")
+    arguments = (
+        "train", "mlp", "--data", "images", "--data-path", str(tmp_path / "images"), "--json",
+        "--image-size", "8", "--epochs", "6", "--batch", "6", "--output", str(tmp_path / "run"),
+    )  # fmt: skip
+    done = here(*arguments)
+    assert done.returncode == 1
+    assert "broken.png is not a readable image" in " ".join(done.stderr.split())
+    done = here(*arguments, "--corrupt", "skip")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["training_images"] == 24
+    assert result["test_accuracy"] > 0.7
+    assert json.loads((tmp_path / "run" / "options.json").read_text())["classes"] == [
+        "dark",
+        "light",
+    ]
+
+
+def test_data_are_augmented_and_resized(tmp_path: Path) -> None:
+    def data(network: str, **options: object) -> TrainData:
+        given = TrainOptions(data="digits", **options)  # type: ignore[arg-type]
+        return train_data(resolved_options(network, given))
+
+    plain = data("resnet18")
+    assert isinstance(plain.train, tuple)
+    assert plain.shape == (1, 8, 8)
+    images = plain.train[0]
+    assert abs(images.mean()) < 1e-5
+    assert abs(images.std() - 1) < 1e-4
+    loader = data("vgg11", augment=True, batch=10, seed=3).train
+    assert loader.sample_shape == (1, 32, 32)
+    assert loader.batch_size == 10
+    assert loader.seed == 3
+    assert data("vgg11", image_size=40).shape == (1, 40, 40)
 
 
 def test_ctrl_c_saves_what_there_is(tmp_path: Path) -> None:

@@ -210,6 +210,7 @@ def test_missing_data_says_where_and_how(
 ) -> None:
     monkeypatch.delenv("MAGMATH_DATA", raising=False)
     monkeypatch.setattr(datasets, "_DPKG_FILES", tmp_path / "no-such-list")
+    monkeypatch.setattr(datasets, "_DEBIAN_FOLDER", tmp_path / "no-such-folder")
     with pytest.raises(
         MissingDataError, match=r"looked in \$MAGMATH_DATA \(which is not"
     ) as caught:

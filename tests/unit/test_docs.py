@@ -119,7 +119,15 @@ class SlotsApart(doctest.OutputChecker):
         return super().check_output(want, got, optionflags)
 
 
-PAGES = ["tour.md", "arrays.md", "magmadnn.md", "networks.md", "optimizers.md", "numpy.md"]
+PAGES = [
+    "tour.md",
+    "arrays.md",
+    "magmadnn.md",
+    "networks.md",
+    "optimizers.md",
+    "numpy.md",
+    "planning.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.memory_copy import CACHE_BYTES, COPY_SOURCE, INSIDE, last_level_cache_bytes
 
-CODE = AotModule(COPY_SOURCE, ["copy"], inside=INSIDE)
+CODE = AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE])
 
 
 @pytest.mark.parametrize("beside", [0, CACHE_BYTES // 2, CACHE_BYTES])

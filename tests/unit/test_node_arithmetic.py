@@ -13,7 +13,8 @@ import magmath as mm
 from engines import current
 from magmath.arrays.array import Array
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import Node
+from magmath.graph import Node, set_value
+from magmath.graph.operation import set_variable_layout
 from magmath.ops.leaves import parameter
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -62,8 +63,7 @@ def test_numbers_are_constants_of_the_type_of_the_node(dtype: str) -> None:
 
 
 def test_the_user_line_is_that_of_the_node() -> None:
-    x = parameter(1.0, mm.float32)
-    x.line = ("script.py", 3)
+    x = parameter(1.0, mm.float32).at_line(("script.py", 3))
     assert (2.0 - x).line == (x + 2.0).line == (-x).line == ("script.py", 3)
 
 
@@ -84,3 +84,37 @@ def test_what_does_not_fit_is_refused() -> None:
         _ = x + parameter(1.0, mm.float64)
     with current("inline"), pytest.raises(ShapeError):
         _ = mm.ones(3).node + mm.ones(2).node
+
+
+SLOTS = [name for name in Node.__slots__ if name != "__weakref__"]
+
+
+@pytest.mark.parametrize("name", SLOTS)
+def test_nodes_are_immutable(name: str) -> None:
+    x = parameter(1.0, mm.float32).at_line(("script.py", 3))
+    for node in (x, x + 2.0, (x * 2.0).replace((x, x))):
+        before = getattr(node, name)
+        with pytest.raises(AttributeError, match=rf"{node.name}: cannot assign {name}; .*replace"):
+            setattr(node, name, None)
+        with pytest.raises(AttributeError, match=f"cannot delete {name}"):
+            delattr(node, name)
+        assert getattr(node, name) is before
+
+
+def test_only_the_evaluation_state_of_a_node_changes() -> None:
+    x = parameter(1.0, mm.float64)
+    with current("inline"):
+        node = mm.asarray(X).node * x
+        before = {name: getattr(node, name) for name in SLOTS}
+        Array(node).numpy()
+    after = {name: getattr(node, name) for name in SLOTS}
+    changed = {name for name in SLOTS if after[name] is not before[name]}
+    assert changed == {"value"}
+    set_value(node, None)
+    assert node.value is None
+
+
+def test_only_the_leaf_of_a_variable_changes_its_layout() -> None:
+    x = parameter(1.0, mm.float32)
+    with pytest.raises(AssertionError):
+        set_variable_layout(x, mm.Layout.replicated())

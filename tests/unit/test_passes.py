@@ -25,14 +25,14 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.errors import ProtocolError
 from magmath.executor import executable
 from magmath.graph import Graph, Node, apply
-from magmath.graph.index_notation import index_notation_of
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
 from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
-from magmath.ops.manipulation import broadcast_to, permute, reshape
+from magmath.ops.manipulation import permute, reshape
 from magmath.ops.redistribute import redistribute
+from magmath.ops.reductions import broadcast_to
 from magmath.passes import pipeline
 from magmath.passes.candidate_cost import prices_of
 from magmath.passes.fuse import fuse
@@ -125,7 +125,7 @@ def check_placed(graph: Graph) -> None:
         assert node.layout.shape == node.shape
         if node.is_leaf or node.name in ("redistribute", "constant"):
             continue
-        structure = index_notation_of(node)
+        structure = node.index_notation
         splits: dict[str, Any] = {}
         following = []
         numbered = enumerate((*structure.inputs, structure.output))

@@ -73,7 +73,7 @@ def tiled(draw: Any) -> tuple[tuple[int, ...], Tile]:
 )
 def test_known_answers(key: tuple[int, ...], counter: tuple[int, ...], expected: str) -> None:
     seed, block, stream = (low | high << 32 for low, high in (key, counter[:2], counter[2:]))
-    found = philox.block(seed, stream, block)
+    found = philox.philox_block(seed, stream, block)
     assert " ".join(f"{int(word):08x}" for word in found) == expected
 
 
@@ -97,7 +97,7 @@ def test_both_implementations_agree_bit_for_bit(
     tile = IndexSet.regular(1, 61, 2, 5), IndexSet.range(3, 1030)
     compiled, tensors = (torch.empty(tile_shape(tile), dtype=dtype) for _ in range(2))
     fill(compiled, tile, shape, -7, 2**40 + 5)
-    philox.fill_tensor(tensors, tile, shape, -7, 2**40 + 5, kind, bits)
+    philox.fill_by_torch(tensors, tile, shape, -7, 2**40 + 5, kind, bits)
     assert torch.equal(compiled, tensors)
 
 

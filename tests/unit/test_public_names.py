@@ -66,6 +66,7 @@ NAMES = """
     nn.metrics.accuracy nn.metrics.top_k_accuracy nn.metrics.precision nn.metrics.recall
     nn.metrics.f1 nn.metrics.confusion_matrix nn.initializers.glorot nn.initializers.he
     nn.initializers.Uniform nn.initializers.Mask
+    parallel.Plan parallel.plan
     nn.NeuralNetwork nn.Dense nn.Activation nn.Dropout nn.Flatten
     nn.Module nn.Module.build nn.Module.state_dict nn.Module.load_state_dict nn.Module.trainable
     nn.Module.freeze nn.Module.unfreeze nn.Module.train nn.Module.eval nn.Module.summary
@@ -74,6 +75,15 @@ NAMES = """
     nn.LayerNorm nn.BatchNorm nn.ReLU nn.GELU nn.Softmax nn.functional.linear
     nn.functional.dropout nn.functional.layer_norm nn.functional.batch_norm
     nn.functional.embedding nn.functional.one_hot nn.functional.gelu
+    nn.Conv1d nn.Conv2d nn.Conv3d nn.ConvTranspose2d nn.MaxPool2d nn.AvgPool2d
+    nn.AdaptiveAvgPool2d nn.AdaptiveMaxPool2d nn.GlobalAvgPool nn.GlobalMaxPool nn.GroupNorm
+    nn.InstanceNorm nn.LocalResponseNorm nn.Upsample nn.ZeroPad2d nn.ReflectionPad2d nn.Parallel
+    nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.max_pool2d
+    nn.functional.avg_pool2d nn.functional.interpolate nn.functional.pad
+    nn.zoo.NETWORKS nn.zoo.lenet5 nn.zoo.alexnet nn.zoo.vgg16 nn.zoo.googlenet
+    nn.zoo.inception_v3 nn.zoo.resnet18 nn.zoo.mobilenet_v2
+    parallel.DataParallel parallel.WeightAveraging parallel.ModelParallel parallel.Hybrid
+    parallel.Auto parallel.Replicas parallel.Strategy parallel.CompiledStep parallel.STRATEGIES
     train.Trainer train.Trainer.fit train.Trainer.evaluate train.Trainer.predict
     train.Callback train.EarlyStopping train.BestWeights train.LearningRateSchedule
     nn.NeuralNetwork.fit nn.NeuralNetwork.evaluate nn.NeuralNetwork.predict

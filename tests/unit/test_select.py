@@ -92,6 +92,17 @@ def test_a_way_judged_on_a_busy_machine_is_judged_again() -> None:
     assert run(chooser, ways, 2 * RECHECK)[-1] == "team"
 
 
+def test_the_fastest_returns_soon_after_other_processes_have_slowed_it() -> None:
+    native = Fake("native", 1.0)
+    ways: list[Executor] = [Fake("replay", 1.5), native]
+    chooser = chooser_of(ways)
+    assert run(chooser, ways, 20 * RECHECK)[-1] == "native"  # the intervals have become long
+    native.pace = 9.0
+    assert run(chooser, ways, 2 * TRIALS)[-1] == "replay"
+    native.pace = 1.0
+    assert run(chooser, ways, RECHECK + 2 * TRIALS)[-1] == "native"
+
+
 def test_figures_taken_beside_a_compiler_are_taken_again() -> None:
     native, team = Fake("native", 2.0), Fake("team", 1.0, ready=False)
     ways: list[Executor] = [Fake("replay", 1.8), native, team]

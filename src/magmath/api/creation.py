@@ -32,7 +32,7 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
-from magmath.ops import creation, manipulation
+from magmath.ops import creation, manipulation, reductions
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant as constant_leaf
 from magmath.ops.leaves import parameter
@@ -103,8 +103,9 @@ def variable(
     """
     if callable(value) != (shape is not None):
         raise TypeError(
-            f"variable: an initializer and a shape go together, as in mm.variable({name!r}, "
-            f"mm.nn.initializers.glorot, shape=(3, 2)); was given {value!r} and shape={shape}"
+            f"variable: an initializer and a shape are given both or not at all, as in "
+            f"mm.variable({name!r}, mm.nn.initializers.glorot, shape=(3, 2)); was "
+            f"given {value!r} and shape={shape}"
         )
     if callable(value):
         value = value(shape, dtype=dtype, layout=layout)
@@ -130,8 +131,11 @@ def _floating(dtype: DTypeLike) -> DType:
 
 
 def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
+    return _divided(node.at_line(user_line()), layout, device)
+
+
+def _divided(node: Node, layout: LayoutLike, device: object) -> Array:
     check_device(node.name, device)
-    node.line = user_line()
     if layout is None:
         return Array(node)
     return Array(redistribute(node, bind_layout(node.name, layout, node.shape)))
@@ -181,7 +185,8 @@ def full(
             raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
         element = common_dtype(_number_kind(fill_value)) if dtype is None else as_dtype(dtype)
         value = parameter(_python_number(fill_value), element, "full")
-    return _made(creation.full(normal_shape("full", shape), value), layout, device)
+    filled = creation.full(normal_shape("full", shape), value, user_line())
+    return _divided(filled, layout, device)
 
 
 def zeros(
@@ -459,5 +464,5 @@ def meshgrid(
     grids = []
     for x, place in zip(given, places, strict=True):
         column = manipulation.reshape(x.node, (1,) * place + x.shape + (1,) * (ndim - place - 1))
-        grids.append(_made(column if sparse else manipulation.broadcast_to(column, shape)))
+        grids.append(_made(column if sparse else reductions.broadcast_to(column, shape)))
     return tuple(grids)

@@ -16,7 +16,7 @@ from magmath.arrays.array import Array, as_array, binary, unary
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import OPERANDS
 from magmath.arrays.output import masked, stored
-from magmath.arrays.ufunc_methods import BinaryFunction, attach
+from magmath.arrays.ufunc_methods import BinaryFunction, attach_ufunc_methods
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, side_of_range
 from magmath.ops import elementwise as e
 
@@ -47,7 +47,7 @@ def _binary(name: str, text: str = "") -> BinaryFunction:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text or f"Element-wise {name} of x1 and x2, which broadcast."
-    return attach(name, function)
+    return attach_ufunc_methods(name, function)
 
 
 def _logical(name: str) -> BinaryFunction:
@@ -61,7 +61,7 @@ def _logical(name: str) -> BinaryFunction:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element-wise {name} of x1 and x2; numbers other than 0 are true."
-    return attach(name, function)
+    return attach_ufunc_methods(name, function)
 
 
 def _truth(name: str, x: Any) -> Any:

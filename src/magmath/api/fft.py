@@ -187,8 +187,7 @@ def irfft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "b
 
 
 def _result(node: Node) -> Array:
-    node.line = user_line()
-    return Array(node)
+    return Array(node.at_line(user_line()))
 
 
 def _as_complex(name: str, x: Array) -> Node:

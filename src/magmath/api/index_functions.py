@@ -25,7 +25,7 @@ from magmath.api.searching import nonzero
 from magmath.api.searching import where as choice
 from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.masks import count
+from magmath.arrays.masks import count_mask
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands, written_operand
 from magmath.arrays.output import stored, target
@@ -225,7 +225,7 @@ def place(arr: Array, mask: Any, vals: Any) -> None:
     """Write values where a mask holds: the first one at the first such position, and so on, from
     the first on again."""
     arr, chosen = target("place", arr), as_array("place", mask)
-    arr[astype(chosen, bool_)] = _cycled(vals, count(astype(chosen, bool_).node).total)
+    arr[astype(chosen, bool_)] = _cycled(vals, count_mask(astype(chosen, bool_).node).total)
 
 
 def _many(values: Any) -> bool:

@@ -18,10 +18,11 @@ from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.conversion import LayoutLike, bind_layout, default_layout
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import as_dtype, bfloat16, float32
-from magmath.diagnostics.transfer_progress import transfer_progress
+from magmath.diagnostics.progress import transfer_progress
 from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import DataError, MissingDataError
+from magmath.files import safetensors
 from magmath.files.csv import Header, read_table_spec
 from magmath.files.formats import StorageSpec, StoredArray, format_of
 from magmath.files.storage import ArraySpec
@@ -134,6 +135,25 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
         for name, x in arrays.items():
             _write(draft, places[name], x)
         format.finish(draft, specs)
+
+
+def save_on_controller(
+    path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str]
+) -> None:
+    """Write arrays and texts to a safetensors file, from this process.
+
+    The states of modules are saved by it: they are small, and workers on other hosts need not see
+    the folder. The complete file replaces an earlier one atomically. Raises as `save`.
+    """
+    import torch
+
+    specs = {name: ArraySpec(x.shape, x.dtype) for name, x in arrays.items()}
+    with atomic_replace(path) as draft:
+        places = safetensors.create(draft, specs, metadata)
+        for name, x in arrays.items():
+            data = x.fetched().contiguous().view(-1).view(torch.uint8).numpy()
+            with places[name].open(draft, specs[name], True) as elements:
+                elements[...,] = data
 
 
 def _check_target(path: str) -> None:

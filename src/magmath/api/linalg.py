@@ -29,15 +29,16 @@ from magmath.graph import Node, Operation, apply
 from magmath.ops import eigen, least_squares, solvers
 from magmath.ops import elementwise as e
 from magmath.ops.cholesky import CHOLESKY
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.contraction import matmul as product
 from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import parameter
 from magmath.ops.lu import LU, lu_parts
-from magmath.ops.manipulation import CONCAT, broadcast_to, permute, reshape, transpose
-from magmath.ops.matrix_algebra import DIAGONAL, adjoint, columns, identity, rows
+from magmath.ops.manipulation import permute, reshape, transpose
+from magmath.ops.matrix_algebra import DIAGONAL, adjoint, columns, identity_matrix, rows
 from magmath.ops.qr import QR, qr_parts
 from magmath.ops.qr import qr as packed_qr
-from magmath.ops.reductions import sum_
+from magmath.ops.reductions import broadcast_to, sum_
 from magmath.ops.slicing import slice_along
 from magmath.ops.triangular import SOLVE_TRIANGULAR
 
@@ -420,7 +421,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
         if n:
             a = product(a, a)
     n_rows = a.shape[-1]
-    one = identity(n_rows, n_rows, a)
+    one = identity_matrix(n_rows, n_rows, a)
     return Array(broadcast_to(one, a.shape) if result is None else result)
 
 

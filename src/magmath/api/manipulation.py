@@ -21,7 +21,8 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
-from magmath.ops import manipulation
+from magmath.ops import manipulation, reductions
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.gather_scatter import SCATTER_ADD, take
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import reduce, sum_
@@ -161,7 +162,7 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
 def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
     """x stretched to a larger shape."""
     x = as_array("broadcast_to", x)
-    return Array(manipulation.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
+    return Array(reductions.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
@@ -199,7 +200,7 @@ def concat(
     if axis is None:
         nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
     position = normalize_axis("concat", axis, nodes[0].ndim)
-    joined = Array(apply(manipulation.CONCAT, *nodes, axis=position, line=user_line()))
+    joined = Array(apply(CONCAT, *nodes, axis=position, line=user_line()))
     return stored("concat", joined, out)
 
 

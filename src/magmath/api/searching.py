@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 from magmath.api.creation import asarray
 from magmath.api.elementwise import not_equal
 from magmath.arrays.array import Array, Number, as_array
-from magmath.arrays.masks import count
+from magmath.arrays.masks import count_mask
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import stored
@@ -73,7 +73,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     if not x.ndim:
         raise ShapeError("nonzero: needs 1 or more dimensions, was given a 0-d array")
     found = x if x.dtype.kind == "bool" else not_equal(x, 0)
-    counted = count(found.node, x.node.layout)
+    counted = count_mask(found.node, x.node.layout)
     return tuple(Array(node) for node in counted.positions())
 
 

@@ -11,7 +11,7 @@ from magmath.api.indexing import take
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.order_statistics import lexsort
 from magmath.api.searching import nonzero
-from magmath.api.sets import Groups, isin
+from magmath.api.sets import EqualGroups, isin
 from magmath.api.sorting import argsort, sort
 from magmath.api.statistics import any, cumulative_sum
 from magmath.arrays.array import Array, as_array
@@ -33,7 +33,7 @@ def unique(
     x = as_array("unique", ar)
     if axis is not None:
         return _unique_parts(x, axis, return_index, return_inverse, return_counts)
-    groups = Groups("unique", x, equal_nan)
+    groups = EqualGroups("unique", x, equal_nan)
     found = [groups.values()]
     if return_index:
         found.append(groups.indices())

@@ -11,16 +11,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 from magmath.arrays.array import Array, Number, as_array
-from magmath.arrays.masks import Counted, count
+from magmath.arrays.masks import Counted, count_mask
 from magmath.arrays.operands import operands
 from magmath.core.dtypes import bool_, int64
 from magmath.engine.user_line import user_line
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
 from magmath.ops.gather_scatter import PUT, take
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT, reshape
+from magmath.ops.manipulation import reshape
 from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sorting import ARGSORT, SEARCHSORTED, SORT
@@ -52,7 +53,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
-class Groups:
+class EqualGroups:
     """The elements of an array in order, and where a group of equal ones begins."""
 
     def __init__(self, name: str, x: Array, equal_nan: bool = False) -> None:
@@ -70,7 +71,7 @@ class Groups:
     @cached_property
     def begins(self) -> Counted:
         """The counted mask of the elements that begin a group."""
-        counted = count(self.beginning)
+        counted = count_mask(self.beginning)
         self.beginning = counted.node
         return counted
 
@@ -138,25 +139,25 @@ def _order(flat: Node) -> Node:
 def unique_all(x: Array, /) -> UniqueAll:
     """The different elements of x in order, where each first stands in x (flattened), which of them
     each element of x is (of x's shape), and how often each occurs."""
-    groups = Groups("unique_all", x)
+    groups = EqualGroups("unique_all", x)
     return UniqueAll(groups.values(), groups.indices(), groups.inverse(), groups.counts())
 
 
 def unique_counts(x: Array, /) -> UniqueCounts:
     """The different elements of x in order, and how often each occurs."""
-    groups = Groups("unique_counts", x)
+    groups = EqualGroups("unique_counts", x)
     return UniqueCounts(groups.values(), groups.counts())
 
 
 def unique_inverse(x: Array, /) -> UniqueInverse:
     """The different elements of x in order, and which of them each element of x is."""
-    groups = Groups("unique_inverse", x)
+    groups = EqualGroups("unique_inverse", x)
     return UniqueInverse(groups.values(), groups.inverse())
 
 
 def unique_values(x: Array, /) -> Array:
     """The different elements of x in order."""
-    return Groups("unique_values", x).values()
+    return EqualGroups("unique_values", x).values()
 
 
 def isin(
@@ -189,7 +190,7 @@ def _among_sorted(x: Node, test: Node) -> Node:
 def _among_groups(x: Node, test: Node) -> Node:
     """Return whether the group of equal numbers of each element of x has an element of `test`."""
     both = apply(CONCAT, test, reshape(x, (x.size,)), axis=0, line=user_line())
-    groups = Groups("isin", Array(both)).inverse().node
+    groups = EqualGroups("isin", Array(both)).inverse().node
     tested = slice_along(groups, 0, 0, test.size)
     asked = slice_along(groups, 0, test.size, both.size)
     none = full((both.size,), constant(False, bool_))

@@ -101,7 +101,7 @@ def _correlated(name: str, x: Node, w: Node, mode: str, method: str) -> Array:
         dilation=(1,) * x.ndim,
         direct=method != "auto",
     )
-    node.line = user_line()
+    node = node.at_line(user_line())
     result = by_spectra(node) if method == "fft" else node
     return Array(reshape(result, result.shape[2:]))
 

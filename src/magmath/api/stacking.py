@@ -86,7 +86,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
 
 
 def block(arrays: Any) -> Array:
-    """An array put together from nested lists of blocks: the innermost lists are joined along the
+    """An array assembled from nested lists of blocks: the innermost lists are joined along the
     last axis, the next ones along the one before."""
     depth = _depth(arrays)
     ndim = max(depth, _most_dimensions(arrays))

@@ -55,7 +55,7 @@ def vecmat(x1: Any, x2: Any) -> Array:
 
 
 def kron(a: Any, b: Any) -> Array:
-    """The Kronecker product: each element of a times all of b, put together."""
+    """The Kronecker product: each element of a times all of b."""
     x, y = as_array("kron", a), as_array("kron", b)
     ndim = max(x.ndim, y.ndim)
     outer = (1,) * (ndim - x.ndim) + x.shape

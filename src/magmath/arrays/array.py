@@ -35,7 +35,7 @@ from magmath.engine.donation import TEMPORARY, TEMPORARY_TARGET
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, applied, apply
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
 from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e

@@ -98,7 +98,7 @@ def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
     if strangers:
         raise LayoutError(
             f"{operation}: the layout is for another mesh: the pool has workers "
-            f"0 to {pool.workers - 1}, the layout names {strangers}; bind the rule anew, or start "
+            f"0 to {pool.workers - 1}, the layout names {strangers}; bind the rule again, or start "
             f"more workers with mm.init(workers={max(strangers) + 1})"
         )
     return layout

@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.arrays.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
-from magmath.arrays.masks import Mask
+from magmath.arrays.masks import MaskIndex
 from magmath.core.dtypes import bool_, int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape
@@ -61,7 +61,7 @@ class Key:
     shape: Shape
     cuts: list[Cut] = field(default_factory=list)
     indices: dict[int, Node] = field(default_factory=dict)
-    mask: Mask | None = None
+    mask: MaskIndex | None = None
     order: list[str] = field(default_factory=list)
 
     @property
@@ -239,7 +239,7 @@ class _Parser:
                 if mask.ndim
                 else "indexing: True or False must stand alone; index in two steps"
             )
-        found = Mask(mask, self.layout, self.axis)
+        found = MaskIndex(mask, self.layout, self.axis)
         if self.alone:
             self.key.mask = found
             self.key.order.append(PICKED)

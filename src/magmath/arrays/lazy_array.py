@@ -21,7 +21,7 @@ from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import TracingError, WorkerLost
-from magmath.graph import Node, Shape, topological
+from magmath.graph import Node, Shape, provenance_of, set_value, topological
 from magmath.layout import Layout
 from magmath.ops import leaves
 
@@ -74,7 +74,7 @@ class LazyArray:
         small, so that gradients pass through the value as if it were pending.
         """
         if tracing.current() is None:
-            provenance = self.evaluated().provenance
+            provenance = provenance_of(self.evaluated())
             if provenance is not None:
                 provenance.keep_arrays()
 
@@ -138,7 +138,7 @@ class LazyArray:
             raise
         except Exception:
             if asked is not leaf and self._formers:  # it was a pending in-place update
-                asked.value = None
+                set_value(asked, None)
                 self._node = asked
                 self.undo()
             raise
@@ -173,15 +173,16 @@ class LazyArray:
             self.keep_operands(leaf)
         keep_expression(node)
         if not node.is_leaf:
-            node.value = leaf  # for pending expressions that read this node
+            set_value(node, leaf)  # for pending expressions that read this node
         follow(node, leaf)
         self._node = leaf
 
     def keep_operands(self, leaf: Node) -> None:
         """Keep the arrays and values that an expression of variables has read, for gradients and
         `minimize`."""
-        if leaf.provenance is not None:
-            self._operands, self._values = leaf.provenance.arrays()
+        provenance = provenance_of(leaf)
+        if provenance is not None:
+            self._operands, self._values = provenance.arrays()
 
     def _replaced(self, node: Node, new: Node) -> None:
         """Record that an in-place update replaces a node, for `undo`.

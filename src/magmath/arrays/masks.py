@@ -18,9 +18,9 @@ from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply
 from magmath.layout import Layout, even_cuts
+from magmath.ops.axis_segments import cuts_of
 from magmath.ops.creation import iota
 from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND
-from magmath.ops.segments import cuts_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Counted:
 
 
 @dataclass
-class Mask:
+class MaskIndex:
     """A mask that is counted on first use.
 
     Its first dimension is `axis` of the indexed array, which has `indexed_layout`.
@@ -68,10 +68,10 @@ class Mask:
     @cached_property
     def counted(self) -> Counted:
         """The computed and counted mask; raises as `count`."""
-        return count(self.node, self.indexed_layout, self.axis)
+        return count_mask(self.node, self.indexed_layout, self.axis)
 
 
-def count(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) -> Counted:
+def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) -> Counted:
     """Compute and count a mask whose first dimension is `axis` of an array in `indexed_layout`.
 
     Raises TracingError while a function is traced, because values are unknown then.

@@ -18,7 +18,7 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.errors import WorkerLost
 from magmath.graph import apply, topological
 from magmath.layout.svg import draw_layout
-from magmath.ops.manipulation import CONCAT
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.slicing import slice_along
 
 

@@ -20,9 +20,11 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.gather_scatter import SCATTER_ADD
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT, broadcast_to, reshape
+from magmath.ops.manipulation import reshape
+from magmath.ops.reductions import broadcast_to
 from magmath.ops.reductions import reduce as reduced
 from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
@@ -58,7 +60,7 @@ class BinaryFunction(Protocol):
     ) -> Array: ...
 
 
-def attach(name: str, function: Any) -> BinaryFunction:
+def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
     """Give the function of the operation `name` its methods."""
 
     def reduce(

@@ -28,6 +28,7 @@ from magmath.engine.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
+from magmath.graph.operation import set_variable_layout
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import variable_leaf, version
@@ -142,7 +143,7 @@ class Variable(Array):
         moved = laid(Array(self.node), layout)
         data = remote_array_of(moved.evaluated())
         note_update(self.leaf)
-        self.leaf.layout = layout  # the same leaf, so that gradients with respect to it stay valid
+        set_variable_layout(self.leaf, layout)
         self._hold(data)
 
     def __setitem__(self, key: Any, value: Any) -> None:

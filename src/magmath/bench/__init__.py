@@ -8,10 +8,13 @@ process and runs one round of each in turn (`runner.py`); `peers/` contains the 
 from __future__ import annotations
 
 from magmath.bench import (
+    cnn,
     collectives,
+    convolution,
     elementwise,
     fft,
     gemm,
+    infer,
     layers,
     linalg,
     ordinary_programs,
@@ -29,11 +32,14 @@ BENCHES: dict[str, Bench] = {
     for bench in (
         ordinary_programs.BENCH,
         layers.BENCH,
+        cnn.BENCH,
+        infer.BENCH,
         parallel.BENCH,
         scaling.BENCH,
         collectives.BENCH,
         overlap.BENCH,
         gemm.BENCH,
+        convolution.BENCH,
         fft.BENCH,
         redistribute.BENCH,
         elementwise.BENCH,

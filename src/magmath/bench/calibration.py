@@ -20,7 +20,7 @@ import torch
 
 import magmath as mm
 from magmath.core.cpu import cpu_name
-from magmath.cost import DEFAULT_MACHINE, GemmRate, Link, Machine
+from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine
 from magmath.engine import session
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.processes import ProcessTransport
@@ -41,7 +41,7 @@ STEPS: Final = ("matrix products", "memory", "element-wise operations", "shared 
 
 def calibrate(report: Report) -> Machine:
     """The machine with all constants that can be measured; a current pool is shut down."""
-    machine = replace(DEFAULT_MACHINE, source=cpu_name())
+    machine = replace(DEFAULT_MACHINE, source=cpu_name(), memory=_memory_of_a_worker())
     report(STEPS[0])
     machine = replace(machine, gemm=tuple(_gemm_rates()))
     report(STEPS[1])
@@ -56,7 +56,10 @@ def calibrate(report: Report) -> Machine:
     report(STEPS[3])
     with mm.init(workers=2, device="cpu"):
         shared = _link(machine.shared)
-        machine = replace(machine, shared=shared, control_seconds=_control_seconds())
+        level = Level("host", 0, shared.bandwidth, max(shared.barrier, shared.latency))
+        machine = replace(
+            machine, shared=shared, levels=(level,), control_seconds=_control_seconds()
+        )
     report(STEPS[4])
     command = (sys.executable, "-m", "magmath.bench.simulated_network", "host")
     session.use(Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command)))
@@ -68,6 +71,11 @@ def calibrate(report: Report) -> Machine:
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0))
+
+
+def _memory_of_a_worker() -> float:
+    """Return the bytes of memory that one of as many workers as processors has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _processors()
 
 
 def _best(work: Callable[[], object]) -> float:

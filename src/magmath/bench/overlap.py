@@ -29,7 +29,7 @@ def _training(batch: int, width: int, layers: int, bandwidth: float) -> Case:
 
 def _replication(bandwidth: float) -> Case:
     return Case(
-        name=f"replicate 32 MB beside products, {bandwidth / 1.25e8:g} Gb/s",
+        name=f"replicate 32 MB concurrently with products, {bandwidth / 1.25e8:g} Gb/s",
         parameters={"what": "replication", "bandwidth": bandwidth, "steps": STEPS},
         work=STEPS,
         unit="s",
@@ -52,7 +52,7 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
 
 BENCH = Bench(
     "overlap",
-    "messages over a simulated network, beside computation",
+    "messages over a simulated network, concurrent with computation",
     "bytes a second",
     _cases,
     _systems,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any, Literal
 
 from magmath.bench.case import Case, Comparison
@@ -78,6 +79,18 @@ class CaseResult:
         return {} if agree and math.isfinite(high) else values
 
 
+@dataclass(frozen=True)
+class RatioSummary:
+    """The medians of one ratio over the cases of a group, or over "all cases": their geometric
+    mean, and the worst case."""
+
+    group: str
+    title: str
+    geometric_mean: float
+    worst: float
+    worst_case: str
+
+
 @dataclass
 class BenchResult:
     """A complete run, with the information that is needed to assess and repeat it."""
@@ -100,7 +113,7 @@ class BenchResult:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for JSON, including medians and verdicts."""
-        data = asdict(self)
+        data = asdict(self) | {"summaries": [asdict(summary) for summary in self.summaries()]}
         for case, plain in zip(self.cases, data["cases"], strict=True):
             for figure, record in zip(case.figures, plain["figures"], strict=True):
                 record |= {"median": figure.median, "reached": figure.reached}
@@ -108,6 +121,18 @@ class BenchResult:
                 if system.state == "measured":
                     plain["systems"][name] |= {"median": system.median, "rate": case.rate(name)}
         return data
+
+    def summaries(self) -> list[RatioSummary]:
+        """Return a summary of each ratio for each group in which several cases have it, and for all
+        cases if there are several such groups."""
+        groups = dict.fromkeys(case.case.group for case in self.cases)
+        found = [
+            summary
+            for group in groups
+            for summary in _summaries(group, [c for c in self.cases if c.case.group == group])
+        ]
+        several = len({summary.group for summary in found}) != 1
+        return [*found, *(_summaries("all cases", self.cases) if several else ())]
 
     def raise_if_incomplete(self) -> None:
         """Raise MagmathError if a system failed or results differ; KeyboardInterrupt if the run was
@@ -156,3 +181,15 @@ def _compare(
     ratio = comparison.kind == "ratio"
     rounds = [theirs / ours if ratio else ours - theirs for ours, theirs in pairs]
     return ComparisonResult(comparison.title, comparison.kind, rounds, comparison.mark(case))
+
+
+def _summaries(group: str, cases: Iterable[CaseResult]) -> Iterator[RatioSummary]:
+    ratios: dict[str, dict[str, float]] = {}
+    for case in cases:
+        for figure in case.figures:
+            if figure.kind == "ratio":
+                ratios.setdefault(figure.title, {})[case.case.name] = figure.median
+    for title, values in ratios.items():
+        if len(values) > 1:
+            worst = min(values, key=values.__getitem__)
+            yield RatioSummary(group, title, geometric_mean(values.values()), values[worst], worst)

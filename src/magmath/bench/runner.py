@@ -19,7 +19,7 @@ from rich.console import Console
 
 from magmath.bench import host_info
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
-from magmath.bench.processes import PeerNotInstalled, SystemFailed, SystemProcesses
+from magmath.bench.peer_processes import PeerNotInstalled, SystemFailed, SystemProcesses
 from magmath.bench.result import BenchResult, CaseResult, SystemResult, compare_systems
 from magmath.errors import OptionError
 

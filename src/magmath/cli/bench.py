@@ -61,7 +61,7 @@ def bench(
         Python of another environment, for the peers that are installed there and not in this one;
         may be given several times.
     """
-    from magmath.bench.report import plot_result, print_result, save_result
+    from magmath.bench.result_output import plot_result, print_result, save_result
     from magmath.bench.runner import run_bench
 
     console = Console(highlight=False)

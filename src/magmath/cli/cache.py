@@ -35,7 +35,7 @@ def cache(
     Parameters
     ----------
     clear
-        Delete all entries. Programs that run meanwhile go on; later ones compile anew.
+        Delete all entries. Running programs continue; later ones compile again.
     json
         Print one JSON object.
     """

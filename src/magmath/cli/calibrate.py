@@ -50,12 +50,11 @@ def calibrate(
 
 def _measured() -> Machine:
     """Measure and keep the constants."""
-    from rich.progress import Progress
-
     from magmath.bench.calibration import STEPS, calibrate
     from magmath.cost import keep_machine
+    from magmath.diagnostics.progress import progress_bar
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("calibrating", total=len(STEPS))
 
         def report(name: str) -> None:

@@ -19,6 +19,9 @@ from magmath.cli.bench import bench
 from magmath.cli.cache import cache
 from magmath.cli.calibrate import calibrate
 from magmath.cli.info import info
+from magmath.cli.plan import plan
+from magmath.cli.reproduce import reproduce
+from magmath.cli.search import search
 from magmath.cli.train import train_app
 
 INTERRUPTED = 130
@@ -35,6 +38,11 @@ For example:
 
     magmath bench layers --quick
 
+    magmath search --network mlp --data digits --batch 16,64 --images 30720
+    magmath plan alexnet --machine k80-fdr --workers 64
+
+    magmath reproduce --all --quick
+
     magmath cache --clear
 """
 
@@ -49,6 +57,9 @@ app = App(
 app.command(info)
 app.command(train_app)
 app.command(bench)
+app.command(search)
+app.command(plan)
+app.command(reproduce)
 app.command(cache)
 app.command(calibrate)
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    Progress,
     TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
+
+from magmath.diagnostics.progress import progress_bar
 
 if TYPE_CHECKING:
     from magmath.train import EpochRecord
@@ -36,7 +37,7 @@ class ProgressReporter:
         self._steps = 0
         self._finished = 0
         self._task = TaskID(0)
-        self._bar = Progress(
+        self._bar = progress_bar(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(),
             TaskProgressColumn(),
@@ -45,8 +46,6 @@ class ProgressReporter:
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             console=console,
-            transient=True,
-            disable=not console.is_terminal,
         )
 
     def begin(self, epochs: int, steps: int) -> None:

@@ -6,18 +6,22 @@ It uses only the public names, as a user's script would.
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, Group, Parameter
-from cyclopts.types import NonNegativeInt, PositiveFloat, PositiveInt
+from cyclopts import App, Parameter
+from cyclopts.types import PositiveInt
 from rich.console import Console
 
+from magmath.cli.output_folder import create_folder
 from magmath.cli.progress_reporter import ProgressReporter
+from magmath.cli.train_options import NETWORK, TRAIN_DEFAULTS, TrainOptions
 from magmath.errors import OptionError
 
 if TYPE_CHECKING:
-    from magmath.data import Dataset
+    from magmath.cli.train_data import TrainData
     from magmath.train import History, NeuralNetwork
 
 HELP = """\
@@ -26,40 +30,33 @@ Train a network on a data set.
 For example:
 
     magmath train mlp --data digits --workers 2 --output runs/digits
+
+    magmath train lenet5 --data fashion-mnist
+
+    magmath train resnet18 --data cifar-10 --data-path ~/cifar-10-batches-bin --epochs 30
+
+    magmath train resnet50 --data images --data-path ~/imagenet --corrupt warn
 """
 train_app = App(name="train", help=HELP, help_format="markdown")
 
-_NETWORK = Group("Network")
-_TRAINING = Group("Training")
-_MACHINE = Group("Machine")
-_OUTPUT = Group("Data and output")
+_DEFAULT_OPTIONS = TrainOptions()
+_RESOLVED = ("data", "batch", "epochs", "optimizer", "learning_rate", "schedule", "weight_decay")
+"""The options whose default depends on the network."""
 
 
 @train_app.command
 def mlp(
     *,
-    layers: Annotated[PositiveInt, Parameter(group=_NETWORK)] = 2,
+    layers: Annotated[PositiveInt, Parameter(group=NETWORK)] = 2,
     width: Annotated[
-        tuple[PositiveInt, ...], Parameter(group=_NETWORK, consume_multiple=True, negative=())
+        tuple[PositiveInt, ...], Parameter(group=NETWORK, consume_multiple=True, negative=())
     ] = (128,),
-    activation: Annotated[Literal["relu", "tanh", "sigmoid"], Parameter(group=_NETWORK)] = "relu",
-    batch: Annotated[PositiveInt, Parameter(group=_TRAINING)] = 64,
-    epochs: Annotated[PositiveInt, Parameter(group=_TRAINING)] = 20,
-    optimizer: Annotated[
-        Literal["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "lars"],
-        Parameter(group=_TRAINING),
-    ] = "adam",
-    learning_rate: Annotated[PositiveFloat, Parameter(group=_TRAINING)] = 1e-3,
-    seed: Annotated[NonNegativeInt, Parameter(group=_TRAINING)] = 0,
-    workers: Annotated[NonNegativeInt, Parameter(group=_MACHINE)] = 0,
-    strategy: Annotated[str, Parameter(group=_MACHINE)] = "auto",
-    device: Annotated[str, Parameter(group=_MACHINE)] = "auto",
-    data: Annotated[str, Parameter(group=_OUTPUT)] = "digits",
-    data_path: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
-    output: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
-    json: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False,
+    activation: Annotated[Literal["relu", "tanh", "sigmoid"], Parameter(group=NETWORK)] = "relu",
+    options: TrainOptions = _DEFAULT_OPTIONS,
 ) -> None:
     """Train a multi-layer perceptron to classify images.
+
+    By default on digits, 20 epochs with batches of 64, Adam and a learning rate of 0.001.
 
     For example:
 
@@ -77,41 +74,69 @@ def mlp(
         Neurons of every hidden layer, or one number for each of them.
     activation
         Activation of the hidden layers.
-    batch
-        Images a step, over all workers together.
-    epochs
-        Passes over the training images.
-    optimizer
-        "sgd" is plain gradient descent.
-    learning_rate
-        Step size of the optimizer.
-    seed
-        Seed of the initial weights and of the order of the images.
-    workers
-        Worker processes; 0 computes in this one.
-    strategy
-        How the work is divided over the workers; "auto" takes the cheapest plan.
-    device
-        "auto", "cpu" or "cuda".
-    data
-        "digits", "fashion-mnist", "mnist-5k" or "mnist".
-    data_path
-        Folder of the data set's files, where it does not come with a package.
-    output
-        Folder for history.json, history.png and weights.safetensors; default runs/DATA.
-    json
-        Print the result as one JSON object; everything else goes to standard error.
     """
-    options = {name: value for name, value in locals().items() if name not in ("output", "json")}
-    options["width"] = _widths(width, layers)
-    options["data_path"] = None if data_path is None else str(data_path)
-    folder = output or Path("runs") / data
-    console = Console(stderr=json, highlight=False)
-    result = _run(options, folder, console)
-    if json:
+    widths = _widths(width, layers)
+    train("mlp", options, {"units": widths, "activation": activation}, {"width": widths})
+
+
+def _zoo_command(name: str) -> Callable[..., None]:
+    """Return the command that trains a network of the zoo."""
+    default = TRAIN_DEFAULTS[name]
+
+    def command(*, options: TrainOptions = _DEFAULT_OPTIONS) -> None:
+        train(name, options, {}, {})
+
+    command.__doc__ = f"""Train {default.title} to classify images.
+
+    By default on {default.data}, {default.epochs} epochs with batches of {default.batch}, the
+    optimizer "{default.optimizer}", a learning rate of {default.learning_rate:g} (schedule
+    "{default.schedule}") and a weight decay of {default.weight_decay:g}.
+
+    For example:
+
+        magmath train {name} --data {default.data}
+
+        magmath train {name} --data cifar-10 --data-path ~/cifar-10-batches-bin --workers 2
+
+        magmath train {name} --data images --data-path ~/imagenet --corrupt warn --resume
+    """
+    return command
+
+
+for _name in TRAIN_DEFAULTS:
+    if _name != "mlp":
+        train_app.command(_zoo_command(_name), name=_name)
+
+
+def train(
+    network: str, options: TrainOptions, settings: dict[str, Any], extra: dict[str, Any]
+) -> None:
+    """Train a network of the zoo with these settings, and print the result.
+
+    `extra`: further options for the record of the run.
+    """
+    resolved = resolved_options(network, options) | extra
+    folder = options.output or Path("runs") / (
+        resolved["data"] if network == "mlp" else f"{network}-{resolved['data']}"
+    )
+    console = Console(stderr=options.json, highlight=False)
+    result = _run(resolved, settings, folder, console)
+    if options.json:
         print(jsonlib.dumps(result, indent=2))
     else:
         _print_result(result, console)
+
+
+def resolved_options(network: str, options: TrainOptions) -> dict[str, Any]:
+    """Return the options as plain values, with the network's defaults."""
+    default = TRAIN_DEFAULTS[network]
+    given = asdict(options)
+    for name in (*_RESOLVED, "checkpoint"):
+        if given[name] is None:
+            given[name] = getattr(default, name)
+    given["checkpoint"] |= given["resume"]
+    given["data_path"] = None if given["data_path"] is None else str(given["data_path"])
+    return {"network": network} | {k: v for k, v in given.items() if k not in ("output", "json")}
 
 
 def _widths(width: tuple[int, ...], layers: int) -> list[int]:
@@ -123,58 +148,62 @@ def _widths(width: tuple[int, ...], layers: int) -> list[int]:
     return list(width) * (layers // len(width))
 
 
-def _run(options: dict[str, Any], folder: Path, console: Console) -> dict[str, Any]:
+def _run(
+    options: dict[str, Any], settings: dict[str, Any], folder: Path, console: Console
+) -> dict[str, Any]:
     """Train, save, and return the data that `--json` prints."""
     import magmath as mm
+    from magmath.cli.train_data import train_data
 
-    images = mm.data.load(options["data"], options["data_path"])
-    _create_folder(folder)
-    console.print(images, markup=False)
+    data = train_data(options)
+    create_folder(folder)
+    console.print(data.description, markup=False)
     with mm.init(options["workers"], device=options["device"], seed=options["seed"]):
-        network = _build(options, len(images.classes))
+        network = _build(options, settings, data)
         reporter = ProgressReporter(console)
         try:
-            history = _fit(network, images, options, reporter)
+            history = _fit(network, data, options, folder, reporter)
         except KeyboardInterrupt:
             _save_interrupted(network, reporter, folder, console)
             raise
-        files = _save(network, history, folder)
-    return _result(options, images, history, files)
+        files = [*_save(network, history, folder), _save_options(options, data, folder)]
+    return _result(options, data, history, files)
 
 
-def _create_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(
-            f"--output: the folder {folder} cannot be made: {error.strerror}; name one in a folder "
-            f"that you may write to"
-        ) from error
-
-
-def _build(options: dict[str, Any], classes: int) -> NeuralNetwork:
+def _build(options: dict[str, Any], settings: dict[str, Any], data: TrainData) -> NeuralNetwork:
     import magmath as mm
 
+    architecture = mm.nn.zoo.NETWORKS[options["network"]]
+    module = architecture.for_images(*data.shape[1:], classes=len(data.classes), **settings)
     make = mm.optim.OPTIMIZERS[options["optimizer"]]
-    hidden = [mm.nn.Dense(n, activation=options["activation"]) for n in options["width"]]
+    rate: Any = options["learning_rate"]
+    if options["schedule"] == "cosine":
+        steps = -(-data.train_count // options["batch"]) * options["epochs"]
+        rate = mm.optim.schedules.Cosine(rate, steps, per="step")
     return mm.nn.NeuralNetwork(
-        [mm.nn.Flatten(), *hidden, mm.nn.Dense(classes)],
+        module,
         loss="cross_entropy",
-        optimizer=make(learning_rate=options["learning_rate"]),
+        optimizer=make(learning_rate=rate, weight_decay=options["weight_decay"]),
     )
 
 
 def _fit(
-    network: NeuralNetwork, images: Dataset, options: dict[str, Any], reporter: ProgressReporter
+    network: NeuralNetwork,
+    data: TrainData,
+    options: dict[str, Any],
+    folder: Path,
+    reporter: ProgressReporter,
 ) -> History:
+    resident = isinstance(data.train, tuple)
     return network.fit(
-        images.train_images,
-        images.train_labels,
-        batch_size=options["batch"],
+        *(data.train if resident else (data.train,)),
+        batch_size=options["batch"] if resident else None,
         epochs=options["epochs"],
         strategy=options["strategy"],
-        validation=(images.test_images, images.test_labels),
+        validation=data.test,
         reporter=reporter,
+        checkpoint=folder if options["checkpoint"] else None,
+        resume=options["resume"],
     )
 
 
@@ -184,6 +213,21 @@ def _save(network: NeuralNetwork, history: History, folder: Path) -> list[Path]:
     history.plot(files[1])
     network.save(files[2])
     return files
+
+
+def _save_options(options: dict[str, Any], data: TrainData, folder: Path) -> Path:
+    """Save what is needed to use the weights: network, normalisation, names of the classes."""
+    mean, std = data.normalization
+    content = {
+        "options": options,
+        "image_shape": data.shape,
+        "mean": mean,
+        "std": std,
+        "classes": data.classes,
+    }
+    file = folder / "options.json"
+    file.write_text(jsonlib.dumps(content, indent=2) + "\n")
+    return file
 
 
 def _save_interrupted(
@@ -203,19 +247,19 @@ def _save_interrupted(
 
 
 def _result(
-    options: dict[str, Any], images: Dataset, history: History, files: list[Path]
+    options: dict[str, Any], data: TrainData, history: History, files: list[Path]
 ) -> dict[str, Any]:
     seconds = sum(history.seconds)
     return {
         "options": options,
-        "training_images": len(images.train_labels),
-        "test_images": len(images.test_labels),
+        "training_images": data.train_count,
+        "test_images": data.test_count,
         "loss": history.loss[-1],
         "accuracy": history.accuracy[-1],
         "test_loss": history.validation_loss[-1],
         "test_accuracy": history.validation_accuracy[-1],
         "seconds": seconds,
-        "images_per_second": len(images.train_labels) * len(history.loss) / seconds,
+        "images_per_second": data.train_count * len(history.loss) / seconds,
         "files": [str(file) for file in files],
     }
 
@@ -236,14 +280,25 @@ def _print_result(result: dict[str, Any], console: Console) -> None:
 
 def _next_commands(options: dict[str, Any]) -> list[tuple[str, str]]:
     """Return suggested next commands, each with its purpose."""
-    layers, width = len(options["width"]), options["width"][0]
+    again = f"magmath train {options['network']} --data {options['data']}"
     other = 0 if options["workers"] else 2
-    data = "mnist-5k" if options["data"] == "digits" else "digits"
-    again = f"magmath train mlp --data {options['data']}"
+    commands = [(f"{again} --workers {other}", f"the same with {other} workers")]
+    if options["network"] == "mlp":
+        layers, width = len(options["width"]), options["width"][0]
+        data = "mnist-5k" if options["data"] == "digits" else "digits"
+        commands += [
+            (f"{again} --layers {layers + 2} --width {2 * width}", "a deeper and wider network"),
+            (f"magmath train mlp --data {data}", "other images"),
+            ("magmath train lenet5 --data fashion-mnist", "a convolutional network"),
+        ]
+    else:
+        more = f"{again} --epochs {2 * options['epochs']} --resume"
+        commands += [
+            (more, "more epochs, from the checkpoint"),
+            ("magmath train --help", "other networks"),
+        ]
     return [
-        (f"{again} --workers {other}", f"the same with {other} workers"),
-        (f"{again} --layers {layers + 2} --width {2 * width}", "a deeper and wider network"),
-        (f"magmath train mlp --data {data}", "other images"),
-        ("magmath bench layers", "how fast this machine trains, compared with other frameworks"),
+        *commands,
+        ("magmath bench --help", "how fast this machine trains, compared with other frameworks"),
         ("magmath info", "what magmath found on this machine"),
     ]

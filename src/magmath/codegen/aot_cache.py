@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from magmath.codegen.object_cache import OBJECTS, cache_key, module_source
 
 if TYPE_CHECKING:
-    from magmath.codegen.compiler import ExternalSignatures
+    from magmath.codegen.compiler import ExternalSignatures, IrFunctions
     from magmath.codegen.object_loader import LoadedObject
 
 LOOK_SECONDS = 1.0
@@ -32,7 +32,7 @@ class AotModule:
     exports     the exported functions
     constants   named integers in the source
     outside     external functions by name, as for `codegen/compiler.py`
-    inside      a module whose `INSIDE` has functions in LLVM IR, and whose `CONSTANTS` has named
+    inside      modules whose `INSIDE` has functions in LLVM IR, and whose `CONSTANTS` has named
                 numbers for their callers
     arithmetic  the permitted floating-point optimisations (`codegen/values.py`)
     prepare     called before the code is loaded; registers the external symbols
@@ -45,12 +45,12 @@ class AotModule:
         *,
         constants: Mapping[str, int] = MappingProxyType({}),
         outside: ExternalSignatures = MappingProxyType({}),
-        inside: str = "",
+        inside: Sequence[str] = (),
         arithmetic: str = "exact",
         prepare: Callable[[], object] = lambda: None,
     ) -> None:
         self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
-        self._constants, self._outside, self._inside = constants, outside, inside
+        self._constants, self._outside, self._inside = constants, outside, tuple(inside)
         self._prepare = prepare
         self._on_disk = False
         self._next_look = 0.0
@@ -63,6 +63,10 @@ class AotModule:
     def address(self, name: str) -> int:
         """Return the address of an exported function."""
         return self._code().place(name)
+
+    def compile(self) -> None:
+        """Compile the code to the on-disk cache, and everything that `prepare` loads."""
+        self._code()
 
     def is_cached(self) -> bool:
         """True if the object code was found on disk, so that loading does not compile.
@@ -88,10 +92,12 @@ class AotModule:
     def _compiled(self) -> bytes:
         from magmath.codegen.compiler import compile_source
 
-        inside, constants = {}, self._constants
-        if self._inside:
-            module = import_module(self._inside)
-            inside, constants = module.INSIDE, {**module.CONSTANTS, **constants}
+        inside: IrFunctions = {}
+        constants = self._constants
+        for name in self._inside:
+            module = import_module(name)
+            inside = {**inside, **module.INSIDE}
+            constants = {**module.CONSTANTS, **constants}
         return compile_source(
             self._source, self._outside, exports=self._exports, constants=constants,
             inside=inside, arithmetic=self._arithmetic,
@@ -99,8 +105,8 @@ class AotModule:
 
     @cached_property
     def _name(self) -> str:
-        spec = find_spec(self._inside) if self._inside else None
-        inside = module_source(Path(spec.origin)) if spec is not None and spec.origin else b""
+        specs = map(find_spec, self._inside)
+        inside = [module_source(Path(s.origin)) for s in specs if s is not None and s.origin]
         return cache_key(
             self._source, self._exports, dict(self._constants), dict(self._outside),
             self._inside, inside, self._arithmetic,

@@ -9,11 +9,13 @@ it also compiles the functions of `codegen/runtime_library.py` that the program 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from magmath.codegen import runtime_library
 from magmath.codegen.compiler import compile_source, imported_names
@@ -37,6 +39,17 @@ with OBJECTS.locked("compiler"):  # one compiler at a time, on the whole machine
         OBJECTS.write(name, compiled)
 with open(int(code), "wb") as file:
     file.write(compiled)
+"""
+
+COMPILE_MODULE = """\
+import sys, os, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+name, argument, niceness = sys.argv[1:]
+os.nice(int(niceness))
+from importlib import import_module
+from magmath.codegen.object_cache import OBJECTS
+with OBJECTS.locked("compiler"):
+    import_module(name).code(int(argument)).compile()
 """
 
 Function = Callable[[int], int]
@@ -154,6 +167,35 @@ class _Compiler:
     def _close_files(self) -> None:
         while self._files:
             os.close(self._files.pop())
+
+
+@cache
+def compile_in_background(module: str, argument: int) -> None:
+    """Compile `code(argument)` of a module to the on-disk cache, in a process in the background.
+
+    Nothing happens in further calls. Without a cache on disk the code remains uncompiled.
+    """
+    command = [sys.executable, "-c", COMPILE_MODULE, module, str(argument), str(NICENESS)]
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    except OSError as error:
+        logger.warning("%s is not used, for its compiler could not be started: %s", module, error)
+    else:
+        _background.append(process)
+
+
+_background: list[subprocess.Popen[bytes]] = []
+
+
+@atexit.register
+def _stop_background() -> None:
+    """End the compilers that this process has started."""
+    while _background:
+        process = _background.pop()
+        process.kill()
+        process.communicate()
 
 
 def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:

@@ -21,8 +21,9 @@ where `float32[24, 1]` is memory whose element (i, j) is at i·24 + j. The langu
 that `and`, `or` and `x if c else y` evaluate all their operands, and that integers divided by 0
 give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` is the address of n bytes on the
 stack; numbers of half types are float32 in registers. `load_acquire(a, i)` and `store_release(a, i,
-x)` are atomic accesses to shared words, `fence()` is a full memory fence; `pause()` is the
-processor's hint for spin loops; `call(f, x, …)` calls the function at an address with integers.
+x)` are atomic accesses to shared words, `fetch_add(a, i, x)` adds to a shared word and returns its
+previous value, `fence()` is a full memory fence; `pause()` is the processor's hint for spin loops;
+`call(f, x, …)` calls the function at an address with integers.
 Imported names are external functions, called by symbol. The last function is the entry point,
 unless functions are exported.
 """
@@ -54,7 +55,7 @@ from magmath.codegen.values import (
     WORD,
     Builder,
     Literal,
-    Memory,
+    StridedMemory,
     Value,
     convert,
     llvm_type,
@@ -76,6 +77,7 @@ _C_LIBRARY: ExternalSignatures = {
     "usleep": ("usleep", ("uint32",), "int32"),
     "syscall": ("syscall", ("int64",) * 7, "int64"),
     "memcpy": ("memcpy", ("int64", "int64", "int64"), "int64"),
+    "memmove": ("memmove", ("int64", "int64", "int64"), "int64"),
 }
 """Functions of the C library with side effects."""
 
@@ -129,7 +131,7 @@ class _Callee:
     """A callable function: its LLVM function, its parameters, and the type of its result."""
 
     function: Any
-    arguments: list[Value | Memory]
+    arguments: list[Value | StridedMemory]
     result: str
 
 
@@ -156,7 +158,9 @@ class _Module:
         """Compile one function; later functions can call it."""
         kinds = [_annotation(argument.annotation) for argument in node.args.args]
         result = node.returns.id if isinstance(node.returns, ast.Name) else ""
-        passed = [memory_type(k) if isinstance(k, Memory) else llvm_type(k.dtype) for k in kinds]
+        passed = [
+            memory_type(k) if isinstance(k, StridedMemory) else llvm_type(k.dtype) for k in kinds
+        ]
         returned = llvm_type(result) if result else ir.VoidType()
         function = ir.Function(self.ir, ir.FunctionType(returned, passed), node.name)
         function.linkage = "internal"
@@ -179,7 +183,7 @@ class _Module:
         arguments = []
         for i, argument in enumerate(last.arguments):
             word = at.load(at.gep(at.function.args[0], [WORD(i)]))
-            if isinstance(argument, Memory):
+            if isinstance(argument, StridedMemory):
                 word = at.inttoptr(word, memory_type(argument))
             arguments.append(word)
         returned = at.call(last.function, arguments)
@@ -191,7 +195,7 @@ class _Module:
             callee = self.functions[name]
             callee.function.linkage = "external"
             callee.function.name = EXPORT_PREFIX + name
-            types = ["" if isinstance(a, Memory) else str(a.dtype) for a in callee.arguments]
+            types = ["" if isinstance(a, StridedMemory) else str(a.dtype) for a in callee.arguments]
             emit_builtin(self.ir, BUILTIN_PREFIX + name, callee.function, types, callee.result)
 
     def is_known(self, name: str) -> bool:
@@ -229,13 +233,13 @@ class _Module:
         return self.functions[own]
 
 
-def _annotation(node: ast.expr | None) -> Value | Memory:
+def _annotation(node: ast.expr | None) -> Value | StridedMemory:
     match node:
         case ast.Name(dtype):
             return Value(None, dtype)
         case ast.Subscript(ast.Name(dtype), strides):
             each = strides.elts if isinstance(strides, ast.Tuple) else [strides]
-            return Memory(None, dtype, tuple(ast.literal_eval(stride) for stride in each))
+            return StridedMemory(None, dtype, tuple(ast.literal_eval(stride) for stride in each))
     raise SyntaxError(f"not a type: {ast.unparse(node) if node else node}")
 
 
@@ -243,7 +247,7 @@ class _Function:
     """The code of one function. Variables are on the stack; LLVM promotes them to registers."""
 
     def __init__(
-        self, module: _Module, at: Builder, kinds: dict[str, Value | Memory], result: str
+        self, module: _Module, at: Builder, kinds: dict[str, Value | StridedMemory], result: str
     ) -> None:
         self.module = module
         self.result = result
@@ -366,7 +370,7 @@ class _Function:
             case ast.Subscript(ast.Name(name), index):
                 return self._element(self._memory(name), index)
             case ast.UnaryOp(operator, operand):
-                return functions.unary(self.at, operator, self._expression(operand))
+                return functions.emit_unary(self.at, operator, self._expression(operand))
             case ast.BinOp(left, operator, right):
                 return self._binary(operator, self._expression(left), self._expression(right))
             case ast.Compare(left, [operator], [right]):
@@ -412,7 +416,7 @@ class _Function:
         name = functions.FUNCTION_OPERATORS.get(type(operator))
         if name is not None:
             return self._function(name, [x, y])
-        return functions.binary(self.at, operator, x, y)
+        return functions.emit_binary(self.at, operator, x, y)
 
     def _function(self, name: str, values: Sequence[Value | Literal]) -> Value:
         """Call a function by its NumPy name on operands of a common type."""
@@ -420,7 +424,7 @@ class _Function:
         operands = [Value(x, dtype) for x in same]
         source = functions.source_key(name, dtype)
         if source is None:
-            return functions.call(self.at, name, operands)
+            return functions.emit_call(self.at, name, operands)
         return self._called(self.module.helper(source, dtype), operands)
 
     def _call(self, name: str, nodes: Sequence[ast.expr]) -> Value | Literal:
@@ -443,6 +447,11 @@ class _Function:
                 word = self._converted(self._expression(content), memory.dtype)
                 self.at.store_atomic(word, self._place(memory, index), "release", 8)
                 return Literal(0)
+            case "fetch_add", [ast.Name(array), index, addend]:
+                memory = self._memory(array)
+                word = self._converted(self._expression(addend), memory.dtype)
+                place = self._place(memory, index)
+                return Value(self.at.atomic_rmw("add", place, word, "acq_rel"), memory.dtype)
             case "fence", []:
                 self.at.fence("seq_cst")
                 return Literal(0)
@@ -458,30 +467,30 @@ class _Function:
             return convert(self.at, values[0], name)
         return self._function(name, values)
 
-    def _argument(self, node: ast.expr) -> Value | Literal | Memory:
-        if isinstance(node, ast.Name) and isinstance(self.names.get(node.id), Memory):
+    def _argument(self, node: ast.expr) -> Value | Literal | StridedMemory:
+        if isinstance(node, ast.Name) and isinstance(self.names.get(node.id), StridedMemory):
             return self.names[node.id]
         return self._expression(node)
 
-    def _called(self, callee: _Callee, values: Sequence[Value | Literal | Memory]) -> Value:
+    def _called(self, callee: _Callee, values: Sequence[Value | Literal | StridedMemory]) -> Value:
         passed = [
-            value.ir if isinstance(value, Memory) else self._converted(value, kind.dtype)
+            value.ir if isinstance(value, StridedMemory) else self._converted(value, kind.dtype)
             for value, kind in zip(values, callee.arguments, strict=True)
         ]
         return Value(self.at.call(callee.function, passed), callee.result)
 
     # memory -------------------------------------------------------------------------------------
 
-    def _memory(self, name: str) -> Memory:
+    def _memory(self, name: str) -> StridedMemory:
         memory = self.names[name]
-        assert isinstance(memory, Memory), f"{name} is no array"
+        assert isinstance(memory, StridedMemory), f"{name} is no array"
         return memory
 
-    def _element(self, memory: Memory, index: ast.expr) -> Value:
+    def _element(self, memory: StridedMemory, index: ast.expr) -> Value:
         content = self.at.load(self._place(memory, index))
         return Value(self.at.loaded(content, memory.dtype), register_type(memory.dtype))
 
-    def _place(self, memory: Memory, index: ast.expr) -> Any:
+    def _place(self, memory: StridedMemory, index: ast.expr) -> Any:
         indices = index.elts if isinstance(index, ast.Tuple) else [index]
         offset = WORD(0)
         for stride, i in zip(memory.strides, indices, strict=True):

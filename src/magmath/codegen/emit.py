@@ -1,7 +1,7 @@
 """Emitters: write operations in the language of `codegen/compiler.py`.
 
 A native function receives each operand as an array of this worker's local shape, or as a scalar.
-Element-wise operations need only an expression: `executor/native.py` joins neighbours into one
+Element-wise operations need only an expression: `executor/fused_loops.py` joins neighbours into one
 loop. The emitters in this module are for operations with their own loop structure.
 """
 
@@ -24,14 +24,19 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """A local array or scalar of a native function: its name there, its shape and type."""
+class NativeOperand:
+    """A local array or scalar of a native function: its name there, its shape and type.
+
+    `address` is that of its first element in the binding for which the code is written: it shows
+    which operands are parts of others, which is so in every binding.
+    """
 
     name: str
     shape: Shape
     dtype: DType
     scalar: bool = False  # `name` is an expression for the value itself
     strides: tuple[int, ...] = ()  # in elements
+    address: int = 0
 
     def at(self, indices: Sequence[str]) -> str:
         """Return the element at `indices` of a result of at least this many dimensions,
@@ -59,8 +64,8 @@ class NativeCall:
     may wait for it.
     """
 
-    out: Operand
-    inputs: list[Operand]
+    out: NativeOperand
+    inputs: list[NativeOperand]
     attributes: Mapping[str, Any]
     fault: Callable[[Callable[[int], Exception]], str]
     number: Callable[[int], str]
@@ -88,11 +93,15 @@ class Writer:
         return f"{prefix}{self.counter}"
 
     @contextmanager
-    def loops(self, shape: Shape) -> Iterator[list[str]]:
-        """Write nested loops over a shape; yield the index names."""
+    def loops(self, shape: Shape, strides: Sequence[int] = ()) -> Iterator[list[str]]:
+        """Write nested loops over a shape; yield the index names, one for each dimension.
+
+        With the strides of an array, the loops follow the order of its elements in memory.
+        """
         indices = [self.name("i") for _ in shape]
-        for index, extent in zip(indices, shape, strict=True):
-            self.line(f"for {index} in range({extent}):")
+        dimensions = range(len(shape))
+        for d in sorted(dimensions, key=lambda d: -strides[d]) if strides else dimensions:
+            self.line(f"for {indices[d]} in range({shape[d]}):")
             self.depth += 1
         yield indices
         self.depth -= len(shape)
@@ -186,7 +195,7 @@ def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None
         return
     with w.loops(call.out.shape) as indices:
         w.line(f"{call.out.at(indices)} = {initial}")
-    with w.loops(x.shape) as indices:
+    with w.loops(x.shape, x.strides) as indices:
         target = call.out.at(_result_indices(call, indices))
         value = w.name("v")
         w.line(f"{value} = {x.at(indices)}")
@@ -236,7 +245,7 @@ def _advance(w: Writer, counters: Sequence[str], shape: Shape) -> None:
     w.depth = depth
 
 
-def emit_copy(w: Writer, out: Operand, x: Operand) -> None:
+def emit_copy(w: Writer, out: NativeOperand, x: NativeOperand) -> None:
     """Write a copy of an operand, unless it has the result's memory."""
     if x.name != out.name:
         with w.loops(out.shape) as indices:

@@ -163,7 +163,7 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def unary(at: Builder, sign: ast.unaryop, x: Value | Literal) -> Value | Literal:
+def emit_unary(at: Builder, sign: ast.unaryop, x: Value | Literal) -> Value | Literal:
     """Emit -x, not x, or ~x."""
     if isinstance(x, Literal) and isinstance(sign, ast.USub):
         return Literal(-x.value)
@@ -174,7 +174,7 @@ def unary(at: Builder, sign: ast.unaryop, x: Value | Literal) -> Value | Literal
     return Value(at.not_(value.ir), value.dtype)
 
 
-def binary(
+def emit_binary(
     at: Builder, sign: ast.operator, x: Value | Literal, y: Value | Literal
 ) -> Value | Literal:
     """Emit a binary operator."""
@@ -221,7 +221,7 @@ def compare(at: Builder, sign: ast.cmpop, x: Value | Literal, y: Value | Literal
 # functions ----------------------------------------------------------------------------------------
 
 
-def call(at: Builder, name: str, values: Sequence[Value | Literal]) -> Value:
+def emit_call(at: Builder, name: str, values: Sequence[Value | Literal]) -> Value:
     """Emit a function by its NumPy name. Raises SyntaxError for an unknown function."""
     operands, dtype = to_common_type(at, *values)
     if name in _EMITTERS:

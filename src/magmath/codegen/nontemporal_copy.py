@@ -11,8 +11,8 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
+from magmath.core.cpu import PAGE
 
-_PAGE = 4096
 _PAGES = 4  # that are copied interleaved
 _RUN_BYTES = 128  # bytes of a page at a time: two lines, which the processor prefetches as a pair
 _BYTE = ir.IntType(8).as_pointer()
@@ -29,7 +29,7 @@ class _NontemporalCopy(Vectors):
         lacking = at.and_(at.neg(target), self.word(VECTOR_BYTES - 1))
         head = at.select(at.icmp_signed("<", lacking, nbytes), lacking, nbytes)
         self._move(target, source, head)
-        step = self.word(_PAGES * _PAGE)
+        step = self.word(_PAGES * PAGE)
         count = at.sdiv(at.sub(nbytes, head), step)
         self._pages(count, at.add(source, head), at.add(target, head))
         done = at.add(head, at.mul(count, step))
@@ -40,18 +40,18 @@ class _NontemporalCopy(Vectors):
         past = self.builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         vectors = [
             (first + v) // self.itemsize
-            for first in range(0, _PAGES * _PAGE, _PAGE)
+            for first in range(0, _PAGES * PAGE, PAGE)
             for v in range(0, _RUN_BYTES, VECTOR_BYTES)
         ]
         with self.loop(count, [source, target]) as groups:
-            with self.loop(self.word(_PAGE // _RUN_BYTES), list(groups)) as places:
+            with self.loop(self.word(PAGE // _RUN_BYTES), list(groups)) as places:
                 for v in vectors:
                     have, want = (self.plus(place, v) for place in places)
                     pointer = self.builder.inttoptr(want, self.kind.as_pointer())
                     store = self.builder.store(self.load(have), pointer, align=VECTOR_BYTES)
                     store.set_metadata("nontemporal", past)
                 places[:] = [self.plus(place, _RUN_BYTES // self.itemsize) for place in places]
-            groups[:] = [self.plus(group, _PAGES * _PAGE // self.itemsize) for group in groups]
+            groups[:] = [self.plus(group, _PAGES * PAGE // self.itemsize) for group in groups]
         if llvm.get_process_triple().startswith("x86_64"):  # nontemporal stores are unordered there
             kind = ir.FunctionType(ir.VoidType(), [])
             fence = self.builder.module.declare_intrinsic("llvm.x86.sse.sfence", (), kind)

@@ -60,6 +60,15 @@ EXPORTS: dict[str, Export] = {
         ),
     ),
     **_of_both(
+        "gemm_tile",
+        lambda t: Export(
+            "magmath.kernels.packed_gemm",
+            "tile",
+            ("int64", "int64", t, *_words(4), t, *_words(5)),
+            number=t,
+        ),
+    ),
+    **_of_both(
         "gemm",
         lambda t: Export(
             "magmath.kernels.blas", "gemm", (*_words(5), t, *_words(4), t, *_words(2)), number=t

@@ -48,14 +48,14 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Memory:
+class StridedMemory:
     """The address of an array's first element, and the strides in elements."""
 
     ir: Any
     dtype: str
     strides: tuple[int, ...]
 
-    def with_value(self, content: Any) -> Memory:
+    def with_value(self, content: Any) -> StridedMemory:
         return replace(self, ir=content)
 
 
@@ -150,7 +150,7 @@ def register_type(dtype: str) -> str:
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
-def memory_type(memory: Value | Memory) -> Any:
+def memory_type(memory: Value | StridedMemory) -> Any:
     """Return the LLVM pointer type of an array."""
     kinds = {"bool": _BYTE, "float16": _HALF, "bfloat16": _HALF}
     kind = kinds.get(memory.dtype) or llvm_type(memory.dtype)

@@ -85,6 +85,17 @@ class Vectors(ABC):
         mask = ir.Constant(ir.VectorType(_INDEX, len(lanes)), list(lanes))
         return self.builder.shuffle_vector(x, y, mask)
 
+    def transposed(self, block: Sequence[Any]) -> list[Any]:
+        """Emit the transpose of a square block, given and returned by rows: perfect shuffles of
+        the rows."""
+        rows, half = list(block), self.width // 2
+        lanes = [lane for i in range(self.width) for lane in (i, self.width + i)]
+        for _ in range(self.width.bit_length() - 1):
+            pairs = zip(rows[:half], rows[half:], strict=True)
+            halves = (lanes[: self.width], lanes[self.width :])
+            rows = [self.shuffle(x, y, chosen) for x, y in pairs for chosen in halves]
+        return rows
+
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         """Emit x · y + z, rounded once."""
         return self._call("fma", self.kind, [x, y, z])

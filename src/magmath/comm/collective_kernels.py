@@ -345,5 +345,5 @@ _CODE: Final = AotModule(
     + _ADVANCE_SOURCE,
     ["advance"],
     constants=_CONSTANTS,
-    inside=INSIDE,
+    inside=(INSIDE,),
 )

@@ -28,7 +28,7 @@ class Communicator(ABC):
     size            the number of ranks
     shares_memory   whether every rank can map every other's windows: all on one host
     on_host         the number of ranks on the host of this one, itself included
-    cores           the processors on which these can run at once, taken together
+    cores           the processors on which these can run concurrently, in total
 
     A call that waits for other ranks raises WorkerLost after any rank has called `abort`.
     """

@@ -21,6 +21,7 @@ from magmath.comm.barrier_memory import ABORT, Flags, allocate_flags, raise_if_a
 from magmath.comm.communicator import Communicator
 from magmath.comm.host_memory import Bytes, WindowTable
 from magmath.comm.message_collectives import MessageCollectives
+from magmath.core.cpu import CACHE_LINE
 from magmath.core.resources import processor_count
 from magmath.errors import ShapeError
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from magmath.comm.barrier import SpinBarrier
     from magmath.comm.shared_collectives import SharedCollectives
 
-_CACHE_LINE = 64
 _POLL_SECONDS = 0.1  # seconds between two looks at the abort flag, which compiled code may set
 
 
@@ -231,8 +231,8 @@ class _LocalCommunicator(Communicator):
 
 def _allocate_aligned(nbytes: int) -> Bytes:
     """Return memory that is aligned to a cache line."""
-    memory = np.empty(nbytes + _CACHE_LINE, np.uint8)
-    begin = -memory.ctypes.data % _CACHE_LINE
+    memory = np.empty(nbytes + CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % CACHE_LINE
     return memory[begin : begin + nbytes]
 
 

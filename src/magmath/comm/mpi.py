@@ -38,6 +38,7 @@ from magmath.comm.host_memory import Bytes, HostMemory, WindowTable, attach, is_
 from magmath.comm.message_collectives import MessageCollectives
 from magmath.comm.reduction_checks import HALF
 from magmath.comm.shared_collectives import SharedCollectives
+from magmath.core.cpu import PAGE
 from magmath.core.resources import limit_to_quota
 from magmath.errors import MemoryLimitError, WorkerLost
 
@@ -68,7 +69,6 @@ _OPERATIONS = {
     "any": MPI.LOR,
     "all": MPI.LAND,
 }
-_PAGE = 4096
 _EMPTY = bytearray()
 _NO_HANDLE = (0, 0)
 _BUSY_POLLS = 200  # polls of MPI before each poll yields the processor
@@ -150,7 +150,7 @@ class MPICommunicator(Communicator):
     def window(self, nbytes: int) -> list[Tensor]:
         if not self.shares_memory:
             raise self._no_shared_memory()
-        stride = max(1, -(-nbytes // _PAGE)) * _PAGE
+        stride = max(1, -(-nbytes // PAGE)) * PAGE
         whole = self._map(stride * self.size)
         self._windows.add(whole, whole.ctypes.data, len(whole))
         starts = [rank * stride for rank in range(self.size)]

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from magmath.comm.communicator import Communicator
 from magmath.comm.shared_counters import set_counter, wait_for_counter
-from magmath.core.block_cyclic import CACHE_LINE, RING_DEPTH, round_to_cache_lines
+from magmath.core.block_cyclic import RING_DEPTH, round_to_cache_lines
+from magmath.core.cpu import CACHE_LINE
 
 Words = NDArray[np.uint64]
 

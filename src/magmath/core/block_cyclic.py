@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-CACHE_LINE = 64
-"""Bytes of a cache line."""
+from magmath.core.cpu import CACHE_LINE
+
 RING_DEPTH = 3
 """Slots of a worker's ring: it writes up to this many panels ahead of the slowest reader."""
 PANELS_PER_WORKER = 6

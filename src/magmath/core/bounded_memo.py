@@ -1,8 +1,9 @@
-"""A bounded memo in a plain dict, for cases in which `lru_cache` is unsuitable: the key is not the
-arguments of a function, or the lookup must be a single dict access."""
+"""Bounded memos, for cases in which `lru_cache` is unsuitable because the key is not the arguments
+of a function: a plain dict for cheap values, and a least-recently-used one for expensive ones."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -10,8 +11,38 @@ V = TypeVar("V")
 
 
 def store_bounded(known: dict[K, V], key: K, value: V, most: int) -> V:
-    """Store a value and return it; clear the memo first if it has `most` entries."""
+    """Store a value and return it; clear the memo first if it has `most` entries.
+
+    The lookup is a single dict access.
+    """
     if len(known) >= most:
         known.clear()
     known[key] = value
     return value
+
+
+class RecentlyUsed(OrderedDict[K, V]):
+    """A memo that drops the least recently used entry when it has more than `most` entries."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def find(self, key: K) -> V | None:
+        """Return the value of a key, which becomes the most recently used one, or None."""
+        value = self.get(key)
+        if value is not None:
+            self.move_to_end(key)
+        return value
+
+    def store(self, key: K, value: V) -> K | None:
+        """Store a value as the most recently used one; return the key of a dropped entry, or
+        None."""
+        self[key] = value
+        self.move_to_end(key)
+        return self.popitem(last=False)[0] if len(self) > self.most else None
+
+    @property
+    def newest(self) -> V | None:
+        """The most recently used value, or None."""
+        return next(reversed(self.values()), None)

@@ -13,6 +13,7 @@ import json
 import os
 import pwd
 import tempfile
+import time
 import warnings
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -118,10 +119,19 @@ def child_environment() -> dict[str, str]:
     return found
 
 
-def remove_abandoned_fallbacks() -> None:
-    """Remove the temporary folders of killed processes."""
-    if FALLBACK_VARIABLE in os.environ:
-        with suppress(OSError):
+def remove_abandoned_fallbacks(patience: float) -> None:
+    """Remove the temporary folders of killed processes.
+
+    A killed process closes its connections before it releases the lock of its folder, or after.
+    This waits at most `patience` seconds for the lock of the folder that this process has used.
+    """
+    if FALLBACK_VARIABLE not in os.environ:
+        return
+    deadline = time.monotonic() + patience
+    with suppress(OSError):
+        remove_abandoned(tempfile.gettempdir(), f"{PREFIX}*")
+        while _fallback_of(configured_folder()) is not None and time.monotonic() < deadline:
+            time.sleep(0.02)
             remove_abandoned(tempfile.gettempdir(), f"{PREFIX}*")
 
 

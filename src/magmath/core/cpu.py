@@ -1,9 +1,14 @@
-"""The name of the processor, for measurements and messages."""
+"""The processor: its name, for measurements and messages, and the sizes of its memory units."""
 
 from __future__ import annotations
 
 import platform
+from typing import Final
 
+CACHE_LINE: Final = 64
+"""Bytes of a cache line."""
+PAGE: Final = 4096
+"""Bytes of a page of memory."""
 _CPU_FILE = "/proc/cpuinfo"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from hashlib import sha256
+from math import ceil
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
 from magmath.core.dtypes import DType
+from magmath.cost.collectives import Level
 from magmath.cost.link import Link
 
 MACHINES: Final = DiskCache("machine")
@@ -42,7 +44,8 @@ class GemmRate:
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware of one host. Rates are per second and per thread unless stated otherwise.
+    """The hardware of one host, and its network. Rates are per second and per thread unless stated
+    otherwise; a GPU counts as one thread.
 
     gemm             speeds of large matrix products
     bandwidth        bytes of memory that one thread reads and writes
@@ -58,6 +61,11 @@ class Machine:
     exchange_seconds time that a collective kernel adds for each exchange
     panel_seconds    the same for kernels that pass panels on and wait for one another
     lapack_scaling   share of their speed that threads reach within LAPACK
+    memory           bytes of memory of one worker
+    levels           the levels of the network, from the links of single workers to those of hosts
+    processors       independent processors of a worker's device, which compute tiles of a product
+                     concurrently; 1 for a processor core
+    tile             rows and columns of such a tile
     source           origin of the constants: "default", or the processor that was measured
     """
 
@@ -75,6 +83,10 @@ class Machine:
     exchange_seconds: float = 3e-5
     panel_seconds: float = 1e-4
     lapack_scaling: float = 0.75
+    memory: float = 4e9
+    levels: tuple[Level, ...] = (Level("host", 0, SHARED.bandwidth, SHARED.latency),)
+    processors: int = 1
+    tile: tuple[int, int] = (1, 1)
     source: str = "default"
 
     def gemm_flops(self, dtype: DType, threads: int) -> float:
@@ -87,6 +99,18 @@ class Machine:
         name = dtype.name if dtype.name in known else self.gemm[0].dtype
         rates = [rate for rate in self.gemm if rate.dtype == name]
         return min(rates, key=lambda rate: abs(rate.threads - threads)).flops
+
+    def tile_efficiency(self, rows: float, columns: float, parts: float = 1.0) -> float:
+        """Return the share of full speed for a product with a result of this shape.
+
+        A kernel computes whole tiles, and as many of them concurrently as the device has
+        processors; the last tiles leave processors idle (wave quantization). `parts`: largest
+        number of parts into which the summed dimension may be divided in addition.
+        """
+        across, down = ceil(columns / self.tile[1]), ceil(rows / self.tile[0])
+        tiles = across * down * max(1, min(int(parts), -(-self.processors // (across * down))))
+        filled = rows * columns / (across * down * self.tile[0] * self.tile[1])
+        return filled * tiles / (ceil(tiles / self.processors) * self.processors)
 
     def elementwise_seconds(self, elements: float, flops: float, threads: int) -> float:
         """Return the seconds of an element-wise operation of `flops` operations per element, in

@@ -8,11 +8,11 @@ from typing import Protocol
 from magmath.cost.link import Link
 from magmath.cost.machine import Machine
 from magmath.graph import Node
-from magmath.graph.index_notation import is_distributed
+from magmath.graph.distributed import is_distributed
 from magmath.layout import Layout
 
 
-class Workers(Protocol):
+class WorkerProperties(Protocol):
     """The properties of the workers that predictions read; `passes/environment.py` implements
     them."""
 
@@ -42,7 +42,7 @@ class Workers(Protocol):
 
 
 def compute_seconds(
-    node: Node, inputs: Sequence[Layout], output: Layout, environment: Workers
+    node: Node, inputs: Sequence[Layout], output: Layout, environment: WorkerProperties
 ) -> float:
     """Return the predicted seconds of a node with operands and result in these layouts.
 
@@ -65,7 +65,9 @@ def compute_seconds(
     return max(arithmetic, touched / environment.bandwidth) + exchange
 
 
-def _arithmetic_seconds(node: Node, flops: float, output: Layout, environment: Workers) -> float:
+def _arithmetic_seconds(
+    node: Node, flops: float, output: Layout, environment: WorkerProperties
+) -> float:
     """Return the predicted seconds of a worker's share of the arithmetic, with its operands in
     cache."""
     machine, operation = environment.machine, node.operation
@@ -81,7 +83,7 @@ def _arithmetic_seconds(node: Node, flops: float, output: Layout, environment: W
 
 
 def exchange_seconds(
-    node: Node, inputs: Sequence[Layout], output: Layout, environment: Workers
+    node: Node, inputs: Sequence[Layout], output: Layout, environment: WorkerProperties
 ) -> float:
     """Return the predicted seconds of the exchanges between workers during the computation of a
     node."""
@@ -112,7 +114,7 @@ def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, 
     return collective.traffic(node, output.mesh.size)
 
 
-def reduction_seconds(node: Node, reduced: Layout, environment: Workers) -> float:
+def reduction_seconds(node: Node, reduced: Layout, environment: WorkerProperties) -> float:
     """Return the predicted seconds of combining all contributions to a pending result, without
     moving them: each contribution is read and written once."""
     nbytes = reduced.max_local_size * node.dtype.itemsize * (environment.workers + 1)

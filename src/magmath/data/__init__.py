@@ -1,14 +1,33 @@
-"""Data sets for examples and benchmarks, and readers of their file formats.
+"""Data sets, readers of their file formats, and the loading pipeline of images.
 
 `load` returns NumPy arrays in the controller's process, which `fit` sends to the workers;
-`read_csv` loads a table on the workers directly. Nothing is downloaded: a missing data set raises
-an error with the searched locations and the way to get it.
+`ImageFolder` reads folders of image files; `Loader` prepares batches of either in background
+threads, with augmentation by the functions of `transforms`; `read_csv` loads a table on the workers
+directly. Nothing is downloaded: a missing data set raises an error with the searched locations and
+the way to get it.
 """
 
 from __future__ import annotations
 
 from magmath.data.csv import read_csv
-from magmath.data.datasets import Dataset, load
+from magmath.data.dataset import Dataset
+from magmath.data.datasets import load
 from magmath.data.idx import read_idx
+from magmath.data.image_folder import ImageFolder, image_folders
+from magmath.data.loader import Loader
+from magmath.data.transforms import normalize, pixel_statistics, random_crop, random_flip, resize
 
-__all__ = ["Dataset", "load", "read_csv", "read_idx"]
+__all__ = [
+    "Dataset",
+    "ImageFolder",
+    "Loader",
+    "image_folders",
+    "load",
+    "normalize",
+    "pixel_statistics",
+    "random_crop",
+    "random_flip",
+    "read_csv",
+    "read_idx",
+    "resize",
+]

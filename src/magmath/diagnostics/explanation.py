@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from magmath.graph.node import Line
+from magmath.graph.operation import Line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +19,7 @@ _COLUMNS = ("predicted", "measured", "bytes moved", "messages", "memory")
 
 
 @dataclass(frozen=True)
-class Step:
+class ExplainedStep:
     """The costs of an instruction of a program.
 
     text        the instruction as the program prints it
@@ -54,7 +54,7 @@ class Group:
     memory: int
 
     @staticmethod
-    def of(name: str, steps: Sequence[Step]) -> Group:
+    def of(name: str, steps: Sequence[ExplainedStep]) -> Group:
         """Return the sums over some steps; `memory` is that of the largest result."""
         measured = [step.measured for step in steps if step.measured is not None]
         return Group(
@@ -74,9 +74,9 @@ class Group:
         return (self.name, duration(self.seconds), measured, *[f"{n:,}" for n in numbers])
 
 
-def grouped(steps: Iterable[Step], key: Callable[[Step], str]) -> list[Group]:
+def grouped(steps: Iterable[ExplainedStep], key: Callable[[ExplainedStep], str]) -> list[Group]:
     """Return the sums of the steps by name, the most expensive first."""
-    found: dict[str, list[Step]] = {}
+    found: dict[str, list[ExplainedStep]] = {}
     for step in steps:
         found.setdefault(key(step), []).append(step)
     groups = [Group.of(name, members) for name, members in found.items()]
@@ -90,7 +90,7 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def line_name(step: Step) -> str:
+def line_name(step: ExplainedStep) -> str:
     """Return the line of user code in the form that editors read, `file:line`."""
     return "(no line)" if step.line is None else f"{step.line[0]}:{step.line[1]}"
 
@@ -98,7 +98,7 @@ def line_name(step: Step) -> str:
 class Summed:
     """A base class of objects that consist of steps and print as tables."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ExplainedStep, ...]
 
     def by_operation(self) -> list[Group]:
         """Return the costs of each operation, the largest first."""
@@ -142,7 +142,7 @@ class Explanation(Summed):
     measured_memory   the same, measured on the busiest worker in a profiled run
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ExplainedStep, ...] = ()
     heading: str = ""
     choices: str = ""
     temporaries: int = 0
@@ -176,7 +176,7 @@ class Profile(Summed):
     runs: list[Explanation] = field(default_factory=list)
 
     @property
-    def steps(self) -> tuple[Step, ...]:  # type: ignore[override]
+    def steps(self) -> tuple[ExplainedStep, ...]:  # type: ignore[override]
         """The instructions of all runs."""
         return tuple([step for run in self.runs for step in run.steps])
 
@@ -201,7 +201,7 @@ def text(heading: str, groups: Sequence[Group]) -> str:
     return "\n".join(lines)
 
 
-def _listed(step: Step) -> str:
+def _listed(step: ExplainedStep) -> str:
     parts = [step.text]
     if step.messages or step.nbytes or " <- " in step.text:
         parts.append(f"{step.operation}, {step.nbytes:,} bytes, {step.messages} messages")

@@ -17,5 +17,5 @@ def check_device(operation: str, device: object) -> None:
         return
     raise DeviceError(
         f"{operation}: the pool computes on {current_device()!r}, not on {device!r}; its arrays "
-        f"lie there; start another pool with mm.init(device={str(device)!r})"
+        f"are stored there; start another pool with mm.init(device={str(device)!r})"
     )

@@ -8,19 +8,17 @@ handles of its inputs and the values of its parameters.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
 import msgspec
 
-from magmath.core.dtypes import DType
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
-from magmath.cost import current_machine
+from magmath.engine.abandoned_run import AbandonedRun
 from magmath.engine.donation import (
     donate,
     is_referenced,
@@ -29,23 +27,16 @@ from magmath.engine.donation import (
     live_intermediates,
     worthwhile_intermediates,
 )
-from magmath.engine.relayout_cache import RelayoutCache
+from magmath.engine.program_build import Compiled, build_program, environment_of
+from magmath.engine.relayout_cache import RelayoutCache, Relayouts
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
+from magmath.engine.result_records import deliver_results, record_provenance
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Provenance, Shape, recipe_of, topological, users_of
-from magmath.graph.node import NO_ATTRIBUTES
-from magmath.layout import Layout, Mesh
+from magmath.graph import Graph, Node, set_value, topological
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
-from magmath.passes import pipeline
-from magmath.passes.aliasing import crosses_workers
-from magmath.passes.environment import Environment
 from magmath.passes.expand import expand
-from magmath.passes.place import place
-from magmath.passes.simplify import simplify
-from magmath.program.instructions import Program
-from magmath.program.lower import lower
 
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
@@ -53,7 +44,6 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
 MAX_PROGRAMS = 512
-RELAYOUT_MIN_BYTES = 64 << 10  # size of the smallest array whose relayout copies are cached
 MAX_INTERMEDIATES = 16  # number of intermediate values that are kept for user code
 MAX_INTERMEDIATE_SEARCH = 1000  # nodes of the largest expression that is searched for these
 EAGER_BYTES = 32 << 10  # size of the largest array for which eager execution beats planning
@@ -73,57 +63,6 @@ class Target(Protocol):
         """Store a new value."""
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """A program on the workers, and the positions of the graph leaves that it reads."""
-
-    identifier: int
-    program: Program
-    inputs: tuple[int, ...]
-    parameters: tuple[int, ...]
-
-    @cached_property
-    def results(self) -> list[tuple[Shape, DType, Layout]]:
-        """Shape, dtype and layout of each output.
-
-        Replaces layouts by equal interned ones, whose comparison is fast.
-        """
-        slots = [self.program.slots[output] for output in self.program.outputs]
-        usual = [Layout.whole(x.shape, x.layout.mesh, shared=x.layout.shared) for x in slots]
-        return [
-            (x.shape, x.dtype, y if y == x.layout else x.layout)
-            for x, y in zip(slots, usual, strict=True)
-        ]
-
-
-@final
-class Repeat:
-    """The state needed to repeat a run that Ctrl-C has abandoned between two instructions.
-
-    The run is repeated when one of its results is used.
-    """
-
-    __slots__ = ("_compiled", "_given", "_numbers", "_outputs")
-
-    def __init__(
-        self,
-        compiled: Compiled,
-        given: Sequence[RemoteArray],
-        numbers: Sequence[Number],
-        outputs: Sequence[RemoteArray],
-    ) -> None:
-        self._compiled, self._given, self._numbers = compiled, given, numbers
-        self._outputs = [ref(data) for data in outputs]
-
-    def __call__(self, engine: Engine) -> None:
-        """Repeat the run, and give its results to the arrays of the abandoned run."""
-        made, _ = engine.start(self._compiled, self._given, self._numbers)
-        for output, data in zip(self._outputs, made, strict=True):
-            former = output()
-            if former is not None:
-                former.exchange(data)
-
-
 class Engine:
     """Compiles and runs the programs of one pool."""
 
@@ -138,16 +77,19 @@ class Engine:
         self._last: RunHandle | None = None
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
-        self._moves: OrderedDict[Hashable, tuple[tuple[int, Layout], ...]] = OrderedDict()
+        self._relayouts = Relayouts(self.environment)
 
-    def compile(self, graph: Graph) -> Compiled:
-        """Return the program of a graph whose leaves all have layouts; builds it on a miss."""
-        key = graph.key
+    def compile(self, graph: Graph, *, training: bool = False) -> Compiled:
+        """Return the program of a graph whose leaves all have layouts; builds it on a miss.
+
+        `training`: the program is a training step (`Program.training`).
+        """
+        key = (graph.key, training)
         compiled = self._programs.get(key)
         if compiled is not None:
             self._programs.move_to_end(key)
             return compiled
-        compiled = self._programs[key] = self._build(graph)
+        compiled = self._programs[key] = self._build(graph, training)
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
@@ -168,41 +110,14 @@ class Engine:
             self._programs[key] = found
             del found
 
-    def _build(self, graph: Graph) -> Compiled:
+    def _build(self, graph: Graph, training: bool) -> Compiled:
         count("programs")
         count("nodes", len(graph.nodes))
         with paused_gc():
-            lowered = _lowered(graph, self.environment)
-            with stage("team"):
-                team = self._team(graph, lowered)
-            program = msgspec.structs.replace(lowered.program, team=team)
+            built = build_program(graph, self.environment, self.pool.topology.device)
+            program = msgspec.structs.replace(built.program, training=training)
             with stage("send"):
-                identifier = self.pool.define(program)
-        return replace(lowered, identifier=identifier, program=program)
-
-    def _team(self, graph: Graph, single: Compiled) -> Program | None:
-        """Return the same program for the threads of a single worker, or None.
-
-        Only programs that update variables have one: loops run them.
-        """
-        topology = self.pool.topology
-        updates = bool(graph.targets) and all(t and t.name == "variable" for t in graph.targets)
-        alone = self.environment.workers == 1 and topology.device == "cpu"
-        if not (alone and updates and topology.threads > 1) or self.environment.deterministic:
-            return None
-        environment = team_environment(topology.threads)
-        lanes = {
-            leaf: leaf.replace((), environment.whole(leaf.shape, shared=leaf.name != "parameter"))
-            for leaf in graph.leaves
-        }
-        shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
-        team = _lowered(shared, environment)
-        same = (team.inputs, team.parameters, team.program.donated) == (
-            single.inputs,
-            single.parameters,
-            single.program.donated,
-        )
-        return team.program if same else None
+                return replace(built, program=program, identifier=self.pool.define(program))
 
     def run(
         self,
@@ -255,7 +170,7 @@ class Engine:
         for handle, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
             outputs.append(RemoteArray(self.pool, handle, shape, dtype, layout, run))
         if run.can_be_abandoned and self.pool.memory_limit is None:
-            run.repeat = Repeat(compiled, tuple(given), tuple(numbers), outputs)
+            run.repeat = AbandonedRun(compiled, tuple(given), tuple(numbers), outputs)
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
         return outputs, run
@@ -265,8 +180,7 @@ class Engine:
         for data in given:
             run = data.origin
             if run is not None and run.repeat is not None and self.pool.was_abandoned(data.handle):
-                repeat: Repeat = run.repeat
-                repeat(self)
+                run.repeat.repeat(self.start)
 
     def wait(self) -> None:
         """Wait until all started runs are done. Raises their failures."""
@@ -297,7 +211,7 @@ class Engine:
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
         wanted = tuple(dict.fromkeys([node for node in nodes if node not in known]))
         known |= self._computed(wanted) if wanted else {}
-        _note_results(known)
+        deliver_results(known)
         return [known[node] for node in nodes]
 
     def assign(self, pairs: Sequence[tuple[Target, Node]]) -> None:
@@ -318,7 +232,7 @@ class Engine:
                 made = self._computed(wanted, overwritten)
                 if not certain:
                     self.wait()
-                _note_results(made)
+                deliver_results(made)
                 known |= made
             for v, node in pairs:
                 v.set_value(remote_array_of(known[node]))
@@ -354,10 +268,10 @@ class Engine:
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
             if any(targets):  # donated memory: the expressions cannot be recomputed
                 for node, leaf in known.items():
-                    node.value = leaf
-        _note_provenance(known, expression, held)
+                    set_value(node, leaf)
+        record_provenance(known, expression, held)
         for node in wanted[asked:]:
-            node.value = known[node]
+            set_value(node, known[node])
             if not node.operation.overwrites_first:  # its value cannot be recomputed
                 self._keep(node)
         return known
@@ -370,7 +284,7 @@ class Engine:
         self._kept.append(ref(node))
         oldest = self._kept.popleft()() if len(self._kept) > MAX_INTERMEDIATES else None
         if oldest is not None and is_sole_owner(oldest):
-            oldest.value = None
+            set_value(oldest, None)
 
     def forget_failed(self) -> None:
         """Drop kept intermediate values of failed runs, so that they are recomputed on use."""
@@ -379,7 +293,7 @@ class Engine:
                 if node.value is not None and self.pool.has_failed(
                     remote_array_of(node.value).handle
                 ):
-                    node.value = None
+                    set_value(node, None)
 
     def with_copies(self, graph: Graph, *, make: bool) -> Graph:
         """Return the graph with redistributed copies in place of arrays that it only redistributes.
@@ -389,7 +303,7 @@ class Engine:
         if self.environment.workers == 1:
             return graph
         new: dict[Node, Node] = {}
-        for position, layout in self._moves_of(graph):
+        for position, layout in self._relayouts.of(graph):
             leaf = graph.leaves[position]
             if leaf in graph.targets:
                 continue
@@ -398,23 +312,6 @@ class Engine:
             elif (copy := self.copies.find(remote_array_of(leaf), layout)) is not None:
                 new[leaf] = leaf_of(copy)
         return graph.substituted(new) if new else graph
-
-    def _moves_of(self, graph: Graph) -> tuple[tuple[int, Layout], ...]:
-        """Return the arrays that a graph only redistributes between workers, and to which layouts.
-
-        Each array is given by its position among the leaves.
-        """
-        large = any(
-            leaf.name == "input" and _nbytes(leaf) >= RELAYOUT_MIN_BYTES for leaf in graph.leaves
-        )
-        if not large:
-            return ()
-        key = graph.key
-        if key not in self._moves:
-            self._moves[key] = tuple(_moves(graph, self.environment))
-            if len(self._moves) > MAX_PROGRAMS:
-                self._moves.popitem(last=False)
-        return self._moves[key]
 
     def redistributed(self, node: Node, *, asynchronous: bool = False) -> Node:
         """Return the leaf of a copy of an array in another layout: a cached copy or a new one.
@@ -430,7 +327,7 @@ class Engine:
             if self.environment.workers > 1:
                 self.copies.keep(source, layout, copy, self.pool.array_bytes)
         leaf = leaf_of(copy)
-        _note_provenance({node: leaf}, [*node.inputs, node], ())
+        record_provenance({node: leaf}, [*node.inputs, node], ())
         return leaf
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
@@ -499,13 +396,6 @@ def _is_pending(node: Node) -> bool:
     return node.value is None or node.operation is PARAMETER
 
 
-def _note_results(known: Mapping[Node, Node]) -> None:
-    """Pass the values of nodes to the weak results that refer to these nodes."""
-    for node, leaf in known.items():
-        if node.result is not None:
-            node.result.found(leaf)
-
-
 def can_fail(node: Node) -> bool:
     """True for an operation that fails for some values of its operands.
 
@@ -537,35 +427,6 @@ def _with_former_values(
     return tuple(found)
 
 
-def provenance_of(node: Node) -> Provenance:
-    """Return the provenance of a pending node."""
-    order = topological((node,), cut=True)
-    known = {node: Node(PARAMETER, (), NO_ATTRIBUTES, node.shape, node.dtype)}
-    _note_provenance(known, order, live_intermediates(order, (node,)))
-    found = known[node].provenance
-    return found if found is not None else Provenance(None, 0, (), node.line)
-
-
-def _note_provenance(
-    known: Mapping[Node, Node], order: Sequence[Node], held: Container[Node]
-) -> None:
-    """Store in the leaves of `known` nodes how their values were computed.
-
-    order   the nodes of the expression
-    held    those nodes of it that have other references
-    """
-    with_gradients = [node for node in known if node.dtype.kind in ("float", "complex")]
-    if not with_gradients:
-        return
-    recipe, operands, position = recipe_of(order, held)
-    for node in with_gradients:
-        leaf = known[node]
-        if node.operation is PARAMETER:  # the node is the parameter itself, a number
-            leaf.provenance = node.provenance
-        else:
-            leaf.provenance = Provenance(recipe, position[node], operands, node.line)
-
-
 def _is_copy(node: Node) -> bool:
     """True for the redistribution of an evaluated array."""
     if node.operation is not REDISTRIBUTE or node.value is not None:
@@ -576,56 +437,3 @@ def _is_copy(node: Node) -> bool:
 
 def _nbytes(node: Node) -> int:
     return node.size * node.dtype.itemsize
-
-
-def _moves(graph: Graph, environment: Environment) -> Iterator[tuple[int, Layout]]:
-    placed = place(simplify(graph), environment)
-    users = users_of(placed.nodes)
-    for position, leaf in enumerate(graph.leaves):
-        using = users.get(leaf, [])
-        if leaf.name != "input" or _nbytes(leaf) < RELAYOUT_MIN_BYTES or leaf in placed.outputs:
-            continue
-        if len(using) == 1 and using[0].name == "redistribute":
-            have, want = leaf.layout, using[0].layout
-            if have and want and not want.has_overlaps and crosses_workers(have, want):
-                yield position, want
-
-
-def _lowered(graph: Graph, environment: Environment) -> Compiled:
-    """Return the program of a graph for the workers of an environment, not yet sent to them."""
-    numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
-    graph = graph.substituted(numbers) if numbers else graph
-    planned = pipeline.run(graph, environment)
-    position = {leaf: i for i, leaf in enumerate(graph.leaves)}
-    used = sorted(planned.graph.leaves, key=position.__getitem__)
-    inputs = [leaf for leaf in used if leaf.name != "parameter"]
-    parameters = [leaf for leaf in used if leaf.name == "parameter"]
-    number = {leaf: i for i, leaf in enumerate(inputs)}
-    donated = {
-        i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
-    }
-    with stage("lower"):
-        program = lower(planned, inputs, parameters, environment, donated)
-    return Compiled(
-        -1,
-        program,
-        tuple(position[leaf] for leaf in inputs),
-        tuple(position[leaf] for leaf in parameters),
-    )
-
-
-def team_environment(threads: int) -> Environment:
-    """Return the environment of the threads of one worker: cheap barriers and shared memory."""
-    machine = current_machine()
-    return Environment(Mesh.line(threads), machine.team, shares_memory=True, machine=machine)
-
-
-def environment_of(pool: Pool) -> Environment:
-    """Return the environment of a pool, for planners."""
-    topology, machine = pool.topology, current_machine()
-    shared = topology.shares_memory and topology.device == "cpu"
-    return Environment(
-        pool.mesh, machine.shared if shared else machine.messages, shared, pool.deterministic,
-        memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
-        threads=topology.threads,
-    )  # fmt: skip

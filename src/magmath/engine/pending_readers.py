@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, final
 from weakref import ref
 
-from magmath.graph import Node, topological
+from magmath.graph import Node, provenance_of, topological
 from magmath.graph.provenance import VersionOperand
 
 FEWEST = 1024
@@ -65,8 +65,9 @@ class _Reader:
 def _values_read(handle: Reader) -> list[tuple[Node, ref[Node]]]:
     """Return the variables that an expression reads, and weak references to their value leaves."""
     node = handle.node
-    if node.provenance is not None:  # it was evaluated
-        read = node.provenance.read()
+    provenance = provenance_of(node)
+    if provenance is not None:  # it was evaluated
+        read = provenance.read()
         return [(x.variable, x.leaf) for x in read if isinstance(x, VersionOperand)]
     order = topological((node,), cut=True)
     return [(node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version]

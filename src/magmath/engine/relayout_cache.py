@@ -1,30 +1,79 @@
 """The cache of redistributed copies of evaluated arrays (dMath's "keep what you've seen").
 
 Array values never change, so a copy is never stale. A copy is released with its array, or in
-least-recently-used order when the copies exceed their budget.
+least-recently-used order when the copies exceed their budget. `Relayouts` tells which copies the
+program of a graph can use.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.resources import memory_share
+from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
+from magmath.passes.aliasing import crosses_workers
+from magmath.passes.environment import Environment
+from magmath.passes.place import place
+from magmath.passes.simplify import simplify
 
 if TYPE_CHECKING:
     from magmath.engine.remote_array import RemoteArray
 
 BUDGET_SHARE = 8
 """Copies use at most 1 / BUDGET_SHARE of a worker's memory."""
+MIN_BYTES = 64 << 10
+"""The size of the smallest array whose copies are cached."""
+MAX_GRAPHS = 512
+Relayout: TypeAlias = tuple[int, Layout]
+"""The position of an array among the leaves of a graph, and the layout that the graph needs."""
+
+
+class Relayouts:
+    """The arrays that graphs only redistribute between workers, by the structure of the graph."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._known: RecentlyUsed[Hashable, tuple[Relayout, ...]] = RecentlyUsed(MAX_GRAPHS)
+
+    def of(self, graph: Graph) -> tuple[Relayout, ...]:
+        """Return the arrays that a graph only redistributes, and to which layouts."""
+        if not any(_is_large(leaf) for leaf in graph.leaves):
+            return ()
+        key = graph.key
+        found = self._known.find(key)
+        if found is None:
+            found = tuple(_relayouts(graph, self._environment))
+            self._known.store(key, found)
+        return found
+
+
+def _is_large(leaf: Node) -> bool:
+    return leaf.name == "input" and leaf.size * leaf.dtype.itemsize >= MIN_BYTES
+
+
+def _relayouts(graph: Graph, environment: Environment) -> Iterator[Relayout]:
+    placed = place(simplify(graph), environment)
+    users = users_of(placed.nodes)
+    for position, leaf in enumerate(graph.leaves):
+        using = users.get(leaf, [])
+        if not _is_large(leaf) or leaf in placed.outputs:
+            continue
+        if len(using) == 1 and using[0].name == "redistribute":
+            have, want = leaf.layout, using[0].layout
+            if have and want and not want.has_overlaps and crosses_workers(have, want):
+                yield position, want
 
 
 class RelayoutCache:
     """The cached copies on one pool.
 
     budget   maximum bytes of all copies on a worker
-    limit    maximum bytes of all arrays on a worker, or None. When arrays and copies together
+    limit    maximum bytes of all arrays on a worker, or None. When arrays and copies in total
              exceed half of it, the copies are released and no new ones are cached.
     """
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.donation import are_unreferenced
-from magmath.engine.engine import EAGER_BYTES, Compiled, Engine
+from magmath.engine.engine import EAGER_BYTES, Engine
+from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
 
 if TYPE_CHECKING:

@@ -51,6 +51,8 @@ def init(
     deterministic: bool = False,
     memory_limit: int | None = None,
     seed: int = 0,
+    winograd: bool = True,
+    flush_denormals: bool = True,
     heartbeat_timeout: float | None = 5.0,
 ) -> Session:
     """Start a pool of workers that replaces the current one; return a context manager.
@@ -67,6 +69,12 @@ def init(
     memory_limit   maximum bytes of arrays on a worker; by default its share of its host's memory,
                    less a reserve
     seed           seed of the random numbers
+    winograd       float32 convolutions with 3×3 filters may use Winograd's algorithms where these
+                   are faster; their rounding errors are up to 10 times those of the direct sum.
+                   Deterministic mode never uses them
+    flush_denormals  numbers below the smallest normal one count as 0 in the training steps of `fit`
+                   (arithmetic on them is up to 100 times slower on some processors); all other
+                   computations keep gradual underflow, as NumPy does
     heartbeat_timeout  seconds that a worker may be stopped (by a signal, a debugger, a suspended
                    host) until it counts as lost; None: without limit
 
@@ -83,6 +91,8 @@ def init(
         deterministic=deterministic,
         memory_limit=memory_limit,
         seed=seed,
+        winograd=winograd,
+        flush_denormals=flush_denormals,
         heartbeat_timeout=heartbeat_timeout,
     )
     use(pool)

@@ -118,7 +118,7 @@ class Trace:
         self.assigned[leaf] = version(leaf, value, variable.number)
 
     def number(self, source: Callable[[], float], dtype: DType) -> Node:
-        """Return a leaf for a number that `source` returns anew for each run."""
+        """Return a leaf for a number that `source` returns for each run."""
         leaf = parameter(None, dtype)
         self.numbers[leaf] = source
         return leaf
@@ -199,7 +199,7 @@ class Scope:
         self.assigned[leaf] = version(leaf, value, variable.number)
 
     def number(self, source: Callable[[], float], dtype: DType) -> Node:
-        """Return a leaf for a number that `source` returns anew for each run."""
+        """Return a leaf for a number that `source` returns for each run."""
         if self.outer is None:
             return parameter(source(), dtype)
         return self.outer.number(source, dtype)

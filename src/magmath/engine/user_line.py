@@ -7,7 +7,7 @@ import sys
 from types import CodeType, FrameType
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.graph.node import Line
+from magmath.graph.operation import Line
 
 _OWN_FILES: set[str] = set()
 _MOST_LINES = 4096

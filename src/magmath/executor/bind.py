@@ -22,7 +22,7 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import LinAlgError, WorkerLost
 from magmath.executor.context import Context
-from magmath.executor.deterministic import as_node, logical_calls
+from magmath.executor.deterministic import logical_calls, node_of_call
 from magmath.executor.move import AsyncMove, bind_move
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call, without_fp_warnings
 from magmath.executor.tensors import Tensors
@@ -246,7 +246,7 @@ class Binding:
         on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
         for _ in range(steps):
             step.run()
-            # scalars of a device are fetched together, to avoid a synchronisation in each step
+            # all scalars of a device are fetched at the end: no synchronisation in each step
             values += [t.item() if on_cpu else t.clone() for t in emitted]
         return values if on_cpu else [value.item() for value in values]
 
@@ -356,7 +356,7 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
     ranks = range(comm.size) if comm.shares_memory else (comm.rank,)
     seen = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
     memory = [seen.get(rank) for rank in range(comm.size)]
-    needed = collective.workspace(as_node(call, slot, operands), comm.size)
+    needed = collective.workspace(node_of_call(call, slot, operands), comm.size)
     own, out = seen[comm.rank], tensors.own(call.out)
     result = out if out.is_contiguous() else out.new_empty(out.shape)
     ready = collective.kernel(

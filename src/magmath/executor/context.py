@@ -39,6 +39,8 @@ class Context:
     heap: Heap
     device: torch.device
     deterministic: bool = False
+    winograd: bool = True
+    flush_denormals: bool = True  # in training steps
     native: bool = True
     lanes: Memory | None = None  # memory of a team's lanes
     progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
@@ -85,3 +87,30 @@ class Context:
             assert alpha is not None
             return ready(out, a, b, alpha=alpha.item, beta=1.0, tuner=tuner)
         return ready(out, a, b, bias=bias, activation=activation, tuner=tuner)
+
+    def convolution(
+        self,
+        direction: str,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        y: torch.Tensor,
+        *,
+        offset: tuple[int, ...],
+        stride: tuple[int, ...],
+        dilation: tuple[int, ...],
+        groups: int,
+        repeated: bool,
+    ) -> Callable[[], object]:
+        """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
+        "filter" w (`kernels/convolution_problem.py`).
+
+        Results that several workers compute must have the same bits, so only the default candidate
+        computes them.
+        """
+        from magmath.kernels.convolution import bind_convolution
+        from magmath.kernels.convolution_problem import ConvolutionProblem
+        from magmath.kernels.dispatch.tuner import tuner_for
+
+        problem = ConvolutionProblem(direction, x, w, y, offset, stride, dilation, groups)
+        tuner = tuner_for(self.deterministic or repeated)
+        return bind_convolution(problem, tuner=tuner, winograd=self.winograd)

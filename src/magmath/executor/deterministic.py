@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from magmath.core.index_set import IndexSet
 from magmath.graph import KernelCall, Node
-from magmath.graph.index_notation import LOGICAL_PARTS, index_notation_of, logical_letter
+from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import even_cuts
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call, Slot
@@ -40,9 +40,9 @@ def logical_calls(
 
 def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> list[KernelCall]:
     """Return the local call, cut into its parts along the result's logical dimension."""
-    node = as_node(call, out, inputs)
-    structure = index_notation_of(node)
-    letter = logical_letter(structure, node)
+    node = node_of_call(call, out, inputs)
+    structure = node.index_notation
+    letter = structure.logical_letter(node.shape)
     if letter is None:
         return [local]
     dim = structure.output.index(letter)
@@ -86,7 +86,7 @@ def _narrowed(local: KernelCall, dim: int, extent: int) -> dict[str, object]:
     return attributes
 
 
-def as_node(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
+def node_of_call(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
     """Return the node from which a call was lowered, without layouts."""
     operands = tuple(Node(OPERATIONS["input"], (), {}, s.shape, s.dtype) for s in inputs)
     return Node(OPERATIONS[call.operation], operands, call.attributes, out.shape, out.dtype)

@@ -8,7 +8,6 @@ step, or a compiled function called in a loop, is bound once and then replayed.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.errors import MemoryLimitError
 from magmath.executor.bind import Binding, bind
 from magmath.executor.context import Context, no_progress_thread
@@ -60,10 +60,8 @@ class Executable:
             for slot in program.parameters
         }
         self._numbers: Sequence[object] = (None,) * len(program.parameters)  # their current values
-        self._bindings: OrderedDict[Hashable, Binding] = OrderedDict()
-        self._choosers: OrderedDict[Hashable, ExecutorSelector] = (
-            OrderedDict()
-        )  # of bindings that have one
+        self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
+        self._choosers: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
@@ -90,6 +88,21 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; return the scalars emitted in every step."""
+        if self.program.training and self.context.flush_denormals:
+            from magmath.kernels.denormals import flushed
+
+            with flushed():
+                return self._run(inputs, outputs, parameters, steps, poll)
+        return self._run(inputs, outputs, parameters, steps, poll)
+
+    def _run(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Number],
+        steps: int,
+        poll: Poll | None,
+    ) -> list[float]:
         key = _places(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
         self._meet()
@@ -204,19 +217,16 @@ class Executable:
         self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Binding:
         """Return the binding to these arrays, a cached or a new one."""
-        binding = self._bindings.get(key)
+        binding = self._bindings.find(key)
         if binding is None:
             offsets = self._arena.offsets
-            binding = self._bindings[key] = bind(
+            binding = bind(
                 self.program, self.context, inputs, outputs, self._parameters, self._block, offsets
             )
             binding.signature = _form(key)
-            if len(self._bindings) > KEPT_BINDINGS:
-                oldest, _ = self._bindings.popitem(last=False)
-                if oldest in self._choosers:
-                    self._choosers.pop(oldest).close()
-        else:
-            self._bindings.move_to_end(key)
+            oldest = self._bindings.store(key, binding)
+            if oldest in self._choosers:
+                self._choosers.pop(oldest).close()
         return binding
 
     def _loop(self, chooser: ExecutorSelector, steps: int, poll: Poll | None) -> list[float]:
@@ -248,7 +258,7 @@ class Executable:
         outputs: Sequence[LocalArray],
     ) -> ExecutorSelector:
         """Return the selector of the executors of a binding's steps, with their measured speed."""
-        chooser = self._choosers.get(key)
+        chooser = self._choosers.find(key)
         if chooser is None:
 
             def others() -> list[Executor]:
@@ -258,12 +268,11 @@ class Executable:
                     found += self._team(self.program.team, inputs, outputs)
                 return found
 
-            former = next(reversed(self._choosers.values()), None)
+            former = self._choosers.newest
             chooser = ExecutorSelector(
                 self.context.comm, Replay(binding), others, self._patience, former
             )
-            self._choosers[key] = chooser
-        self._choosers.move_to_end(key)
+            self._choosers.store(key, chooser)
         return chooser
 
     def _team(

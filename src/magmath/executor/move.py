@@ -15,7 +15,7 @@ from magmath.layout.moves import Move as Part
 from magmath.layout.redistribution import Stage
 from magmath.memory.torch_dtypes import from_torch
 from magmath.ops.infer_rules import as_signed, is_numpy_only
-from magmath.ops.reductions import identity
+from magmath.ops.reductions import identity_element
 from magmath.program.instructions import Move
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[Ready]
     if rank not in stage.identity:
         return []
     assert stage.target.reduction is not None
-    value = identity(stage.target.reduction, from_torch(target.dtype))
+    value = identity_element(stage.target.reduction, from_torch(target.dtype))
     return [lambda: target.fill_(value)]
 
 

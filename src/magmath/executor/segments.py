@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from magmath.executor.native import Fault, NativeSource
+from magmath.executor.native_source import Fault, NativeSource
 from magmath.executor.tensors import Tensors
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, final
 
 import numpy as np
@@ -20,7 +21,8 @@ import numpy as np
 from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.context import Context
-from magmath.executor.native import NativeSource, write_loop, write_segments
+from magmath.executor.native import write_loop, write_segments
+from magmath.executor.native_source import NativeSource
 from magmath.executor.segments import Segments
 from magmath.kernels.threads import single_threaded
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 TRIALS = 3  # timed chunks per executor, after one to warm up
 RECHECK = 40  # chunks before the others are timed again; the interval then doubles each time
-HOPELESS = 2.0  # executors slower than the fastest by this factor are not timed again
+HOPELESS = 2.0  # executors that were never within this factor of the fastest are not timed again
 # Seconds of steps before anything is compiled for them; "inf" compiles nothing.
 WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
 
@@ -197,6 +199,7 @@ class Choice(Generic[Kind]):
         self._executors = [first]
         self._known = {} if former is None else former._judged()
         self._paces: list[deque[float]] = []  # the latest times of each alternative
+        self._least: list[float] = []  # the least time of each alternative so far
         self._trials: list[int] = []
         self._current = 0
         self._ready: list[bool] = []
@@ -243,16 +246,20 @@ class Choice(Generic[Kind]):
             self._paces = [deque(paces, maxlen=self._history) for paces in known]
             self._trials = [TRIALS + 1 if paces else 0 for paces in known]
             self._paces[0].append(self._spent / self._steps)
+            self._least = [min(paces, default=inf) for paces in self._paces]
         else:
             self._trials[self._current] += 1
             if self._trials[self._current] > 1:  # the first chunk warms up
                 self._paces[self._current].append(seconds / steps)
+                self._least[self._current] = min(self._least[self._current], seconds / steps)
         if len(self._executors) > 1:
             ready = [not self._comm.allreduce_max(int(not e.ready())) for e in self._executors]
             self._reconsider(ready)
-            self._current = self._comm.allreduce_max(
-                self._next(ready) if self._comm.rank == 0 else 0
-            )
+            following = self._comm.allreduce_max(self._next(ready) if self._comm.rank == 0 else 0)
+            if following != self._current and self._trials[self._current] > TRIALS + 1:
+                # The fastest has become slow, perhaps because the machine is busy: soon again.
+                self._chunks, self._recheck = 0, RECHECK
+            self._current = following
 
     def _reconsider(self, ready: list[bool]) -> None:
         """Time alternatives again whose recorded times may be outdated.
@@ -268,7 +275,7 @@ class Choice(Generic[Kind]):
             self._chunks, self._recheck = 0, 2 * self._recheck
             best = min((min(paces) for paces in self._paces if paces), default=0.0)
             for i, paces in enumerate(self._paces):
-                if i != self._current and paces and min(paces) < HOPELESS * best:
+                if i != self._current and paces and self._least[i] < HOPELESS * best:
                     self._trials[i] = 0
         self._ready = ready
 

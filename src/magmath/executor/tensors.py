@@ -64,7 +64,11 @@ class Tensors:
         memory = blocks.leader(block) if slot.layout.shared else blocks.peer(block, rank)
         shape = slot.layout.local_shape(rank)
         nbytes = torch.Size(shape).numel() * slot.dtype.itemsize
-        return memory[offset : offset + nbytes].view(to_torch(slot.dtype)).view(shape)
+        values = memory[offset : offset + nbytes].view(to_torch(slot.dtype))
+        if slot.order is None:
+            return values.view(shape)
+        stored = values.view([shape[d] for d in slot.order])
+        return stored.permute([slot.order.index(d) for d in range(len(shape))])
 
     def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
         """Return this slot's tile as a view of the tensor in whose memory it is stored."""

@@ -24,6 +24,7 @@ from magmath.executor.bind import Binding, bind
 from magmath.executor.context import Context
 from magmath.executor.native import write_loop
 from magmath.executor.select import Executor, Native
+from magmath.kernels.denormals import flushed_here, is_flushing
 from magmath.kernels.threads import single_threaded_blas
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
@@ -111,8 +112,17 @@ class Team(Executor):
             return self._together([work(lane) for lane in self._lanes])
 
     def _together(self, work: Sequence[Callable[[], Result]]) -> Result:
-        """Run one function in each lane; return the result of lane 0, which is this thread."""
-        others = [self._threads.submit(self._guarded, function) for function in work[1:]]
+        """Run one function in each lane; return the result of lane 0, which is this thread.
+
+        The lanes treat denormal numbers as this thread does.
+        """
+        flush = is_flushing()
+
+        def lane(function: Callable[[], Result]) -> Result:
+            with flushed_here(flush):
+                return self._guarded(function)
+
+        others = [self._threads.submit(lane, function) for function in work[1:]]
         result = self._guarded(work[0])
         for other in others:
             other.result()

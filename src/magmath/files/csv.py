@@ -221,7 +221,10 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, CsvRows]:
     spec = specs[""]
     dtype = require_numpy_dtype("CSV", spec)
     if dtype.kind == "c":
-        raise DTypeError(f"save: CSV files have no {spec.dtype}; save as .npy, or the parts alone")
+        raise DTypeError(
+            f"save: CSV files have no {spec.dtype}; save as .npy, or save real and imaginary parts "
+            f"separately"
+        )
     if len(spec.shape) != 2 or not min(spec.shape):
         raise ShapeError(
             f"save: CSV files hold a table of one or more rows and columns, not shape "
@@ -278,7 +281,8 @@ def _raise_first_fault(path: Path, delimiter: str, skip: int, dtype: np.dtype[An
         if len(fields) != width:
             raise DataError(
                 f"{path}, line {line}: has {len(fields)} fields where every row needs "
-                f"{width}, as line {first_line} has; mend the row or check delimiter={delimiter!r}"
+                f"{width}, as line {first_line} has; correct the row or check "
+                f"delimiter={delimiter!r}"
             )
         _check_fields(path, line, fields, dtype, fault)
     if not width:
@@ -296,7 +300,7 @@ def _check_fields(
         if reason := fault(field.strip(), dtype):
             raise DataError(
                 f"{path}, line {line}, column {column}: {field[:40]!r} {reason}; "
-                "mend the field, or give header=True where this is the header"
+                "correct the field, or give header=True where this is the header"
             )
 
 

@@ -32,7 +32,7 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
         have = os.fstat(file.fileno()).st_size
     if have < raw.offset + spec.nbytes:
         raise DataError(
-            f"load: {path} is cut off: shape {spec.shape} of {spec.dtype} needs "
+            f"load: {path} is truncated: shape {spec.shape} of {spec.dtype} needs "
             f"{raw.offset + spec.nbytes} bytes, the file has {have}"
         )
     return {"": (spec, raw)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from magmath.errors import MissingPackageError
 
-_EXTRAS = {"h5py": "hdf5", "zarr": "zarr"}
+_EXTRAS = {"h5py": "hdf5", "zarr": "zarr", "PIL.Image": "data"}
 
 
 def import_package(name: str, path: str) -> Any:

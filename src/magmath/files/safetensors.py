@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -26,6 +27,9 @@ _NAMES: Final = {
 _DTYPES: Final = {name: DTYPES[dtype] for dtype, name in _NAMES.items()}
 
 
+NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+
+
 class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str
     shape: list[int]
@@ -38,7 +42,7 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(size - 8, MAX_HEADER):
-            raise DataError(f"load: {path} is not a safetensors file, or its header is cut off")
+            raise DataError(f"load: {path} is not a safetensors file, or its header is truncated")
         header = file.read(length)
     try:
         tensors = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
@@ -66,21 +70,25 @@ def _entry(
         )
     if begin + last > size:
         raise DataError(
-            f"load: {path} is cut off: {name} ends at byte {begin + last}, the file has {size}"
+            f"load: {path} is truncated: {name} ends at byte {begin + last}, the file has {size}"
         )
     return spec, RawBytes(begin + first)
 
 
-def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
+def create(
+    path: str, specs: Mapping[str, ArraySpec], metadata: Mapping[str, str] = NO_METADATA
+) -> dict[str, RawBytes]:
     """Create a file with a header and space for the elements."""
-    tensors, position = {}, 0
+    tensors: dict[str, _Tensor] = {}
+    position = 0
     for name, spec in specs.items():
         if spec.dtype.name not in _NAMES:
             raise DTypeError(f"save: safetensors files have no {spec.dtype}; save as .npy")
         offsets = (position, position + spec.nbytes)
         tensors[name] = _Tensor(_NAMES[spec.dtype.name], list(spec.shape), offsets)
         position += spec.nbytes
-    header = msgspec.json.encode(tensors)
+    described = {"__metadata__": metadata} if metadata else {}
+    header = msgspec.json.encode({**described, **tensors})
     header += b" " * (-(8 + len(header)) % 64)  # aligns the elements to cache lines
     with open(path, "wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)

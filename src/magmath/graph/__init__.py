@@ -1,18 +1,26 @@
 """Nodes, graphs and operation records: the representation of a user's expressions before they are
 computed."""
 
-from magmath.graph.distributed import DistributedCall, DistributedKernel, Workspace
+from magmath.core.shapes import Shape
+from magmath.graph.application import applied, apply
 from magmath.graph.graph import Graph, rewrite, topological, users_of
-from magmath.graph.node import Node, Shape
-from magmath.graph.operation import KernelCall, Operation, applied, apply
-from magmath.graph.provenance import (
-    Operand,
-    Provenance,
-    Recipe,
+from magmath.graph.kernel_call import DistributedCall, KernelCall, Workspace
+from magmath.graph.operation import (
+    DistributedKernel,
+    Node,
+    Operation,
     WeakResult,
-    operand,
-    recipe_of,
+    set_value,
 )
+from magmath.graph.provenance import (
+    Provenance,
+    WeakOperand,
+    provenance_of,
+    recipe_of,
+    set_provenance,
+    weak_operand,
+)
+from magmath.graph.recipe import Recipe
 
 __all__ = [
     "DistributedCall",
@@ -20,18 +28,21 @@ __all__ = [
     "Graph",
     "KernelCall",
     "Node",
-    "Operand",
     "Operation",
     "Provenance",
     "Recipe",
     "Shape",
+    "WeakOperand",
     "WeakResult",
     "Workspace",
     "applied",
     "apply",
-    "operand",
+    "provenance_of",
     "recipe_of",
     "rewrite",
+    "set_provenance",
+    "set_value",
     "topological",
     "users_of",
+    "weak_operand",
 ]

@@ -9,17 +9,14 @@ identity: `==` is not an operation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from magmath.graph.node import Node
+from typing import Any, Self, TypeVar
 
 Number = int | float | complex
-Build = Callable[..., "Node"]
+Build = Callable[..., Any]
 """(name of the operation, *operands) → node; at least one of the operands is a node."""
 
 
-def _undefined(name: str, *operands: Node | Number) -> Node:
+def _undefined(name: str, *operands: Any) -> Any:
     raise RuntimeError(f"{name}: the operations are not loaded; import magmath.ops first")
 
 
@@ -33,52 +30,64 @@ def define(build: Build) -> None:
 
 
 class Arithmetic:
-    """The arithmetic operators of a node."""
+    """The arithmetic operators of a node, the only class that derives from this one."""
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy arrays are not operands; NumPy scalars are numbers
 
-    def __neg__(self) -> Node:
-        return _build("negative", self)
+    def __neg__(self) -> Self:
+        return _unary("negative", self)
 
-    def __abs__(self) -> Node:
-        return _build("abs", self)
+    def __abs__(self) -> Self:
+        return _unary("abs", self)
 
-    def __add__(self, other: Node | Number) -> Node:
-        return _binary("add", self, other)
+    def __add__(self, other: Self | Number) -> Self:
+        return _left("add", self, other)
 
-    def __radd__(self, other: Number) -> Node:
-        return _binary("add", other, self)
+    def __radd__(self, other: Number) -> Self:
+        return _right("add", self, other)
 
-    def __sub__(self, other: Node | Number) -> Node:
-        return _binary("subtract", self, other)
+    def __sub__(self, other: Self | Number) -> Self:
+        return _left("subtract", self, other)
 
-    def __rsub__(self, other: Number) -> Node:
-        return _binary("subtract", other, self)
+    def __rsub__(self, other: Number) -> Self:
+        return _right("subtract", self, other)
 
-    def __mul__(self, other: Node | Number) -> Node:
-        return _binary("multiply", self, other)
+    def __mul__(self, other: Self | Number) -> Self:
+        return _left("multiply", self, other)
 
-    def __rmul__(self, other: Number) -> Node:
-        return _binary("multiply", other, self)
+    def __rmul__(self, other: Number) -> Self:
+        return _right("multiply", self, other)
 
-    def __truediv__(self, other: Node | Number) -> Node:
-        return _binary("divide", self, other)
+    def __truediv__(self, other: Self | Number) -> Self:
+        return _left("divide", self, other)
 
-    def __rtruediv__(self, other: Number) -> Node:
-        return _binary("divide", other, self)
+    def __rtruediv__(self, other: Number) -> Self:
+        return _right("divide", self, other)
 
-    def __pow__(self, other: Node | Number) -> Node:
-        return _binary("power", self, other)
+    def __pow__(self, other: Self | Number) -> Self:
+        return _left("power", self, other)
 
-    def __rpow__(self, other: Number) -> Node:
-        return _binary("power", other, self)
+    def __rpow__(self, other: Number) -> Self:
+        return _right("power", self, other)
 
 
+N = TypeVar("N", bound=Arithmetic)
 _OPERANDS = (Arithmetic, int, float, complex)
 
 
-def _binary(name: str, x: Any, y: Any) -> Node:
-    if isinstance(x, _OPERANDS) and isinstance(y, _OPERANDS):
-        return _build(name, x, y)
-    return NotImplemented  # type: ignore[no-any-return]
+def _unary(name: str, node: N) -> N:
+    result: N = _build(name, node)
+    return result
+
+
+def _left(name: str, node: N, other: N | Number) -> N:
+    """Apply an operation whose first operand is the node."""
+    result: N = _build(name, node, other) if isinstance(other, _OPERANDS) else NotImplemented
+    return result
+
+
+def _right(name: str, node: N, other: Number) -> N:
+    """Apply an operation whose second operand is the node."""
+    result: N = _build(name, other, node) if isinstance(other, _OPERANDS) else NotImplemented
+    return result

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from magmath.graph.node import Node
+from magmath.graph.operation import Node
 
 
 def topological(

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from magmath.graph.node import Node
-from magmath.layout import Layout
+from magmath.core.shapes import Shape
 
 LOGICAL_PARTS = 24  # divisible by 1, 2, 3, 4, 6, 8: equal shares for the usual worker counts
 
@@ -19,6 +18,12 @@ class IndexNotation:
 
     inputs: tuple[str, ...]
     output: str
+
+    @staticmethod
+    def parse(notation: str, operands: int) -> IndexNotation:
+        """Return the parsed form of a notation for this number of operands."""
+        left, output = notation.split("->")
+        return IndexNotation(tuple(left.split(",")) if operands else (), output)
 
     @cached_property
     def letters(self) -> str:
@@ -34,54 +39,18 @@ class IndexNotation:
     def _followers(self) -> frozenset[str]:
         return frozenset("".join((*self.inputs, self.output)))
 
-    def extents(self, node: Node) -> dict[str, int]:
-        """Return the extent of every letter."""
+    def extents(self, inputs: Sequence[Shape], output: Shape) -> dict[str, int]:
+        """Return the extent of every letter for operands and a result of these shapes."""
         found: dict[str, int] = {}
-        shapes = [(letters, x.shape) for letters, x in zip(self.inputs, node.inputs, strict=True)]
-        for letters, shape in (*shapes, (self.output, node.shape)):
+        for letters, shape in zip((*self.inputs, self.output), (*inputs, output), strict=True):
             found.update(zip(letters, shape, strict=True))
         found.pop(".", None)
         return found
 
-
-def index_notation_of(node: Node) -> IndexNotation:
-    """Return the index notation of a node's operation on its operands."""
-    form = node.signature
-    if form is None:
-        return _parsed(node)
-    if form.index_notation is None:
-        form.index_notation = _parsed(node)
-    return form.index_notation
-
-
-def _parsed(node: Node) -> IndexNotation:
-    left, output = node.operation.axes(node).split("->")
-    return IndexNotation(tuple(left.split(",")) if node.inputs else (), output)
-
-
-def is_distributed(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
-    """Return True if all workers compute a node in these layouts collectively.
-
-    This is so if the layouts divide dimensions that the index notation keeps whole, or several
-    letters along one axis.
-    """
-    if node.operation.distributed is None:
-        return False
-    structure = index_notation_of(node)
-    divided: dict[int, set[str]] = {}
-    for letters, layout in zip(
-        (*structure.inputs, structure.output), (*inputs, output), strict=True
-    ):
-        for letter, split in zip(letters, layout.splits, strict=True):
-            if split is not None and layout.mesh.shape[split.axis] > 1:
-                divided.setdefault(split.axis, set()).add(letter.lower())
-    return any("." in letters or len(letters) > 1 for letters in divided.values())
-
-
-def logical_letter(structure: IndexNotation, node: Node) -> str | None:
-    """Return the first letter of the result that deterministic mode can compute in parts, or
-    None."""
-    for letter, extent in zip(structure.output, node.shape, strict=True):
-        if letter.islower() and extent > 1 and not structure.is_followed(letter):
-            return letter
-    return None
+    def logical_letter(self, output: Shape) -> str | None:
+        """Return the first letter of the result that deterministic mode can compute in parts, or
+        None."""
+        for letter, extent in zip(self.output, output, strict=True):
+            if letter.islower() and extent > 1 and not self.is_followed(letter):
+                return letter
+        return None

@@ -1,74 +1,229 @@
-"""The operation record: all properties of one operation, in one place.
+"""Nodes and operation records: the two types refer to each other, so they share a file.
 
-The rules that every operation needs are required fields, so that a missing one is found at import
-and not in a user's run. `axes` names each dimension by a letter, with one string per operand and
-one for the result (`"mk,kn->mn"`). A letter may be split over workers if every operand that has it
-is split alike; a letter missing from the result is combined by `reduction`; `.` marks a dimension
-that must be whole. A dimension with the upper-case form of a letter follows the dimensions that
-have the letter: its extent differs, and it is divided where they are, as `derived_split` defines
-(`"ab->Ab"` for a slice of rows: a worker that stores rows stores the sliced ones among them).
-Placements are derived from it, one mesh axis at a time (`passes/place.py`).
+A node is one operation applied to inputs, with its shape, dtype and user's line. It is built when
+the user writes the operation, so that errors are reported there. Leaves are nodes without inputs:
+`input` (an evaluated array), `variable` (a named cell whose current array is read when a program
+runs) and `parameter` (a Python number, never part of a program's key). `layout` is None until the
+place pass chooses one, except for leaves whose data are stored already.
+
+The rules that every operation needs are required fields of its record, so that a missing one is
+found at import and not in a user's run. `axes` names each dimension by a letter, with one string
+per operand and one for the result (`"mk,kn->mn"`). A letter may be split over workers if every
+operand that has it is split alike; a letter missing from the result is combined by `reduction`; `.`
+marks a dimension that must be whole. A dimension with the upper-case form of a letter follows the
+dimensions that have the letter: its extent differs, and it is divided where they are, as
+`derived_split` defines (`"ab->Ab"` for a slice of rows: a worker that stores rows stores the sliced
+ones among them). Placements are derived from it, one mesh axis at a time (`passes/place.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from math import prod
+from typing import Any, Final, NamedTuple, NoReturn, final
+from weakref import ref
 
-from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DType
-from magmath.core.index_set import Tile
-from magmath.graph.distributed import DistributedKernel
-from magmath.graph.node import NO_ATTRIBUTES, Line, Node, Shape, Signature
-from magmath.layout import Layout, Split
+from magmath.core.shapes import Shape
+from magmath.graph.arithmetic import Arithmetic
+from magmath.graph.index_notation import IndexNotation
+from magmath.graph.kernel_call import DistributedCall, KernelCall, Workspace
+from magmath.graph.signature import Signature
+from magmath.layout import Layout, Mesh, Split
 
-if TYPE_CHECKING:
-    import torch
-
-
-class KernelContext(Protocol):
-    """The services of the executor that binds a kernel."""
-
-    deterministic: bool
-
-    @property
-    def rank(self) -> int:
-        """The number of this worker."""
-
-    def gemm(
-        self,
-        out: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        *,
-        bias: torch.Tensor | None = None,
-        activation: str = "none",
-        alpha: torch.Tensor | None = None,
-        accumulate: bool = False,
-    ) -> Callable[[], object]:
-        """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
+Line = tuple[str, int] | None
+NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
-@dataclass(slots=True)
-class KernelCall:
-    """One operation on one worker's tensors, from which a kernel binds a ready call.
+class Node(Arithmetic):
+    """An immutable application of an operation.
 
-    `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers). For operations that
-    count elements, `tile` and `tiles` are the tiles of the whole arrays that they hold, and `shape`
-    and `shapes` the shapes of the whole arrays. `repeated`: other workers compute the same
-    elements.
+    `reads_version` is True for expressions of a variable's value: an assignment to the variable
+    searches for pending ones. `depth` is the largest number of operations between the node and a
+    leaf. `signature` holds the properties that the node shares with equal applications, or None.
+
+    Three slots are the evaluation state of the node. They change while it is evaluated, and only by
+    `set_value`, `set_result` and `provenance.set_provenance`:
+
+    value       the data of an `input`, a weak reference to the variable of a `variable`, and the
+                number of a `parameter`; for any other node the leaf that holds the node's value,
+                once it is computed
+    result      a weak reference to the leaf that will hold the value of a pending node, for objects
+                that do not hold the node itself
+    provenance  how the value of a leaf was computed (`provenance.provenance_of` returns it)
+
+    In addition, `set_variable_layout` changes the layout of a variable's leaf. Assignments to
+    attributes raise AttributeError.
     """
 
-    out: torch.Tensor
-    inputs: list[torch.Tensor]
-    attributes: Mapping[str, Any]
-    tile: Tile
-    tiles: list[Tile]
-    shape: Shape
-    shapes: list[Shape]
-    context: KernelContext
-    repeated: bool = False
+    __slots__ = (
+        "__weakref__",
+        "attributes",
+        "depth",
+        "dtype",
+        "inputs",
+        "layout",
+        "line",
+        "operation",
+        "provenance",
+        "reads_version",
+        "result",
+        "shape",
+        "signature",
+        "value",
+    )
+
+    def __init__(
+        self,
+        operation: Operation,
+        inputs: tuple[Node, ...],
+        attributes: Mapping[str, Any],
+        shape: Shape,
+        dtype: DType,
+        layout: Layout | None = None,
+        line: Line = None,
+        value: Any = None,
+        signature: Signature | None = None,
+    ) -> None:
+        self.operation: Final = operation
+        self.inputs: Final = inputs
+        self.attributes: Final = attributes
+        self.shape: Final = shape
+        self.dtype: Final = dtype
+        self.layout: Final = layout
+        self.line: Final = line
+        self.signature: Final = signature
+        self.value: Final = value
+        self.provenance: Final[object] = None
+        self.result: Final[WeakResult | None] = None
+        depth = 1 if inputs else 0
+        reads_version = operation.version
+        for node in inputs:
+            if node.value is None and node.depth >= depth:
+                depth = node.depth + 1
+            if node.reads_version:
+                reads_version = True
+        self.depth: Final[int] = depth
+        self.reads_version: Final[bool] = reads_version
+        self.__class__ = _FrozenNode  # much faster than a class whose __init__ passes __setattr__
+
+    @property
+    def name(self) -> str:
+        """The operation's name."""
+        return self.operation.name
+
+    @property
+    def known(self) -> Node:
+        """The leaf that holds the node's value if it is computed, otherwise the node itself."""
+        return self.value if isinstance(self.value, Node) else self
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for inputs, variables and parameters."""
+        return self.operation.leaf
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def index_notation(self) -> IndexNotation:
+        """The index notation of the operation on these operands."""
+        signature = self.signature
+        if signature is None:
+            return IndexNotation.parse(self.operation.axes(self), len(self.inputs))
+        if signature.index_notation is None:
+            found = IndexNotation.parse(self.operation.axes(self), len(self.inputs))
+            signature.index_notation = found
+        return signature.index_notation
+
+    def replace(
+        self, inputs: tuple[Node, ...], layout: Layout | None = None, line: Line = None
+    ) -> Node:
+        """Return the same operation on other inputs of the same shapes and types.
+
+        It has this layout and line, if they are given, otherwise those of the node.
+        """
+        return Node(
+            self.operation,
+            inputs,
+            self.attributes,
+            self.shape,
+            self.dtype,
+            self.layout if layout is None else layout,
+            self.line if line is None else line,
+            self.value,
+            self.signature,
+        )
+
+    def at_line(self, line: Line) -> Node:
+        """Return the same node with this line of the user's code, if one is given."""
+        return self if line is None or line == self.line else self.replace(self.inputs, line=line)
+
+    def __repr__(self) -> str:
+        layout = f" {self.layout}" if self.layout is not None else ""
+        return f"{self.name}{list(self.shape)}:{self.dtype}{layout}"
+
+
+class _FrozenNode(Node):
+    """A node after its construction."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(
+            f"node {self.name}: cannot assign {name}; nodes are immutable, so build another one "
+            f"with Node.replace, Node.at_line or apply"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"node {self.name}: cannot delete {name}; nodes are immutable")
+
+
+@final
+class WeakResult:
+    """A weak reference to the leaf with the value of a node that is not evaluated yet."""
+
+    __slots__ = ("_leaf",)
+
+    def __init__(self) -> None:
+        self._leaf: Callable[[], Node | None] = _nothing
+
+    def __call__(self) -> Node | None:
+        return self._leaf()
+
+    def found(self, leaf: Node) -> None:
+        """Set the leaf with the node's value, after its evaluation."""
+        self._leaf = ref(leaf)
+
+
+def _nothing() -> None:
+    return None
+
+
+# The evaluation state of nodes. These functions are the setters of the slots.
+set_value: Callable[[Node, Any], None] = Node.__dict__["value"].__set__
+set_result: Callable[[Node, WeakResult], None] = Node.__dict__["result"].__set__
+_set_layout: Callable[[Node, Layout], None] = Node.__dict__["layout"].__set__
+
+
+def set_variable_layout(leaf: Node, layout: Layout) -> None:
+    """Set the layout of a variable's leaf, after the variable is redistributed.
+
+    It stays the same leaf, so that gradients with respect to the variable stay valid.
+    """
+    assert leaf.operation.name == "variable", leaf
+    _set_layout(leaf, layout)
+
+
+# Operation records
 
 
 class NumpyUfunc(NamedTuple):
@@ -85,11 +240,15 @@ class NumpyUfunc(NamedTuple):
 Inference = tuple[Shape, DType]
 Infer = Callable[..., Inference]
 Axes = Callable[[Node], str]
-Gradients = tuple["Node | None", ...]
+Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]
 Kernel = Callable[[KernelCall], Callable[[], object]]
+MemoryOrder = tuple[int, ...]
+"""The dimensions of an array from the outermost in memory to the innermost."""
+MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
 Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
-DerivedSplit = Callable[[Node, str, Split, "int | None"], "Split | None"]
+DerivedSplit = Callable[[Node, str, Split, int | None], Split | None]
+OnlyLayouts = Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout]]
 Native = Any
 """A scalar expression such as "({0} + {1})", one for each kind of the result's type, an `IndexMap`,
 a `Writing`, an emitter (`codegen/emit.py`), or None."""
@@ -110,10 +269,49 @@ def no_decomposition(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     return ()
 
 
+def any_memory_order(node: Node) -> Sequence[MemoryOrder | None]:
+    """Return no preferences, for kernels that are equally fast in all memory orders."""
+    return (None,) * (len(node.inputs) + 1)
+
+
 def full_speed(node: Node, local: Shape) -> float:
     """Return 1, the efficiency of operations whose speed does not depend on the shape of the
     piece."""
     return 1.0
+
+
+def no_traffic(node: Node, workers: int) -> int:
+    """Return 0, for kernels whose arithmetic reuses most of the data that it reads."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedKernel:
+    """The collective computation of an operation by the workers of a mesh.
+
+    layouts    (node, mesh of one dimension) → the layouts of its operands and of its result, which
+               divide dimensions that the index notation keeps whole; None if they cannot
+    kernel     DistributedCall → ready call. Every worker makes it, also one that stores nothing.
+               Errors that data can cause (LinAlgError) must occur on all workers, or after the last
+               exchange
+    workspace  (node, number of workers) → the workspace on each worker
+    traffic    (node, number of workers) → bytes between workers, and number of messages
+    touched    (node, number of workers) → the bytes of its own memory that a worker touches and for
+               which the arithmetic must wait
+    spread     the traffic is spread over the workers: all send and receive at once
+    reads      workers that share memory send nothing: they synchronise once, and each reads the
+               data of the others
+    exact      returns the same bits for any number of workers: allowed in deterministic mode
+    """
+
+    layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
+    kernel: Callable[[DistributedCall], Callable[[], object]]
+    workspace: Callable[[Node, int], Workspace]
+    traffic: Callable[[Node, int], tuple[int, int]]
+    touched: Callable[[Node, int], int] = no_traffic
+    spread: bool = False
+    reads: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,6 +340,10 @@ class Operation:
     derived_split     (node, letter, its split, operand) → the split of the dimension with the
                       letter's upper-case form, in an operand by its number or (None) in the result;
                       None: a layout cannot express it
+    memory_orders     node → the memory order that the kernel prefers for each operand and for the
+                      result, None where it has no preference; the kernel accepts any order. If the
+                      field is None, it requires row-major order (element-wise operations accept any
+                      order that their arrays have in common)
     reads_subset      reads at most as many elements of its first operand as the result holds (for
                       the cost model)
     in_place          may be computed in the storage of its only operand, if shape and type agree
@@ -153,6 +355,9 @@ class Operation:
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
     lapack            computed by LAPACK: data can make it fail (LinAlgError), and one worker may
                       compute it for all, with the threads of its whole host
+    only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
+                      on several workers, for operations whose layouts are prescribed; None: the
+                      place pass chooses
     distributed       how all workers compute it collectively if letters cannot divide it, or None
     version           the value of a variable at a line of the user's code (`ops/leaves.py`)
     """
@@ -171,6 +376,7 @@ class Operation:
     efficiency: Callable[[Node, Shape], float] = full_speed
     decompositions: Decompositions = no_decomposition
     derived_split: DerivedSplit | None = None
+    memory_orders: MemoryOrders | None = None
     reads_subset: bool = False
     in_place: bool = False
     overwrites_first: bool = False
@@ -179,53 +385,9 @@ class Operation:
     lower_to: Callable[[Node], Node] | None = None
     numpy_ufunc: NumpyUfunc | None = None
     lapack: bool = False
+    only_layouts: OnlyLayouts | None = None
     distributed: DistributedKernel | None = None
     version: bool = False
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"
-
-
-_forms: dict[Hashable, Signature] = {}
-_MOST_FORMS = 10_000
-
-
-def apply(
-    operation: Operation,
-    *inputs: Node,
-    line: Line = None,
-    **attributes: Any,
-) -> Node:
-    """Return a new node; infers and checks the shape and dtype of the result.
-
-    Without a given line it has the line of its first operand.
-    """
-    return applied(operation, inputs, line, attributes or NO_ATTRIBUTES)
-
-
-def applied(
-    operation: Operation,
-    inputs: tuple[Node, ...],
-    line: Line,
-    attributes: Mapping[str, Any] = NO_ATTRIBUTES,
-) -> Node:
-    """Return a new node for operands and attributes that are already a tuple and a mapping.
-
-    An inference depends only on the operation, its attributes and its operands' shapes and types,
-    so it is cached for each combination of these.
-    """
-    if attributes:
-        key: Hashable = (operation, *attributes.items(), *[(x.shape, x.dtype) for x in inputs])
-    elif len(inputs) == 2:
-        x, y = inputs
-        key = (operation, x.shape, x.dtype, y.shape, y.dtype)
-    else:
-        key = (operation, *[(x.shape, x.dtype) for x in inputs])
-    form = _forms.get(key)
-    if form is None:
-        form = store_bounded(
-            _forms, key, Signature(*operation.infer(*inputs, **attributes)), _MOST_FORMS
-        )
-    if line is None and inputs:
-        line = inputs[0].line
-    return Node(operation, inputs, attributes, form.shape, form.dtype, None, line, None, form)

@@ -11,16 +11,11 @@ knows that the array depended on it, and raises an error instead of returning ze
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import Protocol, cast, final
 from weakref import ref
 
-from magmath.graph.node import NO_ATTRIBUTES, Node
-
-if TYPE_CHECKING:
-    from magmath.core.dtypes import DType
-    from magmath.graph.node import Line, Shape, Signature
-    from magmath.graph.operation import Operation
-    from magmath.layout import Layout
+from magmath.graph.operation import Line, Node, WeakResult, set_result
+from magmath.graph.recipe import Number, Recipe, RecipeStep, built_step, number_node
 
 MAX_LENGTH = 20_000
 """Maximum length of a chain of recorded operations; of earlier ones only the operands are
@@ -29,41 +24,8 @@ recorded."""
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
 
-Number = bool | int | float | complex
-_Step = tuple[
-    "Operation",
-    Mapping[str, Any],
-    "Shape",
-    "DType",
-    "Layout | None",
-    "Line",
-    "Signature | None",
-    tuple[int, ...],
-]
 
-
-@final
-class WeakResult:
-    """A weak reference to the leaf with the value of a node that is not evaluated yet."""
-
-    __slots__ = ("_leaf",)
-
-    def __init__(self) -> None:
-        self._leaf: Callable[[], Node | None] = _nothing
-
-    def __call__(self) -> Node | None:
-        return self._leaf()
-
-    def found(self, leaf: Node) -> None:
-        """Set the leaf with the node's value, after its evaluation."""
-        self._leaf = ref(leaf)
-
-
-def _nothing() -> None:
-    return None
-
-
-class Operand:
+class WeakOperand:
     """A weak reference to an array that an expression read; an abstract class, but not an ABC,
     whose instance checks are slow.
 
@@ -84,7 +46,7 @@ class Operand:
 
 
 @final
-class LeafOperand(Operand):
+class LeafOperand(WeakOperand):
     """A leaf that was read.
 
     A compiled function reuses the leaf of an unreferenced result for its next result, with another
@@ -96,7 +58,7 @@ class LeafOperand(Operand):
 
     def __init__(self, leaf: Node) -> None:
         self._leaf = ref(leaf)
-        self.provenance = leaf.provenance
+        self.provenance = provenance_of(leaf)
 
     def find(self) -> Node | None:
         leaf = self._leaf()
@@ -117,7 +79,7 @@ class LeafOperand(Operand):
 
 
 @final
-class NodeOperand(Operand):
+class NodeOperand(WeakOperand):
     """A node that was read by a pending expression, or a node whose value is known by now."""
 
     __slots__ = ("_node", "_result")
@@ -126,12 +88,14 @@ class NodeOperand(Operand):
         self._node = ref(node)
         self.provenance = None
         if isinstance(node.value, Node):
-            self.provenance = node.value.provenance
+            self.provenance = provenance_of(node.value)
             self._result: Callable[[], Node | None] = ref(node.value)
             return
-        if node.result is None:
-            node.result = WeakResult()
-        self._result = node.result
+        result = node.result
+        if result is None:
+            result = WeakResult()
+            set_result(node, result)
+        self._result = result
 
     def find(self) -> Node | None:
         return self._node() or self._result()
@@ -143,7 +107,7 @@ class NodeOperand(Operand):
 
 
 @final
-class VersionOperand(Operand):
+class VersionOperand(WeakOperand):
     """A value of a variable that was read: the leaf of the variable, which always exists, the
     number of the value among all values of the variable, and the leaf with the value."""
 
@@ -168,61 +132,27 @@ class VersionOperand(Operand):
         yield self.variable
 
 
-Wanted = Callable[[Operand], bool]
-Replace = Callable[[Operand], "Node | None"]
+Wanted = Callable[[WeakOperand], bool]
+Replace = Callable[[WeakOperand], "Node | None"]
 
 
-def operand(node: Node) -> Operand:
+def weak_operand(node: Node) -> WeakOperand:
     """Return a weak reference to a node that an expression reads."""
     if node.operation.leaf:
         return LeafOperand(node)
     return VersionOperand(node) if node.operation.version else NodeOperand(node)
 
 
-@final
-class Recipe:
-    """The structure of an expression: for each node, the data from which it is built again.
-
-    A step is the node of a Python number, an operation with the positions of its inputs, or None
-    for an array that the expression read. `operands` are the positions of the operands. They
-    include pending nodes with other references, which can be built again if they no longer exist.
-    `numbers` are the positions of numbers that each call of a compiled function receives.
-    """
-
-    __slots__ = ("length", "numbers", "operands", "steps")
-
-    def __init__(
-        self,
-        steps: list[Node | _Step | None],
-        operands: Sequence[int],
-        numbers: Sequence[int] = (),
-    ) -> None:
-        self.steps = steps
-        self.operands = operands
-        self.numbers = numbers
-        self.length = len(steps) - len(operands)
-
-    def reached(self, output: int) -> list[int]:
-        """Return the positions of all nodes from which an output is computed, in order, itself
-        included."""
-        found = {output}
-        for i in range(output, -1, -1):
-            step = self.steps[i]
-            if i in found and isinstance(step, tuple):
-                found.update(step[-1])
-        return sorted(found)
-
-
 def recipe_of(
     order: Sequence[Node], held: Container[Node]
-) -> tuple[Recipe, list[Operand], dict[Node, int]]:
+) -> tuple[Recipe, list[WeakOperand], dict[Node, int]]:
     """Return the recipe of an expression, its operands, and the positions of its nodes.
 
     Nodes in `held` have references from outside the expression.
     """
     position: dict[Node, int] = {}
-    steps: list[Node | _Step | None] = []
-    operands: list[Operand] = []
+    steps: list[Node | RecipeStep | None] = []
+    operands: list[WeakOperand] = []
     places: list[int] = []
     for node in order:
         operation = node.operation
@@ -231,7 +161,7 @@ def recipe_of(
         elif node.value is not None or operation.leaf:
             steps.append(None)
             places.append(len(position))
-            operands.append(operand(node))
+            operands.append(weak_operand(node))
         else:
             sources = tuple([position[source] for source in node.inputs])
             steps.append(
@@ -242,7 +172,7 @@ def recipe_of(
             )  # fmt: skip
             if node in held:
                 places.append(len(position))
-                operands.append(operand(node))
+                operands.append(weak_operand(node))
         position[node] = len(position)
     return Recipe(steps, places), operands, position
 
@@ -278,7 +208,7 @@ class Provenance:
         self,
         recipe: Recipe | None,
         output: int,
-        operands: Sequence[Operand],
+        operands: Sequence[WeakOperand],
         line: Line,
         numbers: Sequence[Number] = (),
     ) -> None:
@@ -299,7 +229,7 @@ class Provenance:
         self._length: int = longest + (recipe.length if recipe is not None else 1)
 
     @staticmethod
-    def of_loop(loop: Loop, output: int, operands: Sequence[Operand], line: Line) -> Provenance:
+    def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
         found = Provenance(None, output, operands, line)
@@ -310,7 +240,7 @@ class Provenance:
             found._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
         return found
 
-    def read(self) -> list[Operand]:
+    def read(self) -> list[WeakOperand]:
         """Return the operands from which the value was computed directly."""
         if self._recipe is None:
             return list(self._operands)
@@ -341,7 +271,7 @@ class Provenance:
         if sum([node.size * node.dtype.itemsize for node in plain]) <= nbytes:
             self._kept = plain
 
-    def operands(self) -> Iterator[Operand]:
+    def operands(self) -> Iterator[WeakOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
         seen, stack = {self}, [self]
         while stack:
@@ -417,13 +347,13 @@ class Provenance:
             step, read = recipe.steps[i], operands.get(i)
             node: Node | None = None
             if isinstance(step, Node):
-                node = _number(step, numbers[i]) if i in numbers else step
+                node = number_node(step, numbers[i]) if i in numbers else step
             elif read is not None:
                 node = replace(read)
                 if node is None and read.provenance is not None:
                     node = before.get(read.provenance)
             if node is None and isinstance(step, tuple):
-                node = _built(step, built, value if i == output else None)
+                node = built_step(step, built, value if i == output else None)
             built[i] = node
         return built[output]
 
@@ -460,14 +390,10 @@ class Provenance:
         self._loop = None
 
 
-def _number(placeholder: Node, value: Number) -> Node:
-    """Return a node with a number that a compiled function received."""
-    return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
+def provenance_of(leaf: Node) -> Provenance | None:
+    """Return the provenance of a leaf, or None if it has none."""
+    return cast("Provenance | None", leaf.provenance)
 
 
-def _built(step: _Step, built: Mapping[int, Node | None], value: Node | None) -> Node | None:
-    operation, attributes, shape, dtype, layout, line, form, positions = step
-    inputs = [node for i in positions if (node := built[i]) is not None]
-    if len(inputs) < len(positions):
-        return None
-    return Node(operation, tuple(inputs), attributes, shape, dtype, layout, line, value, form)
+set_provenance: Callable[[Node, Provenance | None], None] = Node.__dict__["provenance"].__set__
+"""Set the provenance of a leaf: a part of its evaluation state."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from magmath.graph.graph import topological
-from magmath.graph.node import Node
-from magmath.graph.provenance import Operand, Provenance, Replace, Wanted
+from magmath.graph.operation import Node
+from magmath.graph.provenance import Provenance, Replace, Wanted, WeakOperand, provenance_of
 
 
-def existing(read: Operand) -> Node | None:
+def existing(read: WeakOperand) -> Node | None:
     """Return the operand as it was read."""
     return read.find()
 
@@ -50,7 +50,7 @@ def with_expressions(
         if node in seen:
             continue
         seen.add(node)
-        provenance = node.provenance
+        provenance = provenance_of(node)
         if provenance is not None and node not in kept and provenance.depends_on(wanted, depends):
             expression = provenance.expression(node, replace)
             if expression is None:

@@ -36,16 +36,16 @@ Counts = NDArray[np.int64]
 PROBES = 16  # keys that are tested at a time: a round determines four bits
 
 
-class Run(NamedTuple):
+class SortedRun(NamedTuple):
     """Sorted keys, and the original position of each unless the keys contain it."""
 
     keys: Keys
     places: NDArray[np.uint64] | None
 
-    def part(self, start: int, stop: int) -> Run:
+    def part(self, start: int, stop: int) -> SortedRun:
         """Return the elements from `start` to `stop` as a run."""
         places = self.places
-        return Run(self.keys[start:stop], None if places is None else places[start:stop])
+        return SortedRun(self.keys[start:stop], None if places is None else places[start:stop])
 
     def arrays(self) -> list[Keys]:
         """Return the arrays to be sent: keys, and positions if there are any."""
@@ -91,11 +91,11 @@ def _everyone(comm: Communicator, counts: Any) -> Counts:
 
 def merge_runs(
     comm: Communicator,
-    own: Run,
-    peers: Sequence[Run] | None,
+    own: SortedRun,
+    peers: Sequence[SortedRun] | None,
     cuts: Sequence[int],
-    out: Run,
-    spare: Run,
+    out: SortedRun,
+    spare: SortedRun,
 ) -> None:
     """Fill `out` with this worker's part of the merged runs. Collective.
 
@@ -115,7 +115,9 @@ def merge_runs(
         runs = _merged_pairs(runs, buffers[level % 2])
 
 
-def _received(comm: Communicator, own: Run, bounds: Counts, into: Run) -> list[Run]:
+def _received(
+    comm: Communicator, own: SortedRun, bounds: Counts, into: SortedRun
+) -> list[SortedRun]:
     """Receive the parts of all workers' runs that belong to this worker, consecutively in
     `into`."""
     rank, sends, receives, runs, start = comm.rank, [], [], [], 0
@@ -134,7 +136,7 @@ def _signed(array: Keys) -> torch.Tensor:
     return torch.from_numpy(array.view(f"i{array.itemsize}"))
 
 
-def _merged_pairs(runs: Sequence[Run], into: Run) -> list[Run]:
+def _merged_pairs(runs: Sequence[SortedRun], into: SortedRun) -> list[SortedRun]:
     """Merge consecutive pairs of runs, in order."""
     done, start = [], 0
     for i in range(0, len(runs), 2):
@@ -213,7 +215,7 @@ def _code(key: str) -> Compiled:
     return Compiled(_SOURCE.format(T=key), ["merge", "merge_places"])
 
 
-def _merge(a: Run, b: Run, out: Run) -> None:
+def _merge(a: SortedRun, b: SortedRun, out: SortedRun) -> None:
     """Merge two sorted runs into one, stably."""
     assert all(array.flags.c_contiguous for run in (a, b, out) for array in run.arrays())
     code = _code(out.keys.dtype.name)
@@ -250,13 +252,13 @@ class Parts:
         array: Keys = memory[start : start + size].numpy().view(self._key)
         return array
 
-    def runs(self, keys: int, places: int | None) -> list[Run] | None:
+    def runs(self, keys: int, places: int | None) -> list[SortedRun] | None:
         """Return the runs of all workers in the arrays with these numbers; None if this worker
         cannot read them all."""
         if any(memory is None for memory in self._memory):
             return None
         return [
-            Run(self.array(keys, r), None if places is None else self.array(places, r))
+            SortedRun(self.array(keys, r), None if places is None else self.array(places, r))
             for r in range(len(self._memory))
         ]
 
@@ -273,7 +275,12 @@ def sort(
     code.encode(bits_of(x), keys)
     sort_keys(keys)
     merge_runs(
-        comm, Run(keys, None), parts.runs(0, None), cuts, Run(target, None), Run(spare, None)
+        comm,
+        SortedRun(keys, None),
+        parts.runs(0, None),
+        cuts,
+        SortedRun(target, None),
+        SortedRun(spare, None),
     )
     code.decode(target, target)
 
@@ -291,11 +298,13 @@ def argsort(
         packed = parts.array(0)
         code.packed(bits_of(x), first, packed)
         sort_keys(packed)
-        spare = Run(parts.array(1), None)
-        merge_runs(comm, Run(packed, None), parts.runs(0, None), cuts, Run(target, None), spare)
+        spare = SortedRun(parts.array(1), None)
+        merge_runs(
+            comm, SortedRun(packed, None), parts.runs(0, None), cuts, SortedRun(target, None), spare
+        )
         target &= np.uint64(MOST_POSITIONS - 1)
         return
-    own, out_keys = Run(parts.array(0), parts.array(1)), parts.array(2)
+    own, out_keys = SortedRun(parts.array(0), parts.array(1)), parts.array(2)
     keys = np.empty(len(out_keys), code.key)
     code.encode(bits_of(x), keys)
     places = own.places
@@ -303,5 +312,5 @@ def argsort(
     order_keys(keys, places)
     np.take(keys, places.view(np.int64), out=own.keys)
     places += np.uint64(first)
-    spare = Run(parts.array(3), parts.array(4))
-    merge_runs(comm, own, parts.runs(0, 1), cuts, Run(out_keys, target), spare)
+    spare = SortedRun(parts.array(3), parts.array(4))
+    merge_runs(comm, own, parts.runs(0, 1), cuts, SortedRun(out_keys, target), spare)

@@ -109,7 +109,7 @@ def _in_scipy(name: str) -> int:
     if b"int *" not in signature:
         raise ImportError(
             f"SciPy's {name} has the signature {signature.decode()}; magmath needs a SciPy whose "
-            f"LAPACK takes 32-bit integers, as the wheels on PyPI do"
+            f"LAPACK takes 32-bit integers, as the wheels on PyPI have"
         )
     limit_loaded()
     return int(pointer_of(capsule, signature))

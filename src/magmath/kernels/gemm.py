@@ -15,7 +15,7 @@ import torch
 from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import Call, Tuner, tuner_for, wake_thread_pool
 from magmath.kernels.gemm_candidates import candidates_for, sequence
-from magmath.kernels.gemm_problem import GemmProblem, Number, check, key, reduced, stand_in
+from magmath.kernels.gemm_problem import GemmProblem, Number, check_product, key, reduced, stand_in
 
 __all__ = ["bind_gemm", "tuner_for"]
 
@@ -49,7 +49,7 @@ def bind_gemm(
     if activation not in ("none", "relu"):
         raise ValueError(f"gemm: activation must be 'none' or 'relu', was given {activation!r}")
     product = GemmProblem(out, a, b, alpha, beta, bias, activation == "relu")
-    check(product)
+    check_product(product)
     if out.numel() == 0:
         return _nothing
     return sequence(*[_bind(part, tuner) for part in reduced(product)])

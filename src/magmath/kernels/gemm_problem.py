@@ -75,7 +75,7 @@ class GemmProblem:
         return self.alpha() if callable(self.alpha) else self.alpha
 
 
-def check(product: GemmProblem) -> None:
+def check_product(product: GemmProblem) -> None:
     """Raise ShapeError or DTypeError unless the operands fit."""
     out, a, b, bias = product.out, product.a, product.b, product.bias
     if not _fit(out.shape, a.shape, b.shape) or not (bias is None or bias.shape == out.shape[-1:]):
@@ -186,7 +186,13 @@ def key(product: GemmProblem) -> str:
     batch = f"{_measured_batch(product)}x" if product.out.ndim == 3 else ""
     orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
     dtype = str(product.a.dtype).removeprefix("torch.")
-    words = ["gemm in company", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
+    words = [
+        "gemm (one of several workers)",
+        f"{batch}{m}x{n}x{k}",
+        dtype,
+        orders,
+        product.out.device.type,
+    ]
     words += ["widening"] * product.widens
     if not product.is_plain:
         words.append("accumulated" if product.beta else "scaled")

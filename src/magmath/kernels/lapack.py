@@ -33,7 +33,7 @@ from magmath.kernels.lapack_candidates import (
     NOT_A_NUMBER,
     REFLECTIONS,
     SINGULAR,
-    put,
+    copy_single_threaded,
 )
 from magmath.kernels.tall_skinny_qr import tall_qr
 
@@ -45,7 +45,7 @@ cheaper."""
 def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """Compute out = L with a = L·Lᴴ from the lower triangle of a; both are (…, n, n)."""
     if _is_direct(a):
-        put(out, a)
+        copy_single_threaded(out, a)
         for matrix in _each(out):
             _check_definite(CHOLESKY(tuner, matrix))
             values = matrix.numpy()
@@ -72,8 +72,8 @@ def lu(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         exchanges = torch.lu_unpack(packed, pivots, unpack_data=False)[0]
         order.copy_((index[:, None] * exchanges).sum(-2))
         return
-    put(factors, a)
-    put(order, index.expand(order.shape))
+    copy_single_threaded(factors, a)
+    copy_single_threaded(order, index.expand(order.shape))
     for matrix, row in zip(_each(factors), order.reshape(-1, n), strict=True):
         pivots, _ = LU(tuner, matrix)
         invoke("laswp", matrix, 1, row, n, 1, len(pivots), pivots, 1)
@@ -104,7 +104,7 @@ def inv(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         _check_pivots("inv", bool(info.any()))
         out.copy_(inverse)
         return
-    put(out, a)
+    copy_single_threaded(out, a)
     for matrix in _each(out):
         _check_pivots("inv", bool(INVERSE(tuner, matrix)))
 

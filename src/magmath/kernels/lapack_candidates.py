@@ -84,7 +84,7 @@ class Routine:
 
         def run() -> None:
             for x, fresh in zip(used, given, strict=True):
-                put(x, fresh)
+                copy_single_threaded(x, fresh)
             around()
             self.compute(*used, **options)
 
@@ -115,7 +115,7 @@ def _chosen(
         library: partial(routine.trial, forms, dtype, library=library, **dict(options))
         for library in able
     }
-    key = f"{routine.name} in company {', '.join(words)}"
+    key = f"{routine.name} (one of several workers) {', '.join(words)}"
     return tuner.choose(key, trials, budget=BUDGET_SECONDS)
 
 
@@ -139,7 +139,7 @@ def _stand_in(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
     return made.mT if turned else made
 
 
-def put(target: Tensor, source: Tensor) -> None:
+def copy_single_threaded(target: Tensor, source: Tensor) -> None:
     """Copy `source` to `target` by this thread only.
 
     Torch's threads would spin for a while after a copy, and those of BLAS wait for their

@@ -160,10 +160,7 @@ class _Transpose(Vectors):
         at = self.builder
         lines = self._lines(source, lds, rows, columns)
         block = [self.load(place, mask) for place, mask in lines]
-        half = self.width // 2
-        for _ in range(self.width.bit_length() - 1):  # perfect shuffles of the rows
-            pairs = zip(block[:half], block[half:], strict=True)
-            block = [row for x, y in pairs for row in self._interleaved(x, y)]
+        block = self.transposed(block)
         lines = self._lines(target, ldt, columns, lanes)
 
         def kept() -> list[Any]:
@@ -183,10 +180,6 @@ class _Transpose(Vectors):
             mask = self.first(at.select(inside, columns, self.word(0)))
             found.append((self.plus(start, at.mul(pitch, self.word(i))), mask))
         return found
-
-    def _interleaved(self, x: Any, y: Any) -> tuple[Any, Any]:
-        lanes = [lane for i in range(self.width) for lane in (i, self.width + i)]
-        return self.shuffle(x, y, lanes[: self.width]), self.shuffle(x, y, lanes[self.width :])
 
 
 def _tiles(number: str) -> _OneOf:

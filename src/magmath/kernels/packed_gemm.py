@@ -147,6 +147,13 @@ def gemm(
                     keep, to, ldc, row, cut
                 )
 
+def tile(
+    form: int64, k: int64, alpha: {T}, a: int64, lda: int64, b: int64, ldb: int64, beta: {T},
+    c: int64, ldc: int64, last: int64, bias: int64, relu: int64
+):
+    """A tile of a product (`kernels/microkernel.py`), for the outer loops of other modules."""
+    tile_{T}(form, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)
+
 def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
     gemm(w[0], w[1], w[2], w[3], w[4], alpha, a, w[6], b, w[8], beta, c, w[10], w[15], w[17])
 '''
@@ -154,10 +161,13 @@ def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
 
 @cache
 def code(number: str) -> AotModule:
-    """Return the compiled functions `gemm` and `run` for float32 or float64."""
+    """Return the compiled functions `gemm`, `run` and `tile` for float32 or float64."""
     source = (_PIECES + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
     return AotModule(
-        source, ("gemm", "run"), constants=_CONSTANTS, inside="magmath.kernels.microkernel"
+        source,
+        ("gemm", "run", "tile"),
+        constants=_CONSTANTS,
+        inside=("magmath.kernels.microkernel",),
     )
 
 

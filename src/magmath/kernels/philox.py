@@ -236,7 +236,7 @@ CODE: Final = AotModule(
 """Generated programs also call `uniform32`."""
 
 
-def block(seed: int, stream: int, counter: int) -> tuple[int, ...]:
+def philox_block(seed: int, stream: int, counter: int) -> tuple[int, ...]:
     """Return the four words of a block, each below 2^32. All arguments are below 2^64."""
     words = np.empty(4, np.uint64)
     generate = CODE.function("generate")
@@ -281,7 +281,7 @@ def _fill(
         return
     bits = 63 if kind == _BITS else _FLOAT_BITS[out.dtype]
     if out.device.type != "cpu":
-        fill_tensor(out, tile, shape, seed, stream, kind, bits)
+        fill_by_torch(out, tile, shape, seed, stream, kind, bits)
         return
     made = out
     if out.dtype in _HALF or not out.is_contiguous():
@@ -312,7 +312,7 @@ def _runs(tile: Tile, shape: Sequence[int]) -> tuple[Any, Any, Any]:
 # other devices: the same arithmetic on int64 tensors ----------------------------------------------
 
 
-def fill_tensor(
+def fill_by_torch(
     out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int, kind: int,
     bits: int,
 ) -> None:  # fmt: skip

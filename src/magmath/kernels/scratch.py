@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
@@ -34,3 +35,25 @@ class Scratch:
             yield
         finally:
             self._used = used
+
+
+class _Shared(threading.local):
+    """The workspace of each thread."""
+
+    def __init__(self) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8)
+
+
+_shared = _Shared()
+
+
+def shared_workspace(nbytes: int) -> Tensor:
+    """Return uninitialised memory on the processor, of at least `nbytes` bytes, for one call.
+
+    The calls of a thread share it, since a thread executes one call at a time. It grows to the
+    largest request: mapping new pages for each call would take as long as many kernels.
+    """
+    if len(_shared.memory) < nbytes:
+        _shared.memory = torch.empty(0, dtype=torch.uint8)  # frees the smaller one first
+        _shared.memory = torch.empty(nbytes, dtype=torch.uint8)
+    return _shared.memory

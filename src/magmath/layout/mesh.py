@@ -154,7 +154,7 @@ class Mesh:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Made anew, since the hash of a string differs between processes.
+        # Built again, since the hash of a string differs between processes.
         return Mesh, (self.shape, self.names, self.workers)
 
     def __str__(self) -> str:

@@ -44,8 +44,9 @@ class Stage:
     the reduced mesh axes, so that every replica gets the same bits. `identity`: workers that first
     fill their tile with the identity of `target.reduction`, because only one contributor stores the
     value of an array that becomes pending. `kind`: "nothing" (the tiles are unchanged), "local" (no
-    communication), "allgather", "reduce_scatter", "allreduce", "all_to_all", or "exchange" for any
-    other pattern. Writing into a shared array is never "local", since other workers read it.
+    communication), "allgather", "reduce_scatter", "allreduce", "all_to_all", "gather", "broadcast",
+    or "exchange" for any other pattern. Writing into a shared array is never "local", since other
+    workers read it.
     """
 
     source: Layout

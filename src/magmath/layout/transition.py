@@ -15,7 +15,14 @@ _Placement: TypeAlias = "tuple[int, Pieces] | str | None"
 
 
 def collective_name(source: Layout, target: Layout) -> str:
-    """Return the collective that changes `source` to `target`; "exchange" if none does."""
+    """Return the collective that changes `source` to `target`; "exchange" if none does.
+
+    "gather" and "broadcast" go to and from a single worker.
+    """
+    if target.mesh.size == 1 < source.mesh.size:
+        return "gather"
+    if source.mesh.size == 1 < target.mesh.size and target.is_replicated:
+        return "broadcast"
     changes = _changes(source, target)
     if changes is None:
         return "exchange"

@@ -119,7 +119,7 @@ class Heap:
 
     alignment     bytes to which blocks are aligned, a power of two
     chunk_bytes   usual size of a chunk; a larger block gets a chunk of its own
-    limit         most bytes that chunks may take together, or None
+    limit         most bytes of all chunks in total, or None
 
     Counters: `allocations` (calls), `chunks` (held), and in bytes `in_use`, `peak` (the largest
     that `in_use` has been) and `reserved` (in chunks).

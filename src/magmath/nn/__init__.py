@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magmath.nn import functional, initializers, layers, losses, metrics
+from magmath.nn import functional, initializers, layers, losses, metrics, zoo
 from magmath.nn.layers import *  # noqa: F403
 from magmath.nn.losses import (
     binary_cross_entropy,
@@ -44,6 +44,7 @@ __all__ = [
     "mean_absolute_error",
     "mean_squared_error",
     "metrics",
+    "zoo",
 ]
 
 if TYPE_CHECKING:

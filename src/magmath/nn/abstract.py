@@ -20,7 +20,7 @@ from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
-    from magmath.graph import Shape
+    from magmath.graph import Node, Shape
 
 
 class AbstractArray:
@@ -32,6 +32,15 @@ class AbstractArray:
 
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
+
+
+_depth = 0
+"""The number of abstract calls in progress."""
+
+
+def is_abstract_call() -> bool:
+    """True within `trace_call`, where inputs have a shape but are no data."""
+    return _depth > 0
 
 
 def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[Any, ...]:
@@ -59,11 +68,28 @@ def trace_call(module: Callable[..., Any], inputs: Any) -> Any:
 
     Computes and draws only the initial values of parameters; assigns no variables.
     """
+    _, outputs, nested = _traced(module, inputs)
+    return unflatten(nested, [AbstractArray(x.shape, x.dtype) for x in outputs])
+
+
+def trace_nodes(module: Callable[..., Any], inputs: Any) -> tuple[list[Node], list[Node]]:
+    """Return the leaves of the inputs, and the nodes of the outputs, of a call with abstract
+    arrays. See `trace_call`."""
+    given, outputs, _ = _traced(module, inputs)
+    return [x.node for x in given], [x.node for x in outputs]
+
+
+def _traced(module: Callable[..., Any], inputs: Any) -> tuple[list[Array], list[Any], Any]:
+    global _depth
     environment = session.engine().environment
     leaves, tree = flatten(inputs)
     with tracing.tracing(Trace()):
         given = [
             Array(input_leaf(x.shape, x.dtype, environment.whole(x.shape), None)) for x in leaves
         ]
-        outputs, nested = flatten(call(module, unflatten(tree, given)))
-    return unflatten(nested, [AbstractArray(x.shape, x.dtype) for x in outputs])
+        _depth += 1
+        try:
+            outputs, nested = flatten(call(module, unflatten(tree, given)))
+        finally:
+            _depth -= 1
+    return given, outputs, nested

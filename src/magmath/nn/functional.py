@@ -1,11 +1,14 @@
 """Functions of neural networks: the computations of layers, with parameters as arguments.
 
-Names and semantics are PyTorch's, except that weights of `linear` are (inputs, units).
+Names and semantics are PyTorch's, except that weights of `linear` are (inputs, units). Images are
+(N, channels, *space); their functions for one, two and three dimensions of space are those for any
+number with a check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from magmath.api import elementwise, random, statistics
@@ -24,7 +27,18 @@ from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
-from magmath.ops import creation
+from magmath.nn.convolutions import conv as conv
+from magmath.nn.convolutions import conv_transpose as conv_transpose
+from magmath.nn.pools import adaptive_avg_pool as adaptive_avg_pool
+from magmath.nn.pools import adaptive_max_pool as adaptive_max_pool
+from magmath.nn.pools import avg_pool as avg_pool
+from magmath.nn.pools import global_avg_pool as global_avg_pool
+from magmath.nn.pools import global_max_pool as global_max_pool
+from magmath.nn.pools import max_pool as max_pool
+from magmath.nn.resampling import interpolate as interpolate
+from magmath.nn.resampling import pad as pad
+from magmath.ops import creation, realignment
+from magmath.ops.pooling import SUM_POOL
 
 # activations --------------------------------------------------------------------------------------
 
@@ -176,6 +190,31 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     return y if bias is None else y + bias
 
 
+def shift_right(buffer: Array, value: float = 1.0) -> Array:
+    """Insert a column of `value` in front of a matrix, in memory: [a₀ a₁; a₂ a₃] in a buffer of
+    six elements becomes [1 a₀ a₁; 1 a₂ a₃].
+
+    `buffer` is (rows, columns + 1); its first rows·columns elements in C order are the (rows,
+    columns) matrix, the others are ignored. The result has the same shape. A compiled program
+    computes it in the buffer itself, without a copy of the matrix, if nothing else reads the
+    buffer. With such a column a bias is the first row of the weights, and one product computes
+    both. Raises ShapeError unless the buffer has two dimensions and a column.
+    Source: SHM-Learn-Dist report, §4.2 (ShiftRight).
+    """
+    x = floating("shift_right", buffer)
+    return Array(apply(realignment.SHIFT_RIGHT, x.node, value=float(value)))
+
+
+def shift_left(buffer: Array) -> Array:
+    """Remove the first column of a matrix, in memory: the inverse of `shift_right`.
+
+    `buffer` and result are (rows, columns + 1). The first rows·columns elements of the result in C
+    order are the matrix without its first column; the others are 0.
+    Source: SHM-Learn-Dist report, §4.3 (ShiftLeft).
+    """
+    return Array(apply(realignment.SHIFT_LEFT, floating("shift_left", buffer).node))
+
+
 def flatten(x: Array, start_axis: int = 1) -> Array:
     """Return x with the axes from `start_axis` on merged into one: a row for each sample."""
     x = as_array("flatten", x)
@@ -227,6 +266,31 @@ def embedding(indices: Array, weight: Array) -> Array:
         )
     rows = take(weight, reshape(indices, (indices.size,)), axis=0)
     return reshape(rows, (*indices.shape, *weight.shape[1:]))
+
+
+# images -------------------------------------------------------------------------------------------
+
+conv1d = partial(conv, name="conv1d", space=1)
+conv2d = partial(conv, name="conv2d", space=2)
+conv3d = partial(conv, name="conv3d", space=3)
+conv_transpose1d = partial(conv_transpose, name="conv_transpose1d", space=1)
+conv_transpose2d = partial(conv_transpose, name="conv_transpose2d", space=2)
+conv_transpose3d = partial(conv_transpose, name="conv_transpose3d", space=3)
+max_pool1d = partial(max_pool, name="max_pool1d", space=1)
+max_pool2d = partial(max_pool, name="max_pool2d", space=2)
+max_pool3d = partial(max_pool, name="max_pool3d", space=3)
+avg_pool1d = partial(avg_pool, name="avg_pool1d", space=1)
+avg_pool2d = partial(avg_pool, name="avg_pool2d", space=2)
+avg_pool3d = partial(avg_pool, name="avg_pool3d", space=3)
+adaptive_avg_pool1d = partial(adaptive_avg_pool, name="adaptive_avg_pool1d", space=1)
+adaptive_avg_pool2d = partial(adaptive_avg_pool, name="adaptive_avg_pool2d", space=2)
+adaptive_avg_pool3d = partial(adaptive_avg_pool, name="adaptive_avg_pool3d", space=3)
+adaptive_max_pool1d = partial(adaptive_max_pool, name="adaptive_max_pool1d", space=1)
+adaptive_max_pool2d = partial(adaptive_max_pool, name="adaptive_max_pool2d", space=2)
+adaptive_max_pool3d = partial(adaptive_max_pool, name="adaptive_max_pool3d", space=3)
+
+
+# normalization ------------------------------------------------------------------------------------
 
 
 def layer_norm(
@@ -303,3 +367,66 @@ def _scaled(
     y = centred / elementwise.sqrt(variance + epsilon)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
+
+
+def group_norm(
+    x: Array,
+    groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    epsilon: float = 1e-5,
+) -> Array:
+    """Return x (N, channels, …) with each image normalized to mean 0 and variance 1 over each of
+    `groups` groups of channels; times weight (channels,), plus bias.
+
+    Source: Wu and He (2018).
+    """
+    x = floating("group_norm", x)
+    if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
+        raise ShapeError(
+            f"group_norm: takes (N, channels, …) with channels that {groups} groups divide, was "
+            f"given {x.shape}"
+        )
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    parts = reshape(wide, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    axes = tuple(range(2, parts.ndim))
+    centred = parts - statistics.mean(parts, axis=axes, keepdims=True)
+    variance = statistics.mean(elementwise.square(centred), axis=axes, keepdims=True)
+    y = reshape(_scaled(centred, variance, None, None, epsilon), x.shape)
+    y = y if weight is None else y * _along(weight, 1, x.ndim)
+    y = y if bias is None else y + _along(bias, 1, x.ndim)
+    return astype(y, x.dtype, copy=False)
+
+
+def instance_norm(
+    x: Array, weight: Array | None = None, bias: Array | None = None, epsilon: float = 1e-5
+) -> Array:
+    """Return x (N, channels, *space) with each channel of each image normalized to mean 0 and
+    variance 1. Source: Ulyanov et al. (2016)."""
+    x = floating("instance_norm", x)
+    if x.ndim < 3:
+        raise ShapeError(f"instance_norm: takes (N, channels, *space), was given {x.shape}")
+    return group_norm(x, x.shape[1], weight, bias, epsilon)
+
+
+def local_response_norm(
+    x: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Array:
+    """Return x / (k + alpha / size · Σ x²)^beta with sums over `size` neighbouring channels.
+
+    x is (N, channels, …). Source: Krizhevsky et al. (2012), section 3.3, where alpha is not divided
+    by size.
+    """
+    x = floating("local_response_norm", x)
+    if x.ndim < 2 or size < 1:
+        raise ShapeError(
+            f"local_response_norm: takes (N, channels, …) and a size of at least 1, was given "
+            f"{x.shape} and {size}"
+        )
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    rest = (1,) * (x.ndim - 2)
+    squares = apply(
+        SUM_POOL, elementwise.square(wide).node, kernel=(size, *rest), stride=(1, *rest),
+        padding=((size // 2, (size - 1) // 2), *((0, 0),) * len(rest)), dilation=(1, *rest),
+    )  # fmt: skip
+    return astype(wide * (k + (alpha / size) * Array(squares)) ** -beta, x.dtype, copy=False)

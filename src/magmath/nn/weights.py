@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.api.creation import asarray
+from magmath.api.input_output import save_on_controller
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, assign
-from magmath.core.atomic_replace import atomic_replace
 from magmath.errors import WeightsError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def load_arrays(
 
     If only the file's module shares a variable, each of this module's variables gets its value.
     """
-    check_finite(path, state)
+    check_finite_state(path, state)
     aliases = json.loads(metadata.get("aliases", "{}"))
     own = module._walked().variables
     for alias, first in aliases.items():
@@ -110,14 +110,10 @@ def write(
     path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: Mapping[str, str]
 ) -> None:
     """Write arrays to a safetensors file with metadata."""
-    from safetensors.torch import save as encode
-
     target = Path(path)
     if not target.parent.is_dir():
         raise WeightsError(f"save: there is no folder {target.parent}; make it first")
-    tensors = {name: array.fetched().contiguous() for name, array in arrays.items()}
-    with atomic_replace(target) as draft:
-        Path(draft).write_bytes(encode(tensors, {"format": FORMAT, **metadata}))
+    save_on_controller(target, arrays, {"format": FORMAT, **metadata})
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -138,7 +134,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
         ) from error
 
 
-def check_finite(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
+def check_finite_state(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
     """Raise WeightsError if a value is nan or infinite."""
     import torch
 

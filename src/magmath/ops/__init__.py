@@ -9,6 +9,7 @@ from magmath.ops import (
     argreduce,
     blocks,
     cholesky,
+    concatenation,
     contraction,
     convolution,
     creation,
@@ -25,7 +26,9 @@ from magmath.ops import (
     manipulation,
     masking,
     matrix_algebra,
+    pooling,
     qr,
+    realignment,
     recomputation,
     redistribute,
     reductions,
@@ -33,6 +36,7 @@ from magmath.ops import (
     slicing,
     solvers,
     sorting,
+    summands,
     triangular,
 )
 
@@ -44,6 +48,7 @@ OPERATIONS: dict[str, Operation] = {
     **argreduce.OPERATIONS,
     **scans.OPERATIONS,
     **manipulation.OPERATIONS,
+    **concatenation.OPERATIONS,
     **contraction.OPERATIONS,
     **slicing.OPERATIONS,
     **dynamic_slice.OPERATIONS,
@@ -64,6 +69,9 @@ OPERATIONS: dict[str, Operation] = {
     **eigen.OPERATIONS,
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,
+    **realignment.OPERATIONS,
+    **pooling.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
+    **summands.OPERATIONS,
 }

@@ -21,6 +21,14 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Infer, Kernel
 from magmath.layout import Layout
 from magmath.ops.along_axis import TAKE_ALONG
+from magmath.ops.axis_segments import (
+    Cuts,
+    cuts_along,
+    each_piece,
+    follow_pieces,
+    letters_of,
+    number_held,
+)
 from magmath.ops.infer_rules import (
     LETTERS,
     as_signed,
@@ -30,14 +38,6 @@ from magmath.ops.infer_rules import (
     require_kind,
 )
 from magmath.ops.manipulation import reshape
-from magmath.ops.segments import (
-    Cuts,
-    cuts_along,
-    each_piece,
-    follow_pieces,
-    letters_of,
-    number_held,
-)
 
 if TYPE_CHECKING:
     import torch

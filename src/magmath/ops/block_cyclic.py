@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from magmath.core.block_cyclic import BlockCyclicRows, panel_rows
-from magmath.graph import DistributedCall, Node
-from magmath.graph.node import Shape
+from magmath.graph import DistributedCall, Node, Shape
 from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from magmath.core.shapes import reduced_shape
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
+from magmath.ops import creation, elementwise
 from magmath.ops.infer_rules import no_gradient
-from magmath.ops.reductions import BY_NAME, identity
+from magmath.ops.reductions import BROADCAST, BY_NAME, identity_element
 
 if TYPE_CHECKING:
     import torch
@@ -37,13 +38,15 @@ PAIRWISE: Final = {
     "all": "logical_and",
 }
 """Reduction → element-wise operation that combines the results of two blocks."""
+STEPS: Final = {**elementwise.OPERATIONS, **creation.OPERATIONS, BROADCAST.name: BROADCAST}
+"""The operations of which the operand's expression can consist."""
 
 Range = tuple[int, int]
 Block = tuple[Range, ...]
 """A range for each dimension of the operand, in local positions."""
 
 
-class Step(NamedTuple):
+class ExpressionStep(NamedTuple):
     """One operation of the operand's expression.
 
     `sources` are its inputs: a step by its number, operand i of the reduction as -1 - i. `shape`
@@ -101,7 +104,7 @@ class BlockReduction:
         self._call = call
         self._reduction = BY_NAME[attributes["reduction"]]
         self._axis: Shape = attributes["axis"]
-        self._steps = [Step(*step) for step in attributes["steps"]]
+        self._steps = [ExpressionStep(*step) for step in attributes["steps"]]
         layout = Layout.decode(attributes["layout"])
         tiles = layout.tiles(call.context.rank)
         self._tile: Tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in layout.shape)
@@ -119,7 +122,9 @@ class BlockReduction:
         on_cpu = self._call.out.device.type == "cpu"
         threads = min(torch.get_num_threads(), count) if on_cpu else 1
         if not count:
-            self._call.out.fill_(identity(self._reduction.name, self._call.attributes["dtype"]))
+            self._call.out.fill_(
+                identity_element(self._reduction.name, self._call.attributes["dtype"])
+            )
         elif threads == 1:
             self._finish([self._share(0, count)])
         else:
@@ -210,8 +215,6 @@ class BlockReduction:
         """
         import torch
 
-        from magmath.ops import OPERATIONS
-
         if self._reduction.name in ("sum", "prod"):
             if part.is_complex():
                 part = part.to(torch.complex128)
@@ -219,7 +222,7 @@ class BlockReduction:
                 part = part.to(torch.float64)
         if total is None:
             return part
-        combine = OPERATIONS[PAIRWISE[self._reduction.name]]
+        combine = STEPS[PAIRWISE[self._reduction.name]]
         _made(self._call, combine, {}, total, [total, part])()
         return total
 
@@ -228,7 +231,7 @@ class BlockReduction:
 class _Evaluator:
     """Computes blocks of the operand, in one thread."""
 
-    def __init__(self, call: KernelCall, steps: Sequence[Step], tile: Tile) -> None:
+    def __init__(self, call: KernelCall, steps: Sequence[ExpressionStep], tile: Tile) -> None:
         self._call, self._steps, self._tile = call, steps, tile
         self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
         self._bound: dict[tuple[int, Shape], Callable[[], object]] = {}
@@ -249,25 +252,21 @@ class _Evaluator:
             values.append(out)
         return values[-1]
 
-    def _is_same_for_all(self, step: Step) -> bool:
+    def _is_same_for_all(self, step: ExpressionStep) -> bool:
         """True if a step's call depends only on the shape of a block."""
-        from magmath.ops import OPERATIONS
-
         numbers = [-1 - source for source in step.sources if source < 0]
         scalar = all(self._call.inputs[number].ndim == 0 for number in numbers)
-        return scalar and OPERATIONS[step.operation].elementwise
+        return scalar and STEPS[step.operation].elementwise
 
     def _step(
         self,
-        step: Step,
+        step: ExpressionStep,
         spans: Sequence[Range],
         block: Block,
         out: torch.Tensor,
         values: Sequence[torch.Tensor],
     ) -> Callable[[], object]:
         """Bind the call that computes a step's part of a block."""
-        from magmath.ops import OPERATIONS
-
         inputs = [
             values[source] if source >= 0 else self._given(-1 - source, block)
             for source in step.sources
@@ -282,7 +281,7 @@ class _Evaluator:
         attributes = dict(step.attributes)
         if "shape" in attributes:
             attributes["shape"] = tile_shape(tile)
-        operation = OPERATIONS[step.operation]
+        operation = STEPS[step.operation]
         return _made(self._call, operation, attributes, out, inputs, tile, step.shape)
 
     def _given(self, number: int, block: Block) -> torch.Tensor:

@@ -20,7 +20,7 @@ from magmath.ops.block_cyclic import (
 )
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import conj
-from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
+from magmath.ops.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
 from magmath.ops.leaves import constant
 from magmath.ops.matrix_algebra import adjoint, by_lower, diagonal_part, triangle
 from magmath.ops.triangular import solve_adjoint
@@ -62,7 +62,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     kernel=lapack("cholesky"),
     native=None,
     reference=np.linalg.cholesky,
-    flops=lambda node: count(node) * node.shape[-1] ** 3 / 3,
+    flops=lambda node: matrix_count(node) * node.shape[-1] ** 3 / 3,
     lapack=True,
     distributed=DistributedKernel(
         layouts=_cholesky_layouts,

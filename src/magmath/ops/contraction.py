@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.codegen.emit import NativeCall, Operand, Writer
+from magmath.codegen.emit import NativeCall, NativeOperand, Writer
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.index_notation import index_notation_of
-from magmath.graph.node import Line
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, Line
 from magmath.ops.elementwise import astype
 from magmath.ops.gemm import emit_gemm, product_efficiency
 from magmath.ops.infer_rules import LETTERS, require_kind
@@ -115,7 +113,7 @@ def _axes(node: Node) -> str:
 
 def _vjp(node: Node, g: Node) -> Gradients:
     (a, b), letters = node.inputs, subscripts_of(node)
-    held_a, held_b = (operand.replace(".", "") for operand in index_notation_of(node).inputs)
+    held_a, held_b = (operand.replace(".", "") for operand in node.index_notation.inputs)
     g = astype(g, a.dtype)
     return (
         reshape(contraction(g, letters.out, b, letters.b, held_a), a.shape),
@@ -204,14 +202,14 @@ def _emit(w: Writer, call: NativeCall) -> bool:
     return emit_gemm(w, replace(call, out=out, inputs=[a, b], attributes=attributes))
 
 
-def _matrix(x: Operand, own: str, rows: str, columns: str) -> tuple[Operand, bool]:
+def _matrix(x: NativeOperand, own: str, rows: str, columns: str) -> tuple[NativeOperand, bool]:
     """Return a native operand of up to two dimensions as a matrix, and if it is transposed."""
     if len(own) == 2:
         return x, own != rows + columns
     extent, step = (x.shape[0], x.strides[0]) if own else (1, 1)
     if own == columns:
-        return Operand(x.name, (1, extent), x.dtype, x.scalar, (extent * step, step)), False
-    return Operand(x.name, (extent, 1), x.dtype, x.scalar, (step, 1)), False
+        return NativeOperand(x.name, (1, extent), x.dtype, x.scalar, (extent * step, step)), False
+    return NativeOperand(x.name, (extent, 1), x.dtype, x.scalar, (step, 1)), False
 
 
 def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
@@ -260,9 +258,7 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     b, in_b = _without_solitary(b, in_b, in_a + out)
     letters = Subscripts(in_a, in_b, out)
     if not letters.summed:
-        product = _aligned(a, in_a, out) * _aligned(b, in_b, out)
-        product.line = line or product.line
-        return product
+        return (_aligned(a, in_a, out) * _aligned(b, in_b, out)).at_line(line)
     attributes = {"subscripts": str(letters), "dtype": compute_dtype(a.dtype)}
     return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
 

@@ -21,12 +21,13 @@ from typing import Any, TypeAlias
 from magmath.core.dtypes import DType
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, MemoryOrder
 from magmath.layout import Layout, Split
 from magmath.ops import convolution_kernels as kernels
 from magmath.ops.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.slicing import SLICE, padded, slice_along
+from magmath.ops.sliding_windows import reached, seen
 
 Numbers: TypeAlias = tuple[int, ...]
 
@@ -114,13 +115,27 @@ def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split
         return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
     d = 2 + _SPACE.index(letter)
     kernel = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
-    needed = kernels.reached if node.name == "correlation_input" else kernels.seen
+    needed = reached if node.name == "correlation_input" else seen
     return split.with_halo(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
 
 
 def _flops(kernel: Shape, y: Shape) -> float:
     """Return two flops for each element of y and each kernel element that contributes to it."""
     return 2.0 * prod(y) * prod(kernel[1:])
+
+
+def _channels_last(x: Node) -> MemoryOrder | None:
+    """Return the memory order with adjacent channels for images and volumes."""
+    return (0, *range(2, x.ndim), 1) if x.ndim in (4, 5) and x.dtype.is_floating else None
+
+
+def _map_orders(node: Node) -> Sequence[MemoryOrder | None]:
+    """Prefer adjacent channels in the maps; the kernel w, the second operand, has few elements."""
+    return _channels_last(node.inputs[0]), None, _channels_last(node)
+
+
+def _kernel_orders(node: Node) -> Sequence[MemoryOrder | None]:
+    return _channels_last(node.inputs[0]), _channels_last(node.inputs[1]), None
 
 
 def _efficiency(node: Node, shape: Shape) -> float:
@@ -195,8 +210,7 @@ def by_spectra(node: Node) -> Node:
     for d, k in enumerate(kernel):
         start = k - 1 - node.attributes["padding"][d][0]
         result = slice_along(result, 2 + d, start, start + node.shape[2 + d])
-    result.line = node.line
-    return result
+    return result.at_line(node.line)
 
 
 def _convolved(x: Node, w: Node, extents: Shape) -> Node:
@@ -228,6 +242,7 @@ CORRELATION: Operation = Operation(
     efficiency=_efficiency,
     decompositions=_correlation_ways,
     derived_split=_follow,
+    memory_orders=_map_orders,
 )
 
 CORRELATION_INPUT: Operation = Operation(
@@ -242,6 +257,7 @@ CORRELATION_INPUT: Operation = Operation(
     flops=lambda node: _flops(node.inputs[1].shape, node.inputs[0].shape),
     efficiency=_efficiency,
     derived_split=_follow,
+    memory_orders=_map_orders,
 )
 
 CORRELATION_KERNEL: Operation = Operation(
@@ -256,6 +272,7 @@ CORRELATION_KERNEL: Operation = Operation(
     flops=lambda node: _flops(node.shape, node.inputs[1].shape),
     efficiency=_efficiency,
     derived_split=_follow,
+    memory_orders=_kernel_orders,
 )
 
 

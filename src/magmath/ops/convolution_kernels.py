@@ -1,70 +1,34 @@
 """Local kernels of a correlation and its transposes (`ops/convolution.py`).
 
-torch's convolutions accept floating-point numbers in one to three spatial dimensions; for all other
-cases the kernels add the contributions of one kernel element after another. A worker's segment of x
-is the part within bounds of the range that its segment of y needs; zeros surround it.
+`kernels/convolution.py` computes floating-point and complex numbers in one to three spatial
+dimensions; for all other cases the kernels add the contributions of one kernel element after
+another. A worker's segment of x is the part within bounds of the range that its segment of y needs;
+zeros surround it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.index_set import IndexSet
 from magmath.graph import KernelCall
 from magmath.ops.infer_rules import is_numpy_only
+from magmath.ops.sliding_windows import Attributes
+from magmath.ops.sliding_windows import Surrounded as _Surrounded
+from magmath.ops.sliding_windows import extents_of as _extents
+from magmath.ops.sliding_windows import needs as _needs
+from magmath.ops.sliding_windows import offsets as _offsets
+from magmath.ops.sliding_windows import overlap as _overlap
+from magmath.ops.sliding_windows import ranges_held as _held
 
 if TYPE_CHECKING:
     import torch
 
-Range = tuple[int, int]
-Attributes = Mapping[str, Any]
-
-
-def seen(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
-    """Return a function from a range of y to the range of x that the kernel covers.
-
-    The range of x may exceed its bounds.
-    """
-    stride, dilation = attributes["stride"][d], attributes["dilation"][d]
-    low = attributes["padding"][d][0]
-    return lambda first, last: (
-        stride * first - low,
-        stride * (last - 1) - low + dilation * (kernel - 1) + 1,
-    )
-
-
-def reached(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
-    """Return a function from a range of x to the range of y whose kernel windows overlap it.
-
-    The range of y may exceed its bounds.
-    """
-    stride, dilation = attributes["stride"][d], attributes["dilation"][d]
-    low = attributes["padding"][d][0]
-    return lambda first, last: (
-        -((dilation * (kernel - 1) - first - low) // stride),
-        (last - 1 + low) // stride + 1,
-    )
-
+    from magmath.core.index_set import IndexSet
 
 # sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
-
-
-def _offsets(
-    kernel: Sequence[int], extents: Sequence[int], attributes: Attributes
-) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """Yield each kernel element, and the slices of x with which it multiplies all of y."""
-    for element in product(*map(range, kernel)):
-        where = [
-            slice(d * j, d * j + s * (n - 1) + 1, s)
-            for j, n, s, d in zip(
-                element, extents, attributes["stride"], attributes["dilation"], strict=True
-            )
-        ]
-        yield element, tuple(where)
 
 
 def _grouped(array: Any, groups: int, dim: int) -> Any:
@@ -103,39 +67,6 @@ def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> 
     a, b, result = _grouped(x, groups, 1), _grouped(y, groups, 1), _grouped(w, groups, 0)
     for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
         result[(..., *element)] = einsum("ngco,ngko->gkc", _flat(a[(..., *where)], 3), _flat(b, 3))
-
-
-# ranges of space --------------------------------------------------------------------------------
-
-
-def _overlap(
-    have: Sequence[Range], want: Sequence[Range]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the indices of the common elements in an array of `want`, and in one of `have`."""
-    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(have, want, strict=True)]
-    stretches = [(start, max(start, stop)) for start, stop in common]
-    if any(start == stop for start, stop in stretches):
-        nothing = (..., *[slice(0, 0) for _ in stretches])
-        return nothing, nothing
-    return (
-        (..., *[slice(a - w, b - w) for (a, b), (w, _) in zip(stretches, want, strict=True)]),
-        (..., *[slice(a - h, b - h) for (a, b), (h, _) in zip(stretches, have, strict=True)]),
-    )
-
-
-def _extents(ranges: Sequence[Range]) -> list[int]:
-    return [stop - start for start, stop in ranges]
-
-
-def _held(tile: Sequence[IndexSet]) -> list[Range]:
-    """Return the ranges of space that a tile contains."""
-    return [(indices.start, indices.stop) if indices.size else (0, 0) for indices in tile[2:]]
-
-
-def _needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) -> list[Range]:
-    """Return the ranges of x that ranges of y need."""
-    ranges = enumerate(zip(tile, kernel, strict=True))
-    return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
 
 
 # the references ---------------------------------------------------------------------------------
@@ -193,46 +124,6 @@ def _is_native(x: torch.Tensor) -> bool:
     return (x.is_floating_point() or x.is_complex()) and 3 <= x.ndim <= 5
 
 
-def _bilinear(
-    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], a: torch.Tensor, b: torch.Tensor
-) -> torch.Tensor:
-    """Return function(a, b), which is bilinear and real, extended to complex numbers."""
-    import torch
-
-    if not a.is_complex():
-        return function(a, b)
-    real = function(a.real, b.real) - function(a.imag, b.imag)
-    return torch.complex(real, function(a.real, b.imag) + function(a.imag, b.real))
-
-
-class _Surrounded:
-    """A range of x with zeros out of bounds, filled in each run.
-
-    If equally many zeros are missing on both sides, and torch (`native`) can supply them, `tensor`
-    is x itself and `padding` is their number.
-    """
-
-    def __init__(
-        self, x: torch.Tensor, have: Sequence[Range], want: Sequence[Range], native: bool
-    ) -> None:
-        lows = [h - w for (h, _), (w, _) in zip(have, want, strict=True)]
-        highs = [w - h for (_, h), (_, w) in zip(have, want, strict=True)]
-        self.tensor, self.padding = x, lows
-        self._target: torch.Tensor | None = None
-        if lows != highs or min(lows) < 0 or (max(lows) > 0 and not native):
-            self.tensor, self.padding = (
-                x.new_zeros((*x.shape[:2], *_extents(want))),
-                [0] * len(want),
-            )
-            there, here = _overlap(have, want)
-            self._target, self._source = self.tensor[there], x[here]
-
-    def fill(self) -> None:
-        """Copy the current elements of x."""
-        if self._target is not None:
-            self._target.copy_(self._source)
-
-
 def _einsum(
     a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
 ) -> tuple[Any, tuple[Any, Any, Any]]:
@@ -247,20 +138,25 @@ def _einsum(
     return torch.einsum, (a, b, result)
 
 
-def _convolution(
-    attributes: Attributes, padding: Sequence[int], *, transposed: bool = False
-) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return torch's convolution with a kernel, or the transposed one."""
-    import torch
-
-    def convolution(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.ops.aten.convolution(
-            a, w, None, attributes["stride"], padding, attributes["dilation"],
-            transposed, [0] * len(padding), attributes["groups"],
-        )  # fmt: skip
-        return result
-
-    return convolution
+def _bind_native(
+    call: KernelCall,
+    direction: str,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    y: torch.Tensor,
+    tiles: Sequence[Sequence[IndexSet]],
+) -> Ready:
+    """Bind one pass of a convolution of a type that torch accepts; `tiles`: those of x and y."""
+    attributes = call.attributes
+    starts = [[first for first, _ in _held(tile)] for tile in tiles]
+    low = [pads[0] for pads in attributes["padding"]]
+    steps = zip(*starts, attributes["stride"], low, strict=True)
+    return call.context.convolution(
+        direction, x, w, y,
+        offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
+        stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]),
+        groups=x.shape[1] // w.shape[1], repeated=call.repeated,
+    )  # fmt: skip
 
 
 def bind_correlation(call: KernelCall) -> Ready:
@@ -270,12 +166,11 @@ def bind_correlation(call: KernelCall) -> Ready:
     (x, w), y = call.inputs, call.out
     if not x.numel() or not w.numel():
         return y.zero_
+    if _is_native(x):
+        return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     want = _needs(_held(call.tile), w.shape[2:], attributes)
-    around = _Surrounded(x, _held(call.tiles[0]), want, _is_native(x))
-    if _is_native(x):
-        correlated = _convolution(attributes, around.padding)
-        return _then(around.fill, lambda: y.copy_(_bilinear(correlated, around.tensor, w)))
+    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
     return _then(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
@@ -287,13 +182,12 @@ def bind_input(call: KernelCall) -> Ready:
     (y, w), x = call.inputs, call.out
     if not y.numel() or not w.numel():
         return x.zero_
+    if _is_native(y):
+        return _bind_native(call, "data", x, w, y, (call.tile, call.tiles[0]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     reach = _needs(_held(call.tiles[0]), w.shape[2:], attributes)
     there, here = _overlap(reach, _held(call.tile))
     target = x[there]
-    if _is_native(y):
-        transposed = _convolution(attributes, [0] * len(reach), transposed=True)
-        return _then(x.zero_, lambda: target.copy_(_bilinear(transposed, y, w)[here]))
     total = x.new_zeros((y.shape[0], x.shape[1], *_extents(reach)))
     einsum, arrays = _einsum(y, w, total)
     return _then(x.zero_, total.zero_, lambda: _add_input(einsum, *arrays, attributes),
@@ -307,20 +201,11 @@ def bind_kernel(call: KernelCall) -> Ready:
     (x, y), w = call.inputs, call.out
     if not x.numel() or not y.numel() or not w.numel():
         return w.zero_
+    if _is_native(x):
+        return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     want = _needs(_held(call.tiles[1]), w.shape[2:], attributes)
-    around = _Surrounded(x, _held(call.tiles[0]), want, _is_native(x))
-    if _is_native(x):
-        like = w.real if w.is_complex() else w
-
-        def contributed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            part: torch.Tensor = torch.ops.aten.convolution_backward(
-                y, x, like, None, attributes["stride"], around.padding, attributes["dilation"],
-                False, [0] * len(want), attributes["groups"], [False, True, False],
-            )[1]  # fmt: skip
-            return part
-
-        return _then(around.fill, lambda: w.copy_(_bilinear(contributed, around.tensor, y)))
+    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
     return _then(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),

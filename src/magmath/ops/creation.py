@@ -12,9 +12,10 @@ import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType, int64
-from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Kernel
+from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
+from magmath.graph.operation import Kernel, Line
 from magmath.ops.infer_rules import LETTERS, no_gradient, numpy_name, same_bits_always
+from magmath.ops.reductions import sum_
 
 
 def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
@@ -45,7 +46,7 @@ FULL = Operation(
     infer=_created,
     axes=_created_axes,
     reduction=None,
-    vjp=lambda node, g: (_sum_all(g),),
+    vjp=lambda node, g: (sum_(g),),
     kernel=_full_kernel,
     native=_emit_full,
     reference=lambda value, *, shape, dtype: np.full(shape, value),
@@ -54,15 +55,9 @@ FULL = Operation(
 )
 
 
-def _sum_all(g: Node) -> Node:
-    from magmath.ops.reductions import sum_
-
-    return sum_(g)
-
-
-def full(shape: Shape, value: Node) -> Node:
+def full(shape: Shape, value: Node, line: Line = None) -> Node:
     """Return an array filled with the value of a 0-d node."""
-    return apply(FULL, value, shape=shape, dtype=value.dtype)
+    return applied(FULL, (value,), line, {"shape": shape, "dtype": value.dtype})
 
 
 def _iota_kernel(call: KernelCall) -> Callable[[], object]:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from magmath.core.svd_workspace import svd_workspace_bytes
-from magmath.graph import DistributedCall, DistributedKernel, Node, Workspace
-from magmath.graph.node import Shape
+from magmath.graph import DistributedCall, DistributedKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh
 from magmath.ops.block_cyclic import block_cyclic_layout
 

@@ -20,7 +20,7 @@ import numpy as np
 from magmath.codegen.emit import (
     IndexMap,
     NativeCall,
-    Operand,
+    NativeOperand,
     Places,
     Writer,
     emit_copy,
@@ -36,7 +36,7 @@ from magmath.ops.leaves import constant
 from magmath.ops.local_index import neutral, out_of_range
 from magmath.ops.slicing import (
     Bound,
-    Part,
+    SlicedView,
     aligned,
     check_written,
     elements_in,
@@ -160,7 +160,7 @@ def _window_kernel(call: KernelCall) -> Callable[[], object]:
             sources[axis] = selector(held[axis], here, bound)
         if any(len(found) < extent for found, extent in zip(targets, out.shape, strict=True)):
             out.fill_(empty)
-        Part(out, targets).set(Part(x, sources).get())
+        SlicedView(out, targets).set(SlicedView(x, sources).get())
 
     return run
 
@@ -230,7 +230,7 @@ def _emit_set_window(w: Writer, call: NativeCall) -> bool:
 
 
 def _places_from(
-    w: Writer, call: NativeCall, starts: Sequence[Operand], offsets: Sequence[str]
+    w: Writer, call: NativeCall, starts: Sequence[NativeOperand], offsets: Sequence[str]
 ) -> Places:
     """Return a map from the window's indices, plus `offsets`, to positions in the whole array.
 
@@ -332,7 +332,7 @@ def _set_window_kernel(call: KernelCall) -> Callable[[], object]:
             here = elements_in(call.tile[axis], bound)
             targets[axis] = selector(call.tile[axis], here, bound)
             sources[axis] = selector(IndexSet.range(0, source.shape[axis]), here, (0, 0, 1))
-        Part(out, targets).set(Part(source, sources).get())
+        SlicedView(out, targets).set(SlicedView(source, sources).get())
 
     return run
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, complex64, complex128, float64, real_dtype
+from magmath.core.dtypes import DType, complex_dtype, real_dtype
 from magmath.errors import MagmathError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer
 from magmath.layout import Layout
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.contraction import matmul
 from magmath.ops.distributed_svd import (
     bind_eigh,
@@ -27,15 +28,15 @@ from magmath.ops.distributed_svd import (
     distributed_spectrum,
 )
 from magmath.ops.elementwise import astype, call, conj, real, where
-from magmath.ops.lapack import check_matrix, check_type, count, lapack, stacked_axes
+from magmath.ops.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT, reshape, transpose
+from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.matrix_algebra import (
     adjoint,
     by_lower,
     columns,
     diagonal_part,
-    identity,
+    identity_matrix,
     real_diagonal,
     rows,
 )
@@ -66,11 +67,6 @@ def _same(dtype: DType) -> DType:
     return dtype
 
 
-def complex_dtype(dtype: DType) -> DType:
-    """Return the complex type whose parts have the precision of `dtype`."""
-    return complex128 if real_dtype(dtype) is float64 else complex64
-
-
 def eigen_parts(packed: Node) -> tuple[Node, Node]:
     """Return the eigenvalues, (…, 1, n), and the eigenvectors as columns, (…, n, n)."""
     n = packed.shape[-1]
@@ -93,7 +89,7 @@ def _eigh_vjp(node: Node, g: Node) -> Gradients:
     (values, vectors), (by_values, by_vectors) = eigen_parts(node), eigen_parts(conj(g))
     n = node.shape[-1]
     inner = reciprocal_differences(values) * matmul(adjoint(vectors), by_vectors)
-    middle = inner + identity(n, n, node) * by_values
+    middle = inner + identity_matrix(n, n, node) * by_values
     return (conj(by_lower(matmul(matmul(vectors, middle), adjoint(vectors)))),)
 
 
@@ -111,7 +107,7 @@ EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the low
     kernel=lapack("eigh"),
     native=None,
     reference=_eigh_reference,
-    flops=lambda node: 9.0 * count(node) * node.shape[-1] ** 3,
+    flops=lambda node: 9.0 * matrix_count(node) * node.shape[-1] ** 3,
     lapack=True,
     distributed=distributed_spectrum(bind_eigh, sums=1, passes=1),
 )
@@ -133,7 +129,7 @@ EIGVALSH = Operation(
     kernel=lapack("eigvalsh"),
     native=None,
     reference=np.linalg.eigvalsh,
-    flops=lambda node: 4 / 3 * count(node) * node.shape[-1] ** 3,
+    flops=lambda node: 4 / 3 * matrix_count(node) * node.shape[-1] ** 3,
     lapack=True,
     distributed=distributed_spectrum(bind_eigvalsh, sums=1, passes=1),
 )
@@ -150,7 +146,7 @@ def _eig_vjp(node: Node, g: Node) -> Gradients:
     mixed = matmul(adjoint(vectors), by_vectors)
     along = matmul(matmul(adjoint(vectors), vectors), real_diagonal(mixed))
     inner = conj(reciprocal_differences(values)) * (mixed - along)
-    middle = inner + identity(n, n, node) * by_values
+    middle = inner + identity_matrix(n, n, node) * by_values
     solved = solve(adjoint(vectors), matmul(middle, adjoint(vectors)))
     by_a = conj(solved)
     return (by_a if a.dtype is by_a.dtype else real(by_a),)
@@ -174,7 +170,7 @@ EIG = Operation(  # the row of eigenvalues over the eigenvectors, complex, in an
     kernel=lapack("eig", tuned=False),
     native=None,
     reference=_eig_reference,
-    flops=lambda node: 25.0 * count(node) * node.shape[-1] ** 3,
+    flops=lambda node: 25.0 * matrix_count(node) * node.shape[-1] ** 3,
     lapack=True,
 )
 
@@ -197,7 +193,7 @@ EIGVALS = Operation(
     kernel=lapack("eigvals", tuned=False),
     native=None,
     reference=lambda a: np.linalg.eigvals(a).astype(_complex_name(a)),
-    flops=lambda node: 10.0 * count(node) * node.shape[-1] ** 3,
+    flops=lambda node: 10.0 * matrix_count(node) * node.shape[-1] ** 3,
     lapack=True,
 )
 
@@ -254,7 +250,7 @@ def _svd_vjp(node: Node, g: Node) -> Gradients:
     skew_u = _skew(matmul(adjoint(u), by_u))
     skew_v = _skew(matmul(vh, adjoint(by_vh)))
     middle = f * skew_u * s + transpose(s) * (f * skew_v)
-    middle = middle + identity(k, k, node) * by_s
+    middle = middle + identity_matrix(k, k, node) * by_s
     if node.dtype.kind == "complex":
         half = _inverse(s) * 0.5
         middle = middle + diagonal_part(skew_u) * half
@@ -325,7 +321,7 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     kernel=lapack("svd"),
     native=None,
     reference=_svd_reference,
-    flops=lambda node: count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
+    flops=lambda node: matrix_count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
     decompositions=_svd_by_qr,
     lapack=True,
     distributed=distributed_spectrum(bind_svd, sums=2, passes=2),
@@ -366,7 +362,9 @@ SVDVALS = Operation(
     kernel=lapack("svdvals"),
     native=None,
     reference=lambda a: np.linalg.svd(a, compute_uv=False),
-    flops=lambda node: count(node) * 4.0 * max(node.inputs[0].shape[-2:]) * node.shape[-1] ** 2,
+    flops=lambda node: (
+        matrix_count(node) * 4.0 * max(node.inputs[0].shape[-2:]) * node.shape[-1] ** 2
+    ),
     decompositions=_svdvals_by_qr,
     lapack=True,
     distributed=distributed_spectrum(bind_svdvals, sums=2, passes=2),

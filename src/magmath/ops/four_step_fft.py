@@ -22,9 +22,10 @@ import numpy as np
 from magmath.core.dtypes import DType, complex64, complex128
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import conj
 from magmath.ops.infer_rules import flops_per_element, pointwise_axes
-from magmath.ops.manipulation import CONCAT, permute, reshape
+from magmath.ops.manipulation import permute, reshape
 from magmath.ops.slicing import SLICE, padded, slice_along
 
 SHORTEST = 64

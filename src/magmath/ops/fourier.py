@@ -25,6 +25,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.bluestein import SHORTEST, bluestein_fft
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, where
 from magmath.ops.four_step_fft import (
@@ -36,7 +37,6 @@ from magmath.ops.four_step_fft import (
 )
 from magmath.ops.infer_rules import letters_except
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import CONCAT
 from magmath.ops.slicing import SLICE, slice_along
 
 COMPLEX_OF = {float32: complex64, float64: complex128}

@@ -104,7 +104,9 @@ class Picker:
         return tuple(place.local for place in places), both(*(place.here for place in places))
 
 
-def masked(values: torch.Tensor, here: torch.Tensor | None, dims: int, fill: float) -> torch.Tensor:
+def masked_fill(
+    values: torch.Tensor, here: torch.Tensor | None, dims: int, fill: float
+) -> torch.Tensor:
     """Return values with `fill` where the mask `here` of the first `dims` dimensions is false."""
     if here is None:
         return values
@@ -144,7 +146,7 @@ def _take_kernel(call: KernelCall) -> Callable[[], object]:
         if picker.empty:
             out.fill_(fill)
         else:
-            target.copy_(masked(source[local], here, dims, fill))
+            target.copy_(masked_fill(source[local], here, dims, fill))
 
     return run
 
@@ -270,7 +272,7 @@ def _scatter_kernel(call: KernelCall) -> Callable[[], object]:
         out.zero_()
         if source.numel():
             local, here = picker(indices)
-            _add_at(target, local, masked(source, here, dims, 0))
+            _add_at(target, local, masked_fill(source, here, dims, 0))
 
     return run
 
@@ -283,14 +285,14 @@ def _add_at(target: torch.Tensor, indices: tuple[torch.Tensor, ...], values: tor
         return
     rows, rest = size_of(target.shape[: len(indices)]), target.shape[len(indices) :]
     flat = target.new_zeros((rows, *rest))
-    places = linear(indices, target.shape[: len(indices)]).expand(
+    places = linear_index(indices, target.shape[: len(indices)]).expand(
         values.shape[: values.ndim - len(rest)]
     )
     flat.index_add_(0, places.reshape(-1), values.reshape(-1, *rest))
     target.copy_(flat.view(target.shape))
 
 
-def linear(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
+def linear_index(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
     """Combine several indices into one index in C order."""
     found, *further = indices
     for index, extent in zip(further, shape[1:], strict=True):
@@ -366,7 +368,7 @@ def _put_kernel(call: KernelCall) -> Callable[[], object]:
         if source.numel() == 0:
             return
         local, here = picker(indices)
-        rows = linear(local, target.shape[: len(local)]).expand(common).reshape(-1)
+        rows = linear_index(local, target.shape[: len(local)]).expand(common).reshape(-1)
         chosen = _last_of_each(rows, None if here is None else here.expand(common).reshape(-1))
         places = tuple(index.expand(common).reshape(-1)[chosen] for index in local)
         target[places] = source.reshape(-1, *source.shape[len(common) :])[chosen]

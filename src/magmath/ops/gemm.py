@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.codegen.emit import NativeCall, Operand, Writer, literal
+from magmath.codegen.emit import NativeCall, NativeOperand, Writer, literal
 from magmath.core.dtypes import DType
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -112,7 +112,7 @@ def _gemm_reference(
     return rest[-2] + rest[-1] * product if accumulate else product
 
 
-def _leading(x: Operand) -> str | None:
+def _leading(x: NativeOperand) -> str | None:
     """Return the leading dimension of a row-major matrix, None if its rows are not contiguous."""
     if x.shape[1] > 1 and x.strides[1] != 1:
         return None
@@ -165,11 +165,11 @@ def _tiles_well(m: int, n: int, k: int) -> bool:
     return min(m, n) > 1 and m * n * k <= TILED_MOST
 
 
-def _is_row(bias: Operand | None) -> bool:
+def _is_row(bias: NativeOperand | None) -> bool:
     return bias is None or bias.strides == (1,)
 
 
-def _emit_epilogue(w: Writer, out: Operand, bias: Operand | None, relu: bool) -> None:
+def _emit_epilogue(w: Writer, out: NativeOperand, bias: NativeOperand | None, relu: bool) -> None:
     if bias is None and not relu:
         return
     with w.loops(out.shape) as indices:

@@ -97,7 +97,7 @@ def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
     def bind(call: KernelCall) -> Callable[[], object]:
         if is_numpy_only(call.out, *call.inputs):
-            return numpy_call(call, reference)
+            return reference_call(call, reference)
         return partial(_torch(name), *call.inputs, out=call.out)
 
     return bind
@@ -136,7 +136,7 @@ def numpy_name(dtype: DType) -> str:
     return "float32" if dtype.name == "bfloat16" else dtype.name
 
 
-def numpy_call(call: KernelCall, reference: Callable[..., Any]) -> Callable[[], object]:
+def reference_call(call: KernelCall, reference: Callable[..., Any]) -> Callable[[], object]:
     """Bind a NumPy function to the tensors' memory. Raises DTypeError off the CPU."""
     if call.out.device.type != "cpu":
         raise DTypeError(

@@ -93,7 +93,7 @@ def lapack(
     return bind
 
 
-def count(node: Node) -> int:
+def matrix_count(node: Node) -> int:
     """Return the number of matrices in a node's first operand."""
     a = node.inputs[0]
     return a.size // max(a.shape[-1] * a.shape[-2], 1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, convert_number
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.infer_rules import LETTERS, no_gradient
 

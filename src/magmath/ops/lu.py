@@ -22,6 +22,7 @@ from magmath.ops.block_cyclic import (
     panel_bytes,
     panel_traffic,
 )
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.contraction import matmul
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call
@@ -29,13 +30,13 @@ from magmath.ops.lapack import (
     check_matrix,
     check_type,
     columns_axes,
-    count,
     elimination_flops,
     lapack,
+    matrix_count,
     stacked_axes,
 )
-from magmath.ops.manipulation import CONCAT, transpose
-from magmath.ops.matrix_algebra import columns, identity, rows, triangle
+from magmath.ops.manipulation import transpose
+from magmath.ops.matrix_algebra import columns, identity_matrix, rows, triangle
 from magmath.ops.triangular import columns_layouts, solve_triangular
 
 
@@ -52,7 +53,7 @@ def lu_parts(packed: Node) -> tuple[Node, Node, Node]:
     order = rows(packed, 0, 1)
     factors = rows(packed, 1, m + 1)
     low = triangle(columns(factors, 0, k), lower=True)
-    high = triangle(rows(factors, 0, k), lower=False, strict=True) + identity(k, n, factors)
+    high = triangle(rows(factors, 0, k), lower=False, strict=True) + identity_matrix(k, n, factors)
     return permutation_matrix(order), low, high
 
 
@@ -136,7 +137,7 @@ LU = Operation(  # a·P = L·U; partial pivoting of columns needs no transpositi
     kernel=lapack("lu"),
     native=None,
     reference=_lu_reference,
-    flops=lambda node: count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
+    flops=lambda node: matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
     distributed=DistributedKernel(
         layouts=_lu_layouts,

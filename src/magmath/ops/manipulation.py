@@ -1,4 +1,4 @@
-"""Operations that change shapes: reshape, permute_dims, broadcast_to, concat."""
+"""Operations that change the shape of an array and keep its elements: reshape, permute_dims."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import numpy as np
 
 from magmath.codegen.emit import IndexMap, NativeCall, Places, Writer, emit_reshape
 from magmath.core.dtypes import DType
-from magmath.core.shapes import broadcast, size_of
-from magmath.errors import DTypeError, ShapeError
+from magmath.core.shapes import size_of
+from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Split
-from magmath.ops.infer_rules import LETTERS, pointwise_axes, same_bits_always
-from magmath.ops.segments import letters_of
-from magmath.ops.slicing import slice_along
+from magmath.ops.infer_rules import LETTERS, same_bits_always
 
 
 def _no_flops(node: Node) -> float:
@@ -171,136 +169,4 @@ def transpose(x: Node) -> Node:
     return permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-# broadcast_to -------------------------------------------------------------------------------
-
-
-def _broadcast_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
-    if broadcast("broadcast_to", x.shape, shape) != shape:
-        raise ShapeError(f"broadcast_to: {x.shape} cannot be stretched to {shape}")
-    return shape, x.dtype
-
-
-def _broadcast_kernel(call: KernelCall) -> Callable[[], object]:
-    view, out = call.inputs[0].expand(call.out.shape), call.out
-    return lambda: out.copy_(view)
-
-
-def _broadcast_vjp(node: Node, g: Node) -> Gradients:
-    from magmath.ops.reductions import sum_to  # imported late: each is the other's gradient
-
-    return (sum_to(g, node.inputs[0].shape),)
-
-
-BROADCAST = Operation(
-    name="broadcast_to",
-    infer=_broadcast_infer,
-    axes=pointwise_axes,
-    reduction=None,
-    vjp=_broadcast_vjp,
-    kernel=_broadcast_kernel,
-    native=IndexMap(
-        lambda w, call: lambda indices: indices, lambda call, x: x.expand(call.out.shape)
-    ),
-    reference=lambda x, *, shape: np.broadcast_to(x, shape),
-    flops=_no_flops,
-    same_bits=same_bits_always,
-)
-
-
-def broadcast_to(x: Node, shape: Shape) -> Node:
-    """Broadcast x to a larger shape."""
-    return x if x.shape == shape else apply(BROADCAST, x, shape=shape)
-
-
-# concat -------------------------------------------------------------------------------------
-
-
-def _concat_infer(*arrays: Node, axis: int) -> tuple[Shape, DType]:
-    first = arrays[0]
-    for x in arrays[1:]:
-        if x.dtype is not first.dtype:
-            raise DTypeError(f"concat: arrays have types {first.dtype} and {x.dtype}")
-        if x.ndim != first.ndim or any(
-            x.shape[d] != first.shape[d] for d in range(x.ndim) if d != axis
-        ):
-            raise ShapeError(
-                f"concat: needs equal extents but for axis {axis}, was given shapes {first.shape} "
-                f"and {x.shape}, which differ elsewhere; cut or reshape one, or name another axis"
-            )
-    extent = sum(x.shape[axis] for x in arrays)
-    return (*first.shape[:axis], extent, *first.shape[axis + 1 :]), first.dtype
-
-
-def _concat_axes(node: Node) -> str:
-    """Return index notation in which the operands' splits derive from the result's split.
-
-    A worker needs those elements of the arrays that its part of the result contains.
-    """
-    letters = LETTERS[: node.ndim]
-    operand = letters_of(letters, node.attributes["axis"], str.upper)
-    return f"{','.join([operand] * len(node.inputs))}->{letters}"
-
-
-def _concat_follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
-    assert operand is not None
-    axis = node.attributes["axis"]
-    start = sum(x.shape[axis] for x in node.inputs[:operand])
-    extent = node.inputs[operand].shape[axis]
-    return split.map_positions(lambda cut: min(max(cut - start, 0), extent))
-
-
-def _concat_kernel(call: KernelCall) -> Callable[[], object]:
-    import torch
-
-    inputs, out, axis = tuple(call.inputs), call.out, call.attributes["axis"]
-    parts = torch.split(out, [x.shape[axis] for x in inputs], axis)
-
-    def run() -> None:
-        for part, x in zip(parts, inputs, strict=True):
-            part.copy_(x)
-
-    return run
-
-
-def _emit_concat(w: Writer, call: NativeCall) -> None:
-    axis, start = call.attributes["axis"], 0
-    for x in call.inputs:
-        with w.loops(x.shape) as indices:
-            places = [f"{i} + {start}" if d == axis else i for d, i in enumerate(indices)]
-            w.line(f"{call.out.at(places)} = {x.at(indices)}")
-        start += x.shape[axis]
-
-
-def _concat_vjp(node: Node, g: Node) -> Gradients:
-    axis, start, parts = node.attributes["axis"], 0, []
-    for x in node.inputs:
-        stop = start + x.shape[axis]
-        parts.append(slice_along(g, axis, start, stop))
-        start = stop
-    return tuple(parts)
-
-
-CONCAT = Operation(
-    name="concat",
-    infer=_concat_infer,
-    axes=_concat_axes,
-    reduction=None,
-    vjp=_concat_vjp,
-    kernel=_concat_kernel,
-    native=_emit_concat,
-    reference=lambda *arrays, axis: np.concatenate(arrays, axis),
-    flops=_no_flops,
-    same_bits=same_bits_always,
-    derived_split=_concat_follow,
-)
-
-
-OPERATIONS = {
-    operation.name: operation
-    for operation in (
-        RESHAPE,
-        PERMUTE,
-        BROADCAST,
-        CONCAT,
-    )
-}
+OPERATIONS = {operation.name: operation for operation in (RESHAPE, PERMUTE)}

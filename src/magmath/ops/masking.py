@@ -20,8 +20,8 @@ from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
+from magmath.ops.axis_segments import Cuts, between_pieces
 from magmath.ops.infer_rules import LETTERS, as_signed, no_gradient, require_kind
-from magmath.ops.segments import Cuts, between_pieces
 
 if TYPE_CHECKING:
     import torch

@@ -20,7 +20,8 @@ from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import broadcast_to, reshape, transpose
+from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.reductions import broadcast_to
 from magmath.ops.slicing import slice_along
 
 
@@ -62,7 +63,7 @@ def diagonal_part(x: Node) -> Node:
     return where(_compared("equal", *x.shape[-2:]), x, constant(0, x.dtype))
 
 
-def identity(m: int, n: int, like: Node) -> Node:
+def identity_matrix(m: int, n: int, like: Node) -> Node:
     """Return ones on the diagonal, (m, n), of the type of `like`."""
     return astype(_compared("equal", m, n), like.dtype)
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from magmath.graph import Node, apply
-from magmath.graph.index_notation import index_notation_of
 from magmath.layout import Layout, even_cuts
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import slice_along
@@ -27,8 +26,8 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 
     Returns an empty list for operands that fit into one panel.
     """
-    structure = index_notation_of(node)
-    extents = structure.extents(node)
+    structure = node.index_notation
+    extents = structure.extents([x.shape for x in node.inputs], node.shape)
     summed = [c for c in extents if c not in structure.output]
     if len(node.inputs) > 2 or not summed:
         return []

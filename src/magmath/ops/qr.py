@@ -27,17 +27,17 @@ from magmath.graph import (
 from magmath.graph.operation import Gradients
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.ops.block_cyclic import block_cyclic_layout, block_cyclic_rows, panel_traffic
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import conj
 from magmath.ops.lapack import (
     check_matrix,
     check_type,
-    count,
     elimination_flops,
     lapack,
+    matrix_count,
     stacked_axes,
 )
-from magmath.ops.manipulation import CONCAT
 from magmath.ops.matrix_algebra import adjoint, columns, hermitian_from_lower, rows, triangle
 from magmath.ops.triangular import solve_triangular
 
@@ -175,7 +175,7 @@ QR = Operation(  # Q over R
     kernel=lapack("qr"),
     native=None,
     reference=_qr_reference,
-    flops=lambda node: 4 * count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
+    flops=lambda node: 4 * matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
     distributed=DistributedKernel(
         layouts=_qr_layouts, kernel=_qr_kernel, workspace=_qr_workspace, traffic=_qr_traffic

@@ -1,6 +1,6 @@
 """Operations that mark functions to recompute for their gradient (`mm.remat`).
 
-`checkpoint` is the value of such a function, together with the inputs from which it can be
+`checkpoint` is the value of such a function, with the inputs from which it can be
 recomputed; only `autodiff` reads them, and the passes replace the node by the value. The gradient
 contains the function again, applied to `recompute` of its inputs: the same arrays as nodes that
 equal no others, so that the second computation is not merged with the first. The recomputation

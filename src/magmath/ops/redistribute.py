@@ -13,7 +13,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.graph import Node, Operation, Shape
-from magmath.graph.node import NO_ATTRIBUTES, Line
+from magmath.graph.operation import NO_ATTRIBUTES, Line
 from magmath.layout import Layout
 from magmath.ops.infer_rules import LETTERS
 

@@ -1,4 +1,4 @@
-"""Reductions over any axes, and sums back to the shape of a broadcast operand.
+"""Reductions over any axes, and broadcasts: each is in the gradient of the other.
 
 Partial results of workers that store different parts of a reduced axis are combined by the same
 reduction, so each record names itself as the pending reduction of its missing letters.
@@ -12,17 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.codegen.emit import emit_reduction
+from magmath.codegen.emit import IndexMap, emit_reduction
 from magmath.core.dtypes import DType, accumulator_dtype, bool_
-from magmath.core.shapes import normalize_axes, reduced_shape
+from magmath.core.shapes import broadcast, normalize_axes, reduced_shape
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients, Infer, Kernel, Vjp
+from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_order
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
-from magmath.ops.infer_rules import LETTERS, is_numpy_only, no_gradient, numpy_call, require_kind
+from magmath.ops.infer_rules import (
+    LETTERS,
+    is_numpy_only,
+    no_gradient,
+    pointwise_axes,
+    reference_call,
+    require_kind,
+    same_bits_always,
+)
 from magmath.ops.leaves import constant
-from magmath.ops.manipulation import broadcast_to, reshape
+from magmath.ops.manipulation import reshape
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +67,7 @@ IDENTITY: dict[str, float] = {
 }
 
 
-def identity(reduction: str, dtype: DType) -> float:
+def identity_element(reduction: str, dtype: DType) -> float:
     """Return the identity element of a reduction of `dtype`."""
     value = IDENTITY[reduction]
     if not dtype.is_integer or not np.isinf(value):
@@ -77,12 +85,12 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
         if any(x.shape[d] == 0 for d in axis):  # this worker stores no part of the reduced axis
             from magmath.memory.torch_dtypes import from_torch
 
-            value = identity(name, from_torch(out.dtype))
+            value = identity_element(name, from_torch(out.dtype))
             return lambda: out.fill_(value)
         if not axis:
             return lambda: out.copy_(x)
         if is_numpy_only(x, out):
-            return numpy_call(call, reference)
+            return reference_call(call, reference)
         if name == "prod":
             return _prod_call(x, out, axis)
         function = getattr(torch, torch_name)
@@ -160,6 +168,7 @@ def _row(
         native=partial(emit_reduction, name=name, start=IDENTITY[name]),
         reference=reference,
         flops=lambda node: float(node.inputs[0].size),
+        memory_orders=any_memory_order,
     )
 
 
@@ -182,7 +191,6 @@ REDUCTIONS = (
 
 
 BY_NAME = {operation.name: operation for operation in REDUCTIONS}
-OPERATIONS = BY_NAME
 
 
 def reduce(name: str, x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
@@ -204,3 +212,46 @@ def sum_to(x: Node, shape: Shape) -> Node:
     stretched = [d for d in range(extra, x.ndim) if shape[d - extra] == 1 and x.shape[d] != 1]
     axes = (*range(extra), *stretched)
     return reshape(reduce("sum", x, axes), shape) if axes else reshape(x, shape)
+
+
+# broadcasts ---------------------------------------------------------------------------------
+
+
+def _broadcast_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
+    if broadcast("broadcast_to", x.shape, shape) != shape:
+        raise ShapeError(f"broadcast_to: {x.shape} cannot be stretched to {shape}")
+    return shape, x.dtype
+
+
+def _broadcast_kernel(call: KernelCall) -> Callable[[], object]:
+    view, out = call.inputs[0].expand(call.out.shape), call.out
+    return lambda: out.copy_(view)
+
+
+def _broadcast_vjp(node: Node, g: Node) -> Gradients:
+    return (sum_to(g, node.inputs[0].shape),)
+
+
+BROADCAST = Operation(
+    name="broadcast_to",
+    infer=_broadcast_infer,
+    axes=pointwise_axes,
+    reduction=None,
+    vjp=_broadcast_vjp,
+    kernel=_broadcast_kernel,
+    native=IndexMap(
+        lambda w, call: lambda indices: indices, lambda call, x: x.expand(call.out.shape)
+    ),
+    reference=lambda x, *, shape: np.broadcast_to(x, shape),
+    flops=lambda node: 0.0,
+    same_bits=same_bits_always,
+    memory_orders=any_memory_order,
+)
+
+
+def broadcast_to(x: Node, shape: Shape) -> Node:
+    """Broadcast x to a larger shape."""
+    return x if x.shape == shape else apply(BROADCAST, x, shape=shape)
+
+
+OPERATIONS = {**BY_NAME, BROADCAST.name: BROADCAST}

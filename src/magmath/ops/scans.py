@@ -30,20 +30,7 @@ from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Kernel, Vjp
 from magmath.layout import Layout, Split
-from magmath.ops.elementwise import call as pointwise
-from magmath.ops.elementwise import where
-from magmath.ops.infer_rules import (
-    LETTERS,
-    as_signed,
-    is_numpy_only,
-    letters_except,
-    no_gradient,
-    numpy_call,
-    require_kind,
-)
-from magmath.ops.leaves import constant
-from magmath.ops.reductions import sum_
-from magmath.ops.segments import (
+from magmath.ops.axis_segments import (
     Cuts,
     between_pieces,
     cuts_along,
@@ -53,6 +40,19 @@ from magmath.ops.segments import (
     number_held,
     pieces_held,
 )
+from magmath.ops.elementwise import call as pointwise
+from magmath.ops.elementwise import where
+from magmath.ops.infer_rules import (
+    LETTERS,
+    as_signed,
+    is_numpy_only,
+    letters_except,
+    no_gradient,
+    reference_call,
+    require_kind,
+)
+from magmath.ops.leaves import constant
+from magmath.ops.reductions import sum_
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +78,7 @@ def _cumulative_kernel(name: str) -> Kernel:
 
         (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
         if is_numpy_only(x, out):
-            return numpy_call(call, reference)
+            return reference_call(call, reference)
         return partial(getattr(torch, torch_name), x, axis, dtype=out.dtype, out=out)
 
     return bind
@@ -154,14 +154,14 @@ CUMULATIVE_PROD = _cumulative("prod", _cumulative_prod_vjp)
 _WIDE = dict.fromkeys((float16, bfloat16, float32), float64) | {complex64: complex128}
 
 
-def wide(dtype: DType) -> DType:
+def long_sum_dtype(dtype: DType) -> DType:
     """Return the type in which long sums of `dtype` accumulate without visible rounding errors."""
     return _WIDE.get(dtype, accumulator_dtype(dtype))
 
 
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
     require_kind("piece_totals", "numeric", x.dtype)
-    return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), wide(x.dtype)
+    return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), long_sum_dtype(x.dtype)
 
 
 def _totals_axes(node: Node) -> str:

@@ -69,7 +69,7 @@ def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
 # views of regular positions -------------------------------------------------------------------
 
 
-class Part:
+class SlicedView:
     """Elements of a tensor, given by one range or tensor of positions for each dimension.
 
     torch has no negative strides: the view runs forwards, and reads and writes flip its reversed
@@ -162,9 +162,9 @@ def _before(bound: Bound, cut: int) -> int:
     return min(max(elements, 0), _extent(bound))
 
 
-def _part_of(x: torch.Tensor, held: Tile, part: Tile, bounds: Bounds) -> Part:
+def _part_of(x: torch.Tensor, held: Tile, part: Tile, bounds: Bounds) -> SlicedView:
     """Return the elements of `x` that form tile `part` of the slice; `x` stores tile `held`."""
-    return Part(x, [selector(*place) for place in zip(held, part, bounds, strict=True)])
+    return SlicedView(x, [selector(*place) for place in zip(held, part, bounds, strict=True)])
 
 
 def selector(held: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tensor:

@@ -24,14 +24,14 @@ from magmath.ops.lapack import (
     check_system,
     check_type,
     columns_axes,
-    count,
     lapack,
+    matrix_count,
     stacked_axes,
 )
 from magmath.ops.leaves import constant
 from magmath.ops.lu import lu, lu_solve
 from magmath.ops.manipulation import reshape, transpose
-from magmath.ops.matrix_algebra import diagonal, identity, rows
+from magmath.ops.matrix_algebra import diagonal, identity_matrix, rows
 from magmath.ops.reductions import BY_NAME, sum_
 
 
@@ -99,7 +99,7 @@ def _by_solution(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     if a.ndim != 2 or not a.size or all(layout.mesh.size == 1 for layout in layouts):
         return ()
     n = a.shape[-1]
-    return (lu_solve(lu(a), identity(n, n, a)),)
+    return (lu_solve(lu(a), identity_matrix(n, n, a)),)
 
 
 INV = Operation(
@@ -111,7 +111,7 @@ INV = Operation(
     kernel=lapack("inv"),
     native=None,
     reference=np.linalg.inv,
-    flops=lambda node: 2.0 * count(node) * node.shape[-1] ** 3,
+    flops=lambda node: 2.0 * matrix_count(node) * node.shape[-1] ** 3,
     decompositions=_by_solution,
     lapack=True,
 )

@@ -35,6 +35,7 @@ from magmath.graph.operation import Gradients, Kernel
 from magmath.kernels import sortable_keys
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.along_axis import TAKE_ALONG
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.infer_rules import (
     LETTERS,
     as_signed,
@@ -43,7 +44,7 @@ from magmath.ops.infer_rules import (
     no_gradient,
     require_kind,
 )
-from magmath.ops.manipulation import CONCAT, permute, reshape
+from magmath.ops.manipulation import permute, reshape
 from magmath.ops.slicing import slice_along
 
 if TYPE_CHECKING:

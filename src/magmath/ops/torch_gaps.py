@@ -15,7 +15,7 @@ import numpy as np
 from magmath.errors import RangeError
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
-from magmath.ops.infer_rules import is_numpy_only, numpy_call, torch_kernel
+from magmath.ops.infer_rules import is_numpy_only, reference_call, torch_kernel
 
 
 def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
@@ -25,7 +25,7 @@ def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         import torch
 
         if is_numpy_only(*call.inputs):
-            return numpy_call(call, reference)
+            return reference_call(call, reference)
         function, (x,), out = getattr(torch, name), call.inputs, call.out
         return lambda: out.copy_(function(x))
 
@@ -52,7 +52,7 @@ def part_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     def bind(call: KernelCall) -> Callable[[], object]:
         (x,), out = call.inputs, call.out
         if is_numpy_only(x):
-            return numpy_call(call, reference)
+            return reference_call(call, reference)
         if x.is_complex():
             part = getattr(x, name)
             return lambda: out.copy_(part)
@@ -100,7 +100,7 @@ def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
     def bind(call: KernelCall) -> Callable[[], object]:
         by_numpy = call.out.is_complex() and call.out.device.type == "cpu"
-        return numpy_call(call, reference) if by_numpy else torch_kernel(name, reference)(call)
+        return reference_call(call, reference) if by_numpy else torch_kernel(name, reference)(call)
 
     return bind
 
@@ -123,7 +123,7 @@ def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         out = call.out
         if out.is_floating_point() or out.is_cuda or is_numpy_only(out):
             return divide_
-        divisor, by_numpy = call.inputs[1].numpy(), numpy_call(call, reference)
+        divisor, by_numpy = call.inputs[1].numpy(), reference_call(call, reference)
         some = np.count_nonzero  # allocates no torch memory
         return lambda: divide_() if some(divisor) == divisor.size else by_numpy()
 
@@ -190,6 +190,6 @@ def nextafter_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         import torch
 
         half = call.out.dtype == torch.float16
-        return numpy_call(call, reference) if half else torch_kernel(name, reference)(call)
+        return reference_call(call, reference) if half else torch_kernel(name, reference)(call)
 
     return bind

@@ -25,10 +25,10 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
-from magmath.optim.minimizing import Minimizer, check_finite, rate_dtype
+from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
 from magmath.optim.schedules import Schedule, plateau_of
-from magmath.optim.states import MASTER, Needs, Slot, States
+from magmath.optim.states import MASTER, Needs, OptimizerSlot, States
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -128,7 +128,7 @@ class Optimizer(ABC):
         """
 
     def next_values(
-        self, slots: Sequence[Slot], gradients: Sequence[Node], rates: Sequence[Node]
+        self, slots: Sequence[OptimizerSlot], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
         """Return pairs of each node of parameters and states and the node of its next value.
 
@@ -147,7 +147,9 @@ class Optimizer(ABC):
             pairs |= zip(slot.nodes(), following.nodes(), strict=True)
         return list(pairs.items())
 
-    def _next(self, slot: Slot, gradient: Node, rate: Node, count: Node | None) -> Slot:
+    def _next(
+        self, slot: OptimizerSlot, gradient: Node, rate: Node, count: Node | None
+    ) -> OptimizerSlot:
         dtype, state = compute_dtype(slot.value.dtype), dict(slot.states)
         value, master = slot.value, state.pop(MASTER, None)
         if master is not None:  # used unless the variable was assigned since the last update
@@ -161,7 +163,7 @@ class Optimizer(ABC):
         if master is not None:
             state[MASTER] = value
         states = {name: state[name] for name in slot.states}
-        return Slot(e.astype(value, slot.value.dtype), states, count, slot.group)
+        return OptimizerSlot(e.astype(value, slot.value.dtype), states, count, slot.group)
 
     def _needs(self, v: Variable) -> Needs:
         group = self._groups.index(v.name)
@@ -224,10 +226,10 @@ class Optimizer(ABC):
         read = {v.node: v for v in owners}
         slots = [one.slot(lambda v: v.node) for one in kept]
         slopes = [gradients[v].node for v in variables]
-        pairs = self.next_values(slots, slopes, self._rates_of_update(variables))
+        pairs = self.next_values(slots, slopes, self.rates_of_update(variables))
         assign([(read[node], value) for node, value in pairs])
 
-    def _rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
+    def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
         dtype, trace = rate_dtype(variables), tracing.current()
         learning_rates = self._groups.learning_rates
         if trace is not None and trace.is_loop and any(map(callable, learning_rates)):
@@ -335,7 +337,7 @@ class Optimizer(ABC):
         self.kept.load_state_dict(given)
 
 
-_finite = check_finite
+_finite = check_finite_losses
 
 
 def _check_expression(expression: Array) -> None:

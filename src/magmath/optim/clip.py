@@ -37,10 +37,10 @@ def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) 
     if norm is None or not gradients:
         return gradients
     factor = e.call("minimum", norm / (_norm(gradients) + LEAST_NORM), _like(1, gradients))
-    return [e.astype(factor, compute_dtype(g.dtype)) * wide(g) for g in gradients]
+    return [e.astype(factor, compute_dtype(g.dtype)) * in_compute_type(g) for g in gradients]
 
 
-def wide(x: Node) -> Node:
+def in_compute_type(x: Node) -> Node:
     """Return x in its compute type: float32 for half types."""
     return e.astype(x, compute_dtype(x.dtype))
 
@@ -51,7 +51,7 @@ def _like(number: float, gradients: Sequence[Node]) -> Node:
 
 def _norm(gradients: Sequence[Node]) -> Node:
     dtype = promote(*[compute_dtype(g.dtype) for g in gradients])
-    squares = [e.astype(sum_(wide(g) * wide(g)), dtype) for g in gradients]
+    squares = [e.astype(sum_(in_compute_type(g) * in_compute_type(g)), dtype) for g in gradients]
     return e.call("sqrt", reduce(add, squares))
 
 

@@ -17,7 +17,7 @@ from magmath.engine import session
 from magmath.engine.donation import live_intermediates
 from magmath.engine.rng_state import RngState, generator_of
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Operand, topological
+from magmath.graph import Graph, Node, WeakOperand, provenance_of, set_value, topological
 from magmath.graph.provenance import VersionOperand
 from magmath.graph.rebuild import with_expressions
 
@@ -32,7 +32,7 @@ class FunctionOfVariables:
 
     If the expression has read several values of a variable, the last one is the argument; former
     values are constants. Random arrays that user code references are constants too; each step draws
-    the others anew. Raises MagmathError if the expression depends on none of the given variables,
+    the others again. Raises MagmathError if the expression depends on none of the given variables,
     or depends on variables through an evaluated array that cannot be recomputed.
     """
 
@@ -48,12 +48,12 @@ class FunctionOfVariables:
                 "(a copy, mm.asarray(v, copy=True), is a constant)"
             )
 
-        def varies(read: Operand) -> bool:
+        def varies(read: WeakOperand) -> bool:
             if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
                 return False
             return read.variable in targets or not _is_present(read.variable, read.number)
 
-        def replaced(read: Operand) -> Node | None:
+        def replaced(read: WeakOperand) -> Node | None:
             if isinstance(read, VersionOperand) and newest[read.variable] == read.number:
                 return read.variable
             return read.find()
@@ -63,7 +63,7 @@ class FunctionOfVariables:
             raise MagmathError(
                 f"minimize: the expression depends on variables through an array of shape "
                 f"{next(iter(lost)).shape} that was computed, and what that was computed from does "
-                f"not exist any more; write the expression anew"
+                f"not exist any more; build the expression again"
             )
         self.reads_present_values = all(map(_is_present, newest, newest.values()))
         self._present = {v: n for v, n in newest.items() if v not in targets and _is_present(v, n)}
@@ -96,14 +96,14 @@ class FunctionOfVariables:
 def _evaluate_constants(node: Node) -> None:
     """Compute the intermediates that user code references and that depend on no variable.
 
-    So a randomly drawn data set is not drawn anew.
+    So a randomly drawn data set is not drawn again.
     """
     order = topological((node,), cut=True)
     named = live_intermediates(order, (node,))
     constants = [x for x in order if x in named and not x.reads_version and not x.is_leaf]
     if constants:
         for constant, leaf in zip(constants, session.engine().evaluate(constants), strict=True):
-            constant.value = leaf
+            set_value(constant, leaf)
 
 
 def _newest_values(output: Node) -> dict[Node, int]:
@@ -114,9 +114,10 @@ def _newest_values(output: Node) -> dict[Node, int]:
         if node.operation.version:
             variable, number = node.inputs[0], node.attributes["number"]
             newest[variable] = max(number, newest.get(variable, 0))
-        if node.provenance is None:
+        provenance = provenance_of(node)
+        if provenance is None:
             continue
-        for read in node.provenance.operands():
+        for read in provenance.operands():
             if isinstance(read, VersionOperand):
                 newest[read.variable] = max(read.number, newest.get(read.variable, 0))
     return newest
@@ -143,7 +144,7 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
         else:
             made = Node(
                 node.operation, inputs, node.attributes, node.shape, node.dtype, node.layout,
-                node.line, form=node.signature,
+                node.line, signature=node.signature,
             )  # fmt: skip
         new[node] = made
         varying.add(made)

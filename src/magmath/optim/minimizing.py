@@ -1,14 +1,13 @@
 """Minimizing an expression: update programs, cached by the structure of the expression.
 
 `minimize` uses an expression as a function of its variables. In an ordinary training loop each step
-builds the loss anew, and it differs from the last one only in the arrays that it reads. The program
-is therefore cached by the structure of the expression, and these arrays are its operands.
+builds the loss again, and it differs from the last one only in the arrays that it reads. The
+program is therefore cached by the structure of the expression, and these arrays are its operands.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -18,17 +17,20 @@ from magmath.api.creation import variable
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, overwrite
 from magmath.autodiff import gradients
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
 from magmath.engine import session
-from magmath.engine.engine import Compiled, Engine, provenance_of
+from magmath.engine.engine import Engine
+from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.engine.result_records import provenance_of_pending
 from magmath.errors import NonFiniteLoss
-from magmath.graph import Graph, Node, Operand, Provenance
+from magmath.graph import Graph, Node, Provenance, WeakOperand, set_provenance, set_value
 from magmath.graph.provenance import VersionOperand
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.optim.function_of_variables import FunctionOfVariables
-from magmath.optim.states import Kept, Slot, States
+from magmath.optim.states import Kept, OptimizerSlot, States
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -48,9 +50,9 @@ class Updating(Protocol):
         """The learning rate at a step, and those of groups that have their own."""
 
     def next_values(
-        self, slots: Sequence[Slot], gradients: Sequence[Node], rates: Sequence[Node]
+        self, slots: Sequence[OptimizerSlot], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
-        """The nodes of parameters and of what is kept of them, each with that of its next value."""
+        """The nodes of parameters and of their states, each with the node of its next value."""
 
 
 @final
@@ -59,7 +61,7 @@ class Minimizer:
 
     def __init__(self, optimizer: Updating) -> None:
         self._optimizer = optimizer
-        self._programs: OrderedDict[Hashable, _Program] = OrderedDict()
+        self._programs: RecentlyUsed[Hashable, _Program] = RecentlyUsed(KEPT_PROGRAMS)
         self._minimized: WeakSet[Node] = WeakSet()
         self._function: FunctionOfVariables | None = None
         self._recent: _Recent | None = None
@@ -106,19 +108,17 @@ class Minimizer:
         if recent is not None and recent.is_for(engine, function, owned):
             return recent.program  # without hashing the structure of the expression
         key = (id(engine), function.key, *owned)
-        program = self._programs.get(key)
+        program = self._programs.find(key)
         if program is None:
-            program = self._programs[key] = _Program(engine, self._optimizer, function, kept)
-            if len(self._programs) > KEPT_PROGRAMS:
-                self._programs.popitem(last=False)
-        self._programs.move_to_end(key)
+            program = _Program(engine, self._optimizer, function, kept)
+            self._programs.store(key, program)
         self._recent = _Recent(engine, function, owned, program)
         return program
 
     @property
     def last(self) -> _Program | None:
         """The most recently used program."""
-        return next(reversed(self._programs.values()), None)
+        return self._programs.newest
 
 
 @final
@@ -149,7 +149,7 @@ class _Released:
         expression.forget_values()
         self._provenance: Provenance | None = None
         if not expression.is_known():
-            self._provenance = provenance_of(expression.node)
+            self._provenance = provenance_of_pending(expression.node)
             self.end([math.nan])
 
     def end(self, values: Sequence[float]) -> None:
@@ -162,14 +162,14 @@ class _Released:
         if provenance is None:
             return
         number = parameter(values[0] if values else math.nan, expression.dtype)
-        number.provenance = provenance
+        set_provenance(number, provenance)
         again = None if values else provenance.expression(number, _of_present_values)
         if again is not None:
-            again.value = None
+            set_value(again, None)
         expression.replace_node(number if again is None else again)
 
 
-def _of_present_values(read: Operand) -> Node | None:
+def _of_present_values(read: WeakOperand) -> Node | None:
     if isinstance(read, VersionOperand):
         variable = read.variable.value()
         return None if variable is None else variable.node
@@ -292,7 +292,7 @@ def rate_dtype(variables: Sequence[Any]) -> DType:
     return promote(*[compute_dtype(v.dtype) for v in variables])
 
 
-def check_finite(values: Sequence[float]) -> None:
+def check_finite_losses(values: Sequence[float]) -> None:
     """Raise NonFiniteLoss, naming the step, if one of the values is not finite."""
     for i, value in enumerate(values):
         if not math.isfinite(value):

@@ -11,7 +11,7 @@ from magmath.api.creation import variable
 from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError
-from magmath.graph import Node
+from magmath.graph import Node, set_value
 from magmath.ops.dynamic_slice import window
 from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import reshape
@@ -89,7 +89,7 @@ class EpochRates:
             for number, rate in zip(
                 self._numbers, self._optimizer.rates(first, epoch), strict=True
             ):
-                number.value = rate
+                set_value(number, rate)
             return
         rows = [self._optimizer.rates(first + i, epoch) for i in range(self._steps)]
         self._table.assign(np.array(rows, dtype=self._table.dtype.name))

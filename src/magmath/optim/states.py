@@ -24,7 +24,7 @@ MASTER = "master"
 
 
 @dataclass(frozen=True)
-class Slot:
+class OptimizerSlot:
     """A parameter and its states as nodes: the current values, or those after the next step."""
 
     value: Node
@@ -52,7 +52,10 @@ class Needs(NamedTuple):
 @final
 @dataclass(eq=False)
 class Kept:
-    """The states of a variable. Variables that are always updated together share a step count."""
+    """The states of a variable.
+
+    Variables that are always updated in the same steps share a step count.
+    """
 
     variable: ref[Variable]
     states: dict[str, Variable]
@@ -61,13 +64,13 @@ class Kept:
     """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
 
-    def slot(self, read: Callable[[Variable], Node]) -> Slot:
+    def slot(self, read: Callable[[Variable], Node]) -> OptimizerSlot:
         """Return the variable and its states as the nodes that `read` returns."""
         owner = self.variable()
         assert owner is not None
         states = {name: read(state) for name, state in self.states.items()}
         count = None if self.count is None else read(self.count)
-        return Slot(read(owner), states, count, self.needs.group)
+        return OptimizerSlot(read(owner), states, count, self.needs.group)
 
     @property
     def shape(self) -> Shape:
@@ -103,7 +106,7 @@ class States:
         """Loaded states, by name, of variables that the optimizer has not updated since."""
 
     def of(self, variables: Sequence[Variable]) -> list[Kept]:
-        """Return the states of variables that are updated together; new ones are zeros."""
+        """Return the states of variables of one update; new states are zeros."""
         with tracing.suspended():  # states exist outside of compiled functions
             new = [v for v in variables if self._find(v) is None]
             if new:
@@ -173,7 +176,7 @@ class States:
         return variable(key, value, dtype=dtype, layout=v.layout)
 
     def _share_counts(self, updated: Sequence[Kept]) -> None:
-        """Give one count to variables that were updated together so far and are so now."""
+        """Give one count to variables that have been updated in the same steps so far."""
         own = set(map(id, updated))
         others = [kept for kept in self._kept.values() if id(kept) not in own]
         shared = {id(other.count) for other in others}

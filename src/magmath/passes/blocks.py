@@ -12,13 +12,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from magmath.graph import Graph, Node, apply, users_of
+from magmath.graph import Graph, Node, applied, users_of
 from magmath.layout import Layout
-from magmath.ops.blocks import REDUCE_BLOCKS, Step
+from magmath.ops.blocks import REDUCE_BLOCKS, ExpressionStep
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
-from magmath.ops.manipulation import BROADCAST
 from magmath.ops.redistribute import REDISTRIBUTE
-from magmath.ops.reductions import REDUCTIONS
+from magmath.ops.reductions import BROADCAST, REDUCTIONS
 from magmath.passes.environment import Environment
 
 STORED_SHARE: Final = 8
@@ -115,7 +114,7 @@ class _Expression:
     operand: Node
     unstored: Collection[Node]
     created: Collection[Node]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ExpressionStep] = field(default_factory=list)
     operands: list[Node] = field(default_factory=list)
     flops: float = 0.0
     _known: dict[Node, int] = field(default_factory=dict)
@@ -127,20 +126,16 @@ class _Expression:
         """Return a reduction that computes its operand from the stored `operands`."""
         layout = self.operand.layout
         assert isinstance(layout, Layout)
-        made = apply(
-            REDUCE_BLOCKS,
-            *operands,
-            line=node.line,
-            reduction=node.name,
-            axis=node.attributes["axis"],
-            keepdims=node.attributes["keepdims"],
-            dtype=node.dtype,
-            layout=layout.encode(),
-            steps=tuple(map(tuple, self.steps)),
-            flops=self.flops + self.operand.size,
-        )
-        made.layout = node.layout
-        return made
+        attributes = {
+            "reduction": node.name,
+            "axis": node.attributes["axis"],
+            "keepdims": node.attributes["keepdims"],
+            "dtype": node.dtype,
+            "layout": layout.encode(),
+            "steps": tuple(map(tuple, self.steps)),
+            "flops": self.flops + self.operand.size,
+        }
+        return applied(REDUCE_BLOCKS, tuple(operands), node.line, attributes, node.layout)
 
     def _add(self, node: Node, *, moved: bool) -> int:
         """Return the number of a node's step, or the negative number of the operand that it is.
@@ -154,7 +149,9 @@ class _Expression:
         if node in self.unstored or (moved and node in self.created):
             sources = tuple([self._add(x, moved=moved) for x in node.inputs])
             attributes = tuple(node.attributes.items())
-            self.steps.append(Step(node.name, attributes, sources, node.shape, node.dtype))
+            self.steps.append(
+                ExpressionStep(node.name, attributes, sources, node.shape, node.dtype)
+            )
             self.flops += node.operation.flops(node)
             number = len(self.steps) - 1
         else:

@@ -19,9 +19,8 @@ from magmath.core.stage_times import count
 from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, reduction_seconds, traffic
 from magmath.graph import Node
-from magmath.graph.index_notation import index_notation_of
 from magmath.layout import Layout, plan
-from magmath.passes.candidates import Candidate, candidates, is_contraction
+from magmath.passes.candidates import LayoutCandidate, is_contraction, layout_candidates
 from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
 
@@ -34,7 +33,7 @@ class PricedCandidate:
     """A candidate with its price: predicted seconds, bytes between workers, messages, and the bytes
     that a worker needs for moved operands and the result."""
 
-    candidate: Candidate
+    candidate: LayoutCandidate
     seconds: float
     moved: int
     messages: int
@@ -51,11 +50,11 @@ class OperandState(NamedTuple):
     copies: tuple[Layout, ...]
 
 
-class Choice(NamedTuple):
+class ChosenCandidate(NamedTuple):
     """The chosen candidate, its cost in units of RESOLUTION, and the bytes by which decompositions
     of an operation are compared."""
 
-    candidate: Candidate
+    candidate: LayoutCandidate
     cost: int
     workspace: int
 
@@ -65,12 +64,14 @@ class PriceCache:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self._best: dict[Hashable, Choice] = {}
+        self._best: dict[Hashable, ChosenCandidate] = {}
         self.move = lru_cache(maxsize=MOST_KNOWN)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
         another."""
 
-    def best(self, node: Node, operands: tuple[OperandState, ...], wanted: Layout | None) -> Choice:
+    def best(
+        self, node: Node, operands: tuple[OperandState, ...], wanted: Layout | None
+    ) -> ChosenCandidate:
         """Return the cheapest candidate of a node with these operands, given the wanted layout of
         its result, or None for any layout."""
         key = (node.signature, operands, wanted)
@@ -82,9 +83,9 @@ class PriceCache:
         return best
 
     @staticmethod
-    def _found(pricing: Pricing) -> Choice:
+    def _found(pricing: Pricing) -> ChosenCandidate:
         cost, candidate = pricing.ranked()[0]
-        return Choice(candidate, cost, pricing.needs(candidate))
+        return ChosenCandidate(candidate, cost, pricing.needs(candidate))
 
     def _seconds(self, have: Layout, want: Layout, itemsize: int) -> float:
         return (
@@ -123,14 +124,14 @@ class Pricing:
             for _, candidate in self.ranked()
         ]  # fmt: skip
 
-    def ranked(self) -> list[tuple[int, Candidate]]:
+    def ranked(self) -> list[tuple[int, LayoutCandidate]]:
         """Return the costs and candidates, the cheapest first; equal costs are ordered by moved
         bytes.
 
         Candidates that do not fit the memory are dropped, unless no candidate fits.
         """
         layouts = tuple([operand.layout for operand in self.operands])
-        found = list(candidates(self.node, layouts, self.environment, self.wanted))
+        found = list(layout_candidates(self.node, layouts, self.environment, self.wanted))
         count("priced candidates", len(found))
         limit = self.environment.most
         if limit is not None:
@@ -150,7 +151,7 @@ class Pricing:
 
     # bytes ------------------------------------------------------------------------------------
 
-    def _lean(self, found: list[Candidate]) -> list[Candidate]:
+    def _lean(self, found: list[LayoutCandidate]) -> list[LayoutCandidate]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         A worker may store at most so much more than with the leanest candidate as the environment
@@ -164,7 +165,7 @@ class Pricing:
         most = min(stored) + (spare if limit is None else min(spare, limit // 8))
         return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
 
-    def needs(self, candidate: Candidate) -> int:
+    def needs(self, candidate: LayoutCandidate) -> int:
         """Return the bytes by which decompositions are compared.
 
         A contraction counts an operand copy that all workers share by parts, because it gains from
@@ -172,16 +173,16 @@ class Pricing:
         """
         if self.node.operation.lapack:
             return self._stored(candidate)
-        if is_contraction(index_notation_of(self.node)):
+        if is_contraction(self.node.index_notation):
             return self._workspace(candidate)
         return self._brought(candidate)
 
-    def _stored(self, candidate: Candidate) -> int:
+    def _stored(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands and of the result, as the heap counts them."""
         result = candidate.output.max_local_size * self.node.dtype.itemsize
         return self._brought(candidate) + result
 
-    def _brought(self, candidate: Candidate) -> int:
+    def _brought(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands as the heap counts them: a shared copy counts in full
         on every worker."""
         return sum(
@@ -192,12 +193,12 @@ class Pricing:
             ]
         )
 
-    def _memory(self, candidate: Candidate) -> int:
+    def _memory(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands and of the result on the busiest worker."""
         result = candidate.output.max_local_size * self.node.dtype.itemsize
         return self._workspace(candidate) + result
 
-    def _workspace(self, candidate: Candidate) -> int:
+    def _workspace(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands on the busiest worker; a shared copy counts by
         parts."""
         total = 0
@@ -208,7 +209,7 @@ class Pricing:
                 total += nbytes // layout.mesh.size if shared else nbytes
         return total
 
-    def _traffic(self, candidate: Candidate) -> tuple[int, int]:
+    def _traffic(self, candidate: LayoutCandidate) -> tuple[int, int]:
         """Return the bytes and messages between workers: of the operands, of a collective kernel,
         and of a reduction."""
         steps = [
@@ -216,7 +217,7 @@ class Pricing:
             for operand, layout in zip(self.operands, candidate.inputs, strict=True)
             if not self._is_there(operand, layout)
         ]
-        if candidate.output.is_partial:
+        if candidate.output.is_partial and candidate.output != self.wanted:
             summed = plan(candidate.output, default_reduction(candidate.output))
             steps.append((summed, self.node.dtype.itemsize))
         moved, messages = traffic(self.node, candidate.inputs, candidate.output)
@@ -227,7 +228,7 @@ class Pricing:
 
     # seconds ----------------------------------------------------------------------------------
 
-    def _seconds(self, candidate: Candidate) -> float:
+    def _seconds(self, candidate: LayoutCandidate) -> float:
         moves = 0.0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_there(operand, layout):
@@ -256,10 +257,12 @@ class Pricing:
         seconds = self.prices.move(have, layout, operand.itemsize)
         return seconds + copied * operand.itemsize / self.environment.bandwidth
 
-    def _afterwards(self, candidate: Candidate) -> float:
+    def _afterwards(self, candidate: LayoutCandidate) -> float:
         """Return the predicted seconds of the reduction of the result and of its move to the wanted
         layout."""
         output, itemsize = candidate.output, self.node.dtype.itemsize
+        if output == self.wanted:
+            return 0.0
         cost = 0.0
         if output.is_partial:
             summed = default_reduction(output)

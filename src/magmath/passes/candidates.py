@@ -16,33 +16,32 @@ from functools import cache, lru_cache
 from itertools import combinations, product
 
 from magmath.graph import Node
-from magmath.graph.index_notation import (
-    LOGICAL_PARTS,
-    IndexNotation,
-    index_notation_of,
-    is_distributed,
-    logical_letter,
-)
+from magmath.graph.distributed import is_distributed
+from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LayoutCandidate:
     """A possible division of a node: the layouts of its operands and of its result."""
 
     inputs: tuple[Layout, ...]
     output: Layout
 
 
-def candidates(
+def layout_candidates(
     node: Node,
     operands: tuple[Layout, ...],
     environment: Environment,
     wanted: Layout | None = None,
-) -> Iterator[Candidate]:
+) -> Iterator[LayoutCandidate]:
     """Yield every candidate that the index notation of a node allows, preferred ones first."""
-    structure = index_notation_of(node)
+    if node.operation.only_layouts is not None and environment.workers > 1:
+        mesh = Mesh((environment.workers,), None, environment.mesh.workers)
+        yield LayoutCandidate(*node.operation.only_layouts(node, mesh))
+        return
+    structure = node.index_notation
     known = operands if wanted is None else (*operands, wanted)
     for mesh in _meshes(node, known, environment):
         choices = [
@@ -64,7 +63,7 @@ def candidates(
         mesh = Mesh((environment.workers,), None, environment.mesh.workers)
         layouts = collective.layouts(node, mesh)
         if layouts is not None:
-            yield Candidate(*layouts)
+            yield LayoutCandidate(*layouts)
 
 
 Choice = tuple[str, Split] | None
@@ -82,7 +81,7 @@ def is_contraction(structure: IndexNotation) -> bool:
 
 def _on_grids(
     node: Node, structure: IndexNotation, environment: Environment
-) -> Iterator[Candidate]:
+) -> Iterator[LayoutCandidate]:
     """Yield candidates on all workers as a grid of two or three dimensions, each of which divides a
     letter evenly.
 
@@ -111,12 +110,12 @@ def _on_grids(
                 yield min(fitting, key=_touched)
 
 
-def algorithm(node: Node, candidate: Candidate) -> str:
+def algorithm(node: Node, candidate: LayoutCandidate) -> str:
     """Return the name of the algorithm of a candidate for a contraction of two operands, or for a
     LAPACK operation."""
     if node.operation.lapack:
         return _who(node, candidate)
-    structure = index_notation_of(node)
+    structure = node.index_notation
     split = set()
     for letters, layout in zip(
         (*structure.inputs, structure.output), (*candidate.inputs, candidate.output), strict=True
@@ -127,7 +126,7 @@ def algorithm(node: Node, candidate: Candidate) -> str:
     return _ALGORITHMS.get(frozenset(groups), "mixed")
 
 
-def _who(node: Node, candidate: Candidate) -> str:
+def _who(node: Node, candidate: LayoutCandidate) -> str:
     if is_distributed(node, candidate.inputs, candidate.output):
         return "together"
     if candidate.output.mesh.size == 1:
@@ -154,7 +153,7 @@ _ALGORITHMS = {
 }
 
 
-def _touched(candidate: Candidate) -> int:
+def _touched(candidate: LayoutCandidate) -> int:
     """Return the number of elements of operands and result on the busiest worker."""
     return sum(layout.max_local_size for layout in (*candidate.inputs, candidate.output))
 
@@ -205,9 +204,9 @@ def _choices(
 
 def _letters(node: Node, structure: IndexNotation, environment: Environment) -> dict[str, int]:
     """Return the letters that may be split with their extents, those of the result first."""
-    extents = structure.extents(node)
+    extents = structure.extents([x.shape for x in node.inputs], node.shape)
     if environment.deterministic:
-        letter = logical_letter(structure, node)
+        letter = structure.logical_letter(node.shape)
         return {} if letter is None else {letter: extents[letter]}
     reduces = node.operation.reduction is not None
     outer = structure.letters
@@ -247,7 +246,7 @@ def logical_split(axis: int, extent: int, workers: int) -> Split:
 
 def _candidate(
     node: Node, structure: IndexNotation, mesh: Mesh, choice: tuple[Choice, ...]
-) -> Candidate | None:
+) -> LayoutCandidate | None:
     """Return the candidate of these choices; None if a dimension cannot follow its letter."""
     splits = {c[0]: c[1] for c in choice if c is not None}
     followed = [c for c in splits if structure.is_followed(c)]
@@ -266,7 +265,7 @@ def _candidate(
         node.operation.reduction if c is not None and c[0] not in structure.letters else None
         for c in choice
     )
-    return Candidate(inputs, _bound(node.shape, structure.output, mesh, every[-1], partial))
+    return LayoutCandidate(inputs, _bound(node.shape, structure.output, mesh, every[-1], partial))
 
 
 def _following(

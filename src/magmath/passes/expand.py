@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magmath.graph import Graph, Node, rewrite
+from magmath.graph.graph import topological_until
 
 
 def expand(graph: Graph) -> Graph:
@@ -17,13 +18,9 @@ def _expanded(node: Node) -> Node | None:
     if node.operation.lower_to is None:
         return None
     result = node.operation.lower_to(node)
-    if result in node.inputs:
-        return result
-    made, known = [result], {*node.inputs, result}
-    while made:
-        inner = made.pop()
-        inner.line = node.line
-        fresh = [source for source in inner.inputs if source not in known]
-        known.update(fresh)
-        made += fresh
-    return result
+    new = {source: source for source in node.inputs}
+    for inner in topological_until([result], node.inputs):
+        if inner not in new:
+            inputs = tuple([new[source] for source in inner.inputs])
+            new[inner] = inner.replace(inputs, line=node.line)
+    return new[result]

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from magmath.graph import Graph, Node, users_of
-from magmath.graph.operation import apply
+from magmath.graph import Graph, Node, applied, users_of
 from magmath.ops.elementwise import negative
 from magmath.passes.simplify import is_constant, merge_equal
 
@@ -53,9 +52,8 @@ def _folded(graph: Graph, rules: Sequence[Rule]) -> Graph:
 def _remade(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
     """Return `product` with more operands and attributes, as a replacement for `node`."""
     attributes = {**product.attributes, **changes}
-    made = apply(product.operation, *product.inputs, *rest, line=node.line, **attributes)
-    made.layout = node.layout
-    return made
+    inputs = (*product.inputs, *rest)
+    return applied(product.operation, inputs, node.line, attributes, node.layout)
 
 
 def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
@@ -119,8 +117,9 @@ def _update(node: Node, single: set[Node]) -> Node | None:
         fits = alpha.shape == () and c.shape == node.shape
         fits = fits and _is_open(product, "accumulate", single)
         if fits and product.layout == scaled.layout == node.layout == _own(c, node):
-            factor = negative(alpha) if node.name == "subtract" else alpha
-            factor.layout = alpha.layout
+            factor = alpha
+            if node.name == "subtract":
+                factor = negative(alpha).replace((alpha,), alpha.layout)
             return _remade(product, node, c, factor, accumulate=True)
     return None
 

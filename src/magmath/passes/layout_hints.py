@@ -1,29 +1,50 @@
 """Layout hints: the layouts of results that are known before placement.
 
-An output with a target ends in the target's layout. An array that is computed from no stored data
-and then redistributed is created in the target layout: every worker computes its elements from
-their indices.
+An output with a target ends in the target's layout, and so do the element-wise expressions that
+only it reads, such as the terms of an optimizer's update. An operation with prescribed layouts
+reads its operands in these, such as the summands of a pending sum. An array that is computed from
+no stored data and then redistributed is created in the target layout: every worker computes its
+elements from their indices.
 """
 
 from __future__ import annotations
 
-from magmath.graph import Graph, Node
-from magmath.layout import Layout
+from magmath.graph import Graph, Node, users_of
+from magmath.layout import Layout, Mesh
 from magmath.ops import creation
 
 
-def layout_hints(graph: Graph) -> dict[Node, Layout]:
-    """Return the wanted layouts of a graph's nodes, for the nodes that have one."""
+def layout_hints(graph: Graph, mesh: Mesh) -> dict[Node, Layout]:
+    """Return the wanted layouts of a graph's nodes on the workers of a mesh, for the nodes that
+    have one."""
     targets = graph.targets or (None,) * len(graph.outputs)
     pairs = zip(graph.outputs, targets, strict=True)
     wanted = {node: t.layout for node, t in pairs if t is not None and t.layout is not None}
+    _want_terms(graph, wanted)
     made: set[Node] = set()
     for node in graph.nodes:
         if _is_made(node, made):
             made.add(node)
+        elif node.operation.only_layouts is not None and mesh.size > 1:
+            flat = Mesh((mesh.size,), None, mesh.workers)
+            inputs, _ = node.operation.only_layouts(node, flat)
+            wanted.update(zip(node.inputs, inputs, strict=True))
         elif node.name == "redistribute" and node.layout is not None:
             _want(node.inputs[0], node.layout, made, wanted)
     return wanted
+
+
+def _want_terms(graph: Graph, wanted: dict[Node, Layout]) -> None:
+    """Set the wanted layout of element-wise nodes, and of reshaped arrays, that only wanted
+    element-wise nodes read."""
+    users = users_of(graph.nodes)
+    for node in reversed(graph.nodes):
+        if node not in wanted or not node.operation.elementwise:
+            continue
+        for x in node.inputs:
+            term = x.operation.elementwise or x.name == "reshape"
+            if term and x.shape == node.shape and users[x] == [node]:
+                wanted.setdefault(x, wanted[node])
 
 
 def _is_made(node: Node, made: set[Node]) -> bool:

@@ -24,7 +24,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.graph import Graph, Node, Shape, users_of
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.leaves import INPUT, input_leaf, variable_leaf
 from magmath.passes.environment import Environment

@@ -3,26 +3,31 @@ in the order of this file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from magmath.core.stage_times import stage
-from magmath.graph import Graph
+from magmath.graph import Graph, Node
+from magmath.graph.operation import MemoryOrder
 from magmath.passes.blocks import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
+from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.place import place
-from magmath.passes.schedule import Schedule, schedule
+from magmath.passes.schedule import ExecutionOrder, schedule
 from magmath.passes.simplify import simplify
-from magmath.passes.storage import Storage, assign_storage
+from magmath.passes.storage_sharing import Storage, assign_storage
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned graph: every node has a layout, a position in the order, and storage."""
+    """A planned graph: every node has a layout, a position in the schedule, storage, and there a
+    memory order (row-major if it is not in `orders`)."""
 
     graph: Graph
-    schedule: Schedule
+    schedule: ExecutionOrder
     storage: Storage
+    orders: Mapping[Node, MemoryOrder]
 
 
 def run(graph: Graph, environment: Environment) -> Planned:
@@ -38,4 +43,6 @@ def run(graph: Graph, environment: Environment) -> Planned:
         several = environment.workers > 1 and not environment.shares_memory
         order = schedule(graph, environment.workspace if several else 0)
     with stage("memory"):
-        return Planned(graph, order, assign_storage(graph, order))
+        storage = assign_storage(graph, order)
+        orders = assign_memory_orders(graph, order, storage, environment)
+        return Planned(graph, order, storage, orders)

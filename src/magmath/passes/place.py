@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from magmath.graph import Graph, Node
-from magmath.graph.index_notation import index_notation_of
-from magmath.graph.node import Line
+from magmath.graph.operation import Line
 from magmath.layout import Layout, plan
 from magmath.layout.redistribution import SINGLE_STAGE_SIZE
 from magmath.ops.panel_products import panels_of
@@ -43,8 +42,9 @@ def place(graph: Graph, environment: Environment) -> Graph:
 
 def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the placed graph, and for each node of the given graph its placed node."""
-    _pass_lines_on(graph)
-    placing = _Placing(environment, layout_hints(graph))
+    placing = _Placing(
+        environment, layout_hints(graph, environment.mesh), lines=_lines_of_users(graph)
+    )
     for node in graph.nodes:
         placing.place(node)
     outputs = tuple(
@@ -59,12 +59,15 @@ def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node,
     return Graph(outputs, graph.targets, emitted), placing.new
 
 
-def _pass_lines_on(graph: Graph) -> None:
-    """Give nodes without a user's line the line of a node that uses them."""
+def _lines_of_users(graph: Graph) -> dict[Node, Line]:
+    """Return, for nodes without a line of the user's code, the line of a node that uses them."""
+    found: dict[Node, Line] = {}
     for node in reversed(graph.nodes):
+        line = found.get(node) if node.line is None else node.line
         for source in node.inputs:
-            if source.line is None and not source.is_leaf:
-                source.line = node.line
+            if source.line is None and line is not None and not source.is_leaf:
+                found.setdefault(source, line)
+    return found
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,10 @@ class Alternatives:
 
 def alternatives(graph: Graph, environment: Environment) -> list[Alternatives]:
     """Return the alternatives of `place` at each contraction and each factorisation of a graph."""
-    placing = _Placing(environment, layout_hints(graph))
+    placing = _Placing(environment, layout_hints(graph, environment.mesh))
     found = []
     for node in graph.nodes:
-        shown = node.operation.lapack or is_contraction(index_notation_of(node))
+        shown = node.operation.lapack or is_contraction(node.index_notation)
         options = placing.options(node) if shown else None
         placing.place(node)
         if options is not None:
@@ -113,7 +116,8 @@ class _Placing:
     copies: ChainMap[Node, Copies] = field(default_factory=ChainMap)
     cost: int = 0  # of all placed nodes, in units of RESOLUTION
     taken: dict[Node, Node] = field(default_factory=dict)  # chosen decompositions of nodes
-    line: Line = None  # line for nodes without one, of the node that they decompose
+    lines: Mapping[Node, Line] = field(default_factory=dict)  # of nodes that have none
+    line: Line = None  # line of other nodes without one, of the node that they decompose
     workspace: int = 0  # maximum bytes that an operation needs for moved operands
 
     def place(self, node: Node) -> None:
@@ -121,11 +125,11 @@ class _Placing:
             self.new[node] = self._placed_leaf(node)
         elif node.name == "redistribute":
             assert node.layout is not None
-            self.new[node] = self.moved(self.new[node.inputs[0]], node.layout, node.line)
+            self.new[node] = self.moved(self.new[node.inputs[0]], node.layout, self._line_of(node))
         elif node.name == "recompute":
             x, after = (self.new[source] for source in node.inputs)
             x = self.resolved(x)
-            self.new[node] = node.replace((x, after), x.layout)
+            self.new[node] = node.replace((x, after), x.layout, self._line_of(node))
         else:
             self._place_cheapest(node)
 
@@ -154,13 +158,19 @@ class _Placing:
         """Return the state after `node` has been placed as the decomposition `way`."""
         wanted = {**self.wanted, way: self.wanted[node]} if node in self.wanted else self.wanted
         new, copies = self.new.new_child(), self.copies.new_child()
-        trial = _Placing(self.environment, wanted, new, copies, self.cost, line=node.line)
+        trial = _Placing(
+            self.environment, wanted, new, copies, self.cost,
+            lines=self.lines, line=self._line_of(node),
+        )  # fmt: skip
         if way is node:
             new[node] = trial._placed(node)
         else:
             trial._place_all(way)
             new[node] = new[way]
         return trial
+
+    def _line_of(self, node: Node) -> Line:
+        return self.lines.get(node, self.line) if node.line is None else node.line
 
     def _place_all(self, node: Node) -> None:
         """Place a node after all nodes that it needs."""
@@ -203,16 +213,14 @@ class _Placing:
         best = self._prices.best(node, self._operands(operands), self.wanted.get(node))
         self.cost += best.cost
         self.workspace = max(self.workspace, best.workspace)
-        line = self.line if node.line is None else node.line
+        line = self._line_of(node)
         moved = tuple(
             [
                 self.moved(operand, layout, line)
                 for operand, layout in zip(operands, best.candidate.inputs, strict=True)
             ]
         )
-        result = node.replace(moved, best.candidate.output)
-        result.line = line
-        return result
+        return node.replace(moved, best.candidate.output, line)
 
     def moved(self, node: Node, layout: Layout, line: Line = None) -> Node:
         """Return `node` in `layout`, by an existing copy if there is one.

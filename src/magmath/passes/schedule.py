@@ -25,7 +25,7 @@ _VIEWS = ("redistribute", "slice", "recompute")
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ExecutionOrder:
     """Nodes in the order of execution, and the outputs that may not overwrite their target at once.
 
     Outputs are `late`, copied at the end, if their target is read after they are computed, or if
@@ -38,7 +38,7 @@ class Schedule:
     invariant: frozenset[Node]
 
 
-def schedule(graph: Graph, workspace: int = 0) -> Schedule:
+def schedule(graph: Graph, workspace: int = 0) -> ExecutionOrder:
     """Return an order that respects data dependences, overwritten storage and barriers.
 
     `workspace`: bytes on a worker that may arrive before they are needed, if transfers are messages
@@ -71,7 +71,7 @@ def schedule(graph: Graph, workspace: int = 0) -> Schedule:
     order = _ordered(nodes, after, position, levels)
     if workspace:
         order = _early(order, after, workspace, len(invariant))
-    return Schedule(order, frozenset(late), invariant)
+    return ExecutionOrder(order, frozenset(late), invariant)
 
 
 def _copies_to_all(node: Node) -> bool:

@@ -74,8 +74,7 @@ def _simpler_contraction(node: Node) -> Node:
         )
     else:
         made = apply(CONTRACT, a, b, subscripts=str(letters), dtype=dtype)
-    made.line = node.line
-    return made
+    return made.at_line(node.line)
 
 
 def _unpermuted(x: Node, letters: str) -> tuple[Node, str]:

@@ -30,6 +30,7 @@ class Slot(msgspec.Struct, frozen=True):
             readable by peers (`window`)
     alias   the slot in whose memory this one is stored (its own tile of it, as a view)
     start   of a slice of `alias`: the index in it at which this slot begins
+    order   of a temporary: its dimensions in memory, outermost first; None: row-major
     first, last   the positions of the instructions between which a temporary is alive
     """
 
@@ -41,6 +42,7 @@ class Slot(msgspec.Struct, frozen=True):
     window: bool = False
     value: bool | int | float | complex | None = None
     start: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
     first: int = 0
     last: int = 0
 
@@ -97,7 +99,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     `reads_peers` is true if workers read one another's memory, so that runs need barriers. `team`,
     of a program for one worker, is the same program for the threads of that worker, with the same
     order of inputs, outputs and parameters. The first `prologue` instructions depend on nothing
-    that a step changes: a run of many steps executes them once.
+    that a step changes: a run of many steps executes them once. In a run of a `training` step
+    denormal numbers may count as zero.
     """
 
     slots: list[Slot]
@@ -110,6 +113,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     reads_peers: bool = False
     prologue: int = 0
     team: Program | None = None
+    training: bool = False
 
     @cached_property
     def is_abandonable(self) -> bool:
@@ -152,7 +156,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
             case Call(operation, attributes, inputs, out, _, workspace):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
                 text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
-                return text if workspace is None else f"{text} together in %{workspace}"
+                return text if workspace is None else f"{text} collectively in %{workspace}"
             case Move(source, target, _, overlapped):
                 while_next = f", concurrently with the next {overlapped}" if overlapped else ""
                 return f"{self._slot(target)} <- {self._slot(source)}{while_next}"
@@ -210,6 +214,7 @@ def _encoded(program: Program) -> list[Any]:
             s.window,
             _plain(s.value),
             s.start,
+            s.order,
             s.first,
             s.last,
         ]
@@ -232,6 +237,7 @@ def _encoded(program: Program) -> list[Any]:
         program.reads_peers,
         program.prologue,
         team,
+        program.training,
     ]
 
 
@@ -264,13 +270,16 @@ def _decoded(fields: list[Any]) -> Program:
             window,
             _rich(value),
             None if start is None else tuple(start),
+            None if order is None else tuple(order),
             first,
             last,
         )
-        for shape, dtype, layout, kind, alias, window, value, start, first, last in fields[1]
+        for shape, dtype, layout, kind, alias, window, value, start, order, first, last in fields[1]
     ]
     instructions = [_instruction(tag, values) for tag, values in fields[2]]
-    inputs, outputs, parameters, donated, workers, reads_peers, prologue, team = fields[3:]
+    inputs, outputs, parameters, donated, workers, reads_peers, prologue, team, training = fields[
+        3:
+    ]
     return Program(
         slots,
         instructions,
@@ -282,6 +291,7 @@ def _decoded(fields: list[Any]) -> Program:
         reads_peers,
         prologue,
         None if team is None else _decoded(team),
+        training,
     )
 
 

@@ -8,7 +8,7 @@ every shared storage through the instruction list, twice, because a program may 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,13 +17,14 @@ import msgspec
 from magmath.codegen.emit import IndexMap, Writing
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
-from magmath.graph.index_notation import is_distributed
+from magmath.graph.distributed import is_distributed
+from magmath.graph.operation import MemoryOrder
 from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS
 from magmath.passes.aliasing import crosses_workers
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
-from magmath.passes.storage import Storage
+from magmath.passes.storage_sharing import Storage
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program, Slot
 
 
@@ -36,7 +37,7 @@ def lower(
 ) -> Program:
     """Return the program that computes a planned graph from these leaves, in this order."""
     graph, schedule, storage = planned.graph, planned.schedule, planned.storage
-    lowering = _Lowering(graph, storage, environment)
+    lowering = _Lowering(graph, storage, planned.orders, environment)
     for node in schedule.order:
         if node not in schedule.invariant and lowering.prologue is None:
             lowering.prologue = len(lowering.instructions)
@@ -69,6 +70,7 @@ class _Lowering:
 
     graph: Graph
     storage: Storage
+    orders: Mapping[Node, MemoryOrder]
     environment: Environment
     slots: list[Slot] = field(default_factory=list)
     slot: dict[Node, int] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class _Lowering:
                 window,
                 value=value,
                 start=self.storage.start.get(node),
+                order=self.orders.get(node) if kind == "temporary" else None,
             )
         )
         return len(self.slots) - 1
@@ -122,7 +125,9 @@ class _Lowering:
     def add(self, node: Node) -> None:
         """Add the instructions that compute a node (none for leaves and views)."""
         given = node.is_leaf or node.name == "constant"
-        if given or node in self.storage.start or node.name == "recompute":
+        start, alias = self.storage.start, self.storage.alias
+        view = node in start and alias[node] is node.inputs[0]  # not a part of a concatenation
+        if given or view or node.name == "recompute":
             self.slot_of(node)
         elif node.name == "redistribute":
             self._redistribute(node)
@@ -381,7 +386,7 @@ def _with_lifetimes(
             lifetime = (0, len(instructions))
         else:
             lifetime = (first.get(i, 0), last.get(i, 0))
-        result.append(_replaced(own, *lifetime))
+        result.append(msgspec.structs.replace(own, first=lifetime[0], last=lifetime[1]))
     return result
 
 
@@ -401,21 +406,6 @@ def _joins_loops(instruction: Instruction) -> bool:
         return False
     operation = OPERATIONS[instruction.operation]
     return operation.elementwise or isinstance(operation.native, (IndexMap, Writing))
-
-
-def _replaced(slot: Slot, first: int, last: int) -> Slot:
-    return Slot(
-        slot.shape,
-        slot.dtype,
-        slot.layout,
-        slot.kind,
-        slot.alias,
-        slot.window,
-        slot.value,
-        slot.start,
-        first,
-        last,
-    )
 
 
 def _touched(instruction: Instruction) -> Iterable[int]:

@@ -26,14 +26,14 @@ _CLASSES: Final[dict[str, type[Exception]]] = {
 }
 
 
-def user_line(error: BaseException) -> str:
+def user_line_of(error: BaseException) -> str:
     """Return the user's line that built the failing operation, from the attribute `user_line`."""
-    return str(getattr(error, "user_line", ""))
+    return str(getattr(error, "user_line_of", ""))
 
 
 def add_user_line(error: Exception) -> None:
     """Add a note with the user's line that built the failing operation."""
-    if line := user_line(error):
+    if line := user_line_of(error):
         error.add_note(f"in the operation built at {line}")
 
 
@@ -49,8 +49,8 @@ def failure_from(error: Exception, ticket: int, rank: int, host: str) -> Failure
         kind=type(error).__name__,
         message=truncate_text(error),
         traceback=truncate_text("".join(traceback.format_exception(error))),
-        line=truncate_text(user_line(error)),
-        site=truncate_text(f"{site} {user_line(error)}"),
+        line=truncate_text(user_line_of(error)),
+        site=truncate_text(f"{site} {user_line_of(error)}"),
         secondary=isinstance(error, (WorkerLost, InterruptedError)),
         in_step=getattr(error, "in_step", False),
     )

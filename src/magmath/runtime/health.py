@@ -31,6 +31,9 @@ PREFIX: Final = "magmath-pool-"
 HEARTBEAT_INTERVAL: Final = 1.0
 """Maximum seconds between two heartbeats, or polls of the processes of this host."""
 
+LOCK_PATIENCE: Final = 5.0
+"""Seconds that a worker waits until its killed controller has released the temporary cache."""
+
 HANDSHAKE_TIMEOUT: Final = 20_000
 """Milliseconds that a worker waits for its controller to accept the connection."""
 
@@ -170,7 +173,7 @@ def _watch_controller(monitor: zmq.Socket[bytes], directory: str) -> None:
             break
         timeout = None
     remove_pool_directory(directory)
-    remove_abandoned_fallbacks()
+    remove_abandoned_fallbacks(LOCK_PATIENCE)
     os._exit(1)
 
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from magmath.core.cpu import CACHE_LINE, PAGE
 from magmath.errors import WorkerError
 from magmath.runtime.messages import Hello
 
@@ -28,8 +29,6 @@ _QUEUES: Final = ((64, 8192), (16, 8160), (8, 4064), (4, 2016), (2, 2016))
 """Cells of a worker's message queue, and bytes per cell: MPICH's default, then smaller ones."""
 _SECOND_QUEUE: Final = "MPIR_CVAR_CH4_SHM_POSIX_TOPO_ENABLE"
 """Unless it is 0, MPICH gives each worker a second queue, for messages from other sockets."""
-_PAGE: Final = 4096
-_LINE: Final = 64
 _CELL_HEAD: Final = 32
 _QUEUE_HEAD: Final = 1024
 _TRANSPORTS: Final = "UCX_TLS"
@@ -103,8 +102,8 @@ def free_shm_bytes() -> int:
 
 def _queue_bytes(workers: int, cells: int, size: int) -> int:
     """Return an upper bound of the bytes of MPICH's file in /dev/shm, with one queue per worker."""
-    queue = _rounded(cells * _rounded(size + _CELL_HEAD, _LINE), _PAGE)
-    return 2 * _PAGE + workers * (queue + _QUEUE_HEAD)
+    queue = _rounded(cells * _rounded(size + _CELL_HEAD, CACHE_LINE), PAGE)
+    return 2 * PAGE + workers * (queue + _QUEUE_HEAD)
 
 
 def _rounded(nbytes: int, unit: int) -> int:

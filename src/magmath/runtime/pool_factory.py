@@ -23,6 +23,8 @@ def start_pool(
     deterministic: bool = False,
     memory_limit: int | None = None,
     seed: int = 0,
+    winograd: bool = True,
+    flush_denormals: bool = True,
     heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT,
 ) -> Pool:
     """Start a pool.
@@ -38,6 +40,8 @@ def start_pool(
                    threads add in another order
     memory_limit   bytes that the arrays of one worker may take; by default its share of the memory
                    of its host (`core/resources.py`)
+    winograd       convolutions may use Winograd's algorithms, except in deterministic mode
+    flush_denormals  numbers below the smallest normal one count as 0 in training steps
     heartbeat_timeout  seconds that a worker may be stopped, or its host silent, until it counts as
                    lost; None: it is waited for
 
@@ -56,7 +60,7 @@ def start_pool(
         threads = 1
     elif threads is None and workers and here:
         threads = max(1, usable // workers)
-    options = WorkerOptions(device, threads, deterministic, memory_limit)
+    options = WorkerOptions(device, threads, deterministic, memory_limit, winograd, flush_denormals)
     if launcher == "mpiexec" and workers > usable:
         warnings.warn(
             f"init: {workers} workers share {usable} processors of this machine and will "

@@ -69,6 +69,10 @@ def worker_arguments(
         arguments += ["--memory-limit", str(options.memory_limit)]
     if options.deterministic:
         arguments.append("--deterministic")
+    if not options.winograd:
+        arguments.append("--no-winograd")
+    if not options.flush_denormals:
+        arguments.append("--keep-denormals")
     return arguments
 
 
@@ -83,7 +87,14 @@ def main(
     """
     given = _parse_arguments(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
-    options = WorkerOptions(given.device, given.threads, given.deterministic, given.memory_limit)
+    options = WorkerOptions(
+        given.device,
+        given.threads,
+        given.deterministic,
+        given.memory_limit,
+        given.winograd,
+        given.flush_denormals,
+    )
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
     communicator = (join or _join_mpi)()
@@ -124,6 +135,8 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--memory-limit", type=int)
     parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--no-winograd", dest="winograd", action="store_false")
+    parser.add_argument("--keep-denormals", dest="flush_denormals", action="store_false")
     return parser.parse_args(arguments)
 
 

@@ -92,6 +92,8 @@ def bind_program(program: Program, worker: ProgramOwner) -> ProgramPort:
         worker.heap,
         worker.device,
         worker.options.deterministic,
+        worker.options.winograd,
+        worker.options.flush_denormals,
         progress_thread=worker.arrays.progress_thread,
         is_abandoned=lambda: worker.is_abandoned(),
     )

@@ -65,7 +65,7 @@ class RunHandle:
         self.timings: dict[int, tuple[list[float], int]] = {}
         """For a timed run, by worker: the seconds of each instruction, and bytes of memory."""
         self.repeat: Any = None
-        """The inputs that repeat the run, while it can be abandoned."""
+        """The engine's record that repeats the run, while it can be abandoned."""
         self._queue = queue
         self._emitted: list[float] = []
 

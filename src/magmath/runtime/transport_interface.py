@@ -46,12 +46,16 @@ class WorkerOptions:
     threads         processor threads of each worker; None: what torch takes by itself
     deterministic   reductions in an order that does not depend on the number of workers
     memory_limit    bytes that a worker's arrays may take; None: its share of the host's memory
+    winograd        convolutions may use Winograd's algorithms
+    flush_denormals  numbers below the smallest normal one count as 0 in training steps
     """
 
     device: str = "auto"
     threads: int | None = None
     deterministic: bool = False
     memory_limit: int | None = None
+    winograd: bool = True
+    flush_denormals: bool = True
 
 
 class Transport(ABC):

@@ -168,7 +168,10 @@ class Worker:
         from magmath.executor.context import Context
         from magmath.executor.eager import compute  # loads the kernels: on first use
 
-        context = Context(self.comm, self.heap, self.device, self.options.deterministic)
+        options = self.options
+        context = Context(
+            self.comm, self.heap, self.device, options.deterministic, options.winograd
+        )
         return partial(compute, context)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from magmath.train.callbacks import BestWeights, Callback, EarlyStopping, LearningRateSchedule
 from magmath.train.history import EpochRecord, History
 from magmath.train.network import NeuralNetwork
+from magmath.train.parameter_search import LossCurve, SearchResults, Trial, search
 from magmath.train.trainer import Trainer
 
 __all__ = [
@@ -12,6 +13,10 @@ __all__ = [
     "EpochRecord",
     "History",
     "LearningRateSchedule",
+    "LossCurve",
     "NeuralNetwork",
+    "SearchResults",
     "Trainer",
+    "Trial",
+    "search",
 ]

@@ -8,6 +8,7 @@ state and the history.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -18,6 +19,7 @@ from magmath.errors import WeightsError
 from magmath.nn.module import Module
 from magmath.nn.weights import read, write
 from magmath.optim import Optimizer
+from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
-_MODULE, _OPTIMIZER = "module/", "optimizer/"
+_MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 
 
 class Resumed(Protocol):
@@ -44,6 +46,9 @@ class Resumed(Protocol):
     def stream(self) -> RngState:
         """What layers without a random stream of their own draw from."""
 
+    def prepared(self) -> tuple[Strategy, Training]:
+        """The strategy, with its variables, and what it trains."""
+
 
 @final
 class Checkpoint:
@@ -60,6 +65,7 @@ class Checkpoint:
         trainer = self._trainer
         arrays = {_MODULE + k: v for k, v in trainer.module.state_dict().items()}
         arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in self._kept().items()}
+        arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._own().items()}
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate
         content: dict[str, Any] = {
@@ -88,8 +94,17 @@ class Checkpoint:
         tensors, metadata = read(self.path)
         content = self._content(metadata)
         trainer = self._trainer
-        kept = self._kept()
+        strategy, training = trainer.prepared()
+        kept, own = self._kept(), strategy.state(training)
         states = {k: v for k, v in tensors.items() if k.startswith(_OPTIMIZER)}
+        saved = {k: v for k, v in tensors.items() if k.startswith(_STRATEGY)}
+        if {_STRATEGY + k: v.shape for k, v in own.items()} != {
+            k: tuple(v.shape) for k, v in saved.items()
+        }:
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} is of another strategy than {strategy.label}; "
+                f"give the same strategy, or another folder"
+            )
         if {_OPTIMIZER + k for k in kept} != set(states):
             raise WeightsError(
                 f"fit: the checkpoint {self.path} is of the optimizer {content['optimizer']} and "
@@ -101,6 +116,9 @@ class Checkpoint:
         )
         for name, v in kept.items():
             v.assign(states[_OPTIMIZER + name])
+        for name, v in own.items():
+            v.assign(saved[_STRATEGY + name])
+        strategy.accept(training)
         self._restore_numbers(content)
         return _history(content["history"])
 
@@ -121,13 +139,19 @@ class Checkpoint:
         if content["learning_rate"] is not None and not callable(trainer.optimizer.learning_rate):
             trainer.optimizer.learning_rate = content["learning_rate"]
 
+    def _own(self) -> Mapping[str, Variable]:
+        """Return the variables of the strategy by name."""
+        strategy, training = self._trainer.prepared()
+        return strategy.state(training)
+
     def _kept(self) -> dict[str, Variable]:
         """Return the optimizer states by the path of the parameter."""
-        module, optimizer = self._trainer.module, self._trainer.optimizer
-        paths = {id(v): path for path, v in module.named_parameters()}
-        trainable = module.trainable()
+        strategy, training = self._trainer.prepared()
+        paths = {id(v): path for path, v in training.module.named_parameters()}
+        updated = strategy.updated(training)
         found: dict[str, Variable] = {}
-        for parameter, kept in zip(trainable, optimizer.kept.of(trainable), strict=True):
+        states = training.optimizer.kept.of(updated)
+        for parameter, kept in zip(training.parameters, states, strict=True):
             path = paths[id(parameter)]
             found |= {f"{path}/{name}": state for name, state in kept.states.items()}
             if kept.count is not None:

@@ -136,7 +136,7 @@ def check_classes(operation: str, outputs: Any, data: DataSet) -> None:
             f"given {data.targets_dtype}; convert them with mm.astype(labels, mm.int64)"
         )
     if targets.ndim == 1:
-        _check_labels(operation, outputs.shape[1], targets)
+        check_labels(operation, outputs.shape[1], targets)
     elif targets.ndim == 2:
         _check_probabilities(operation, targets)
 
@@ -154,11 +154,12 @@ def _check_probabilities(operation: str, targets: Array) -> None:
         )
 
 
-def _check_labels(operation: str, classes: int, labels: Array) -> None:
+def check_labels(operation: str, classes: int, labels: Array) -> None:
+    """Check that labels are less than the number of classes. Raises DataError."""
     low, high = int(statistics.min(labels)), int(statistics.max(labels))
     if low < 0 or high >= classes:
         raise DataError(
             f"{operation}: labels must lie in 0 … {classes - 1} (the network has {classes} "
-            f"outputs), was given labels from {low} to {high}; mend the labels, or give the last "
-            f"layer more units"
+            f"outputs), was given labels from {low} to {high}; correct the labels, or give the "
+            f"last layer more units"
         )

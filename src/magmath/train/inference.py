@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, final
 
 from magmath.api.manipulation import concat
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
+from magmath.core.shapes import size_of
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
 from magmath.ops import dynamic_slice
@@ -18,6 +19,8 @@ from magmath.transform.compiled import compile
 
 SCORING_ROWS = 4096
 """Maximum number of samples in one call of a module."""
+SCORING_ELEMENTS = 1 << 22
+"""Maximum number of elements of the inputs in one call of a module, unless a sample has more."""
 
 
 @final
@@ -32,22 +35,29 @@ class Inference:
 
     def outputs(self, data: DataSet) -> Any:
         """Return the outputs for all samples, nested as the module nests them."""
-        if data.count <= SCORING_ROWS:
+        rows = _rows(data)
+        if data.count <= rows:
             return self._all(data.inputs)
-        rows = range(0, data.count, SCORING_ROWS)
-        parts = [
-            self._part(min(SCORING_ROWS, data.count - first))(data.inputs, first) for first in rows
-        ]
-        leaves = [flatten(part)[0] for part in parts]
-        joined = [concat(list(column), axis=0) for column in zip(*leaves, strict=True)]
-        return unflatten(flatten(parts[0])[1], joined)
+        return _concatenated(
+            [
+                self._part(min(rows, data.count - first))(data.inputs, first)
+                for first in range(0, data.count, rows)
+            ]
+        )
 
-    def score(self, data: DataSet, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    def joined(self, parts: Iterable[DataSet]) -> tuple[Any, Any]:
+        """Return the outputs and the targets of the samples of all parts."""
+        found = [(self.outputs(part), part.targets) for part in parts]
+        return _concatenated([outputs for outputs, _ in found]), _concatenated(
+            [targets for _, targets in found]
+        )
+
+    def score(self, outputs: Any, targets: Any, metrics: Mapping[str, Metric]) -> dict[str, Any]:
         """Return the loss and the metrics over all samples, as numbers, or arrays if not 0-d."""
         key = tuple(metrics.items())
         if key not in self._scores:
             self._scores[key] = compile(partial(self._measured, dict(metrics)))
-        found = self._scores[key](self.outputs(data), data.targets)
+        found = self._scores[key](outputs, targets)
         return {
             name: value if value.ndim else float(value)
             for name, value in zip(("loss", *metrics), found, strict=True)
@@ -71,3 +81,18 @@ class Inference:
     def _measured(self, metrics: Mapping[str, Metric], outputs: Any, targets: Any) -> list[Array]:
         found = [self._loss(outputs, targets)]
         return found + [metric(outputs, targets) for metric in metrics.values()]
+
+
+def _rows(data: DataSet) -> int:
+    """Return the number of samples for one call: activations need memory in proportion."""
+    elements = sum(size_of(x.shape[1:]) for x in flatten(data.inputs)[0])
+    return max(1, min(SCORING_ROWS, SCORING_ELEMENTS // max(elements, 1)))
+
+
+def _concatenated(parts: list[Any]) -> Any:
+    """Return arrays, nested as in each part, whose first axis has the samples of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    leaves = [flatten(part)[0] for part in parts]
+    joined = [concat(list(column), axis=0) for column in zip(*leaves, strict=True)]
+    return unflatten(flatten(parts[0])[1], joined)

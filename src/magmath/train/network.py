@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
+from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError, WeightsError
 from magmath.graph import Shape
@@ -20,6 +21,7 @@ from magmath.nn.module import Module, check_module
 from magmath.nn.variables import Parameter
 from magmath.nn.weights import load_arrays, read, write
 from magmath.optim import Optimizer
+from magmath.parallel.names import StrategyLike
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
 from magmath.train.report import Reporter
@@ -128,9 +130,9 @@ class NeuralNetwork:
         if isinstance(x, (tuple, dict)):
             yield x
             return
-        samples = x if hasattr(x, "shape") else asarray(x)
-        shape = tuple(samples.shape[1:])
-        if self.input_shape is not None and len(samples.shape) > 0:
+        samples = x if isinstance(x, Loader) or hasattr(x, "shape") else asarray(x)
+        shape = x.sample_shape if isinstance(x, Loader) else tuple(samples.shape[1:])
+        if self.input_shape is not None and (isinstance(x, Loader) or samples.shape):
             self.build(shape)
         try:
             yield samples
@@ -143,13 +145,13 @@ class NeuralNetwork:
     def fit(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         epochs: int = 1,
-        strategy: str = "auto",
-        validation: tuple[Any, Any] | None = None,
-        shuffle: bool = True,
+        strategy: StrategyLike = "auto",
+        validation: tuple[Any, Any] | Loader | None = None,
+        shuffle: bool | None = None,
         metrics: Metrics = None,
         reporter: Reporter | None = None,
         verbose: bool = False,
@@ -157,9 +159,11 @@ class NeuralNetwork:
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
     ) -> History:
-        """Train on samples x (N, …) and targets y; return the history of all epochs.
+        """Train on samples x (N, …) and targets y, or on a `data.Loader`; return the history of all
+        epochs.
 
-        strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
+        strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
+                    `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)
         metrics     names or functions; by default accuracy for classifiers, that is with the loss
                     "cross_entropy" or with integer labels
         reporter    an object whose methods `begin`, `step`, `epoch` and `end` receive the progress;
@@ -188,8 +192,9 @@ class NeuralNetwork:
         with self._noting_shape(x) as samples:
             return self.trainer.predict(samples)
 
-    def evaluate(self, x: Any, y: Any) -> dict[str, Any]:
-        """Return the loss, and for classifiers the accuracy, over samples x and targets y."""
+    def evaluate(self, x: Any, y: Any = None) -> dict[str, Any]:
+        """Return the loss, and for classifiers the accuracy, over samples x and targets y, or over
+        a loader."""
         with self._noting_shape(x) as samples:
             return self.trainer.evaluate(samples, y)
 

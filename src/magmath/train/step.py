@@ -10,71 +10,66 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import variable
 from magmath.api.random import drawing_from
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, assign, overwrite
+from magmath.arrays.variable import Variable, overwrite
 from magmath.core.dtypes import int64
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.diagnostics.explain import explain_program
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.engine import Compiled, Progress
+from magmath.engine.engine import Progress
+from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError, ShapeError
-from magmath.graph import Graph, Node, apply
-from magmath.layout import Layout
+from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
-from magmath.ops import creation, dynamic_slice, gather_scatter
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.ops.leaves import constant, parameter
 from magmath.optim import Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
-from magmath.optim.states import Kept
-from magmath.passes.partition import partition
+from magmath.parallel.strategy import Strategy, Training
 from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import epoch_metric
+from magmath.train.feeds import Feed
 from magmath.train.measures import Metric
-from magmath.train.strategy import Choice, parameter_layout, parts_of
-from magmath.transform.grad import grad
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
     from magmath.runtime.run_handle import RunHandle
-
-ORDER_STREAM = 1 << 41
-"""The first stream of sample orders, separate from those that users draw from."""
 
 
 @dataclass(frozen=True)
 class StepSettings:
     """The settings of `fit` that a training step is compiled for."""
 
-    batch_size: int
-    strategy: str
-    shuffle: bool
+    strategy: Strategy
     metrics: Mapping[str, Metric]
 
     @property
     def key(self) -> Hashable:
         """A hashable key, equal for equal settings."""
-        return self.batch_size, self.strategy, self.shuffle, tuple(self.metrics.items())
+        return self.strategy, tuple(self.metrics.items())
 
 
 @final
 class _Traced:
     """The trace and graph of a step, and its program once it is compiled."""
 
-    def __init__(self, trace: Trace, graph: Graph) -> None:
+    def __init__(self, places: list[Node], trace: Trace, graph: Graph) -> None:
+        self.places = places
         self.trace = trace
         self.graph = graph
         self.compiled: Compiled | None = None
@@ -83,7 +78,7 @@ class _Traced:
 
 @final
 class TrainingStep:
-    """A training step for data of one signature, which the constructor traces and compiles.
+    """A training step for a feed of one signature, which the constructor traces and compiles.
 
     loss     a function of outputs and targets
     stream   the generator state for layers without their own, or None for the pool's
@@ -94,13 +89,13 @@ class TrainingStep:
         module: Module,
         loss: Callable[[Any, Any], Array],
         optimizer: Optimizer,
-        data: DataSet,
+        feed: Feed,
         settings: StepSettings,
         stream: RngState | None,
     ) -> None:
         self.engine = session.engine()
         self._module, self._loss, self._optimizer = module, loss, optimizer
-        self._data, self.settings, self._stream = data, settings, stream
+        self._feed, self.settings, self._stream = feed, settings, stream
         self.parameters = module.trainable()
         if not self.parameters:
             raise MagmathError(
@@ -108,11 +103,7 @@ class TrainingStep:
                 + ("all parameters are frozen; call module.unfreeze()" if module.parameters() else
                    "the module has no parameters")
             )  # fmt: skip
-        self.count = data.count
-        self.batch_size = min(settings.batch_size, data.count)
-        self._places = [
-            input_leaf(x.shape, x.dtype, x.layout, None) for x in data.leaves if x.layout
-        ]
+        self.count, self.batch_size = feed.count, feed.batch_size
         self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
         """The number of steps in an epoch."""
@@ -123,20 +114,23 @@ class TrainingStep:
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
         self.is_whole = True
-        """False after a run that was interrupted or has failed."""
-        self.full = self._traced(self.batch_size)
+        """False during an epoch, and after one that was interrupted or has failed."""
+        self.strategy = settings.strategy
+        self._programs: dict[tuple[int, bool], _Traced] = {}
+        self._place_variables()
+        self.full = self._program(self.batch_size, True)
         rest = self.count % self.batch_size
-        self.rest = self._traced(rest) if rest else None
+        for batch in filter(None, (self.batch_size, rest)):
+            for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
+                self._program(batch, exchanges)
         self._updated = self._updated_variables()
-        self._captured = Captured(self.full.graph, self._places, moves=False)
+        self._captured = Captured(self.full.graph, self.full.places, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
-        self.choice, self.prices = self._chosen(settings.strategy)
-        self.place()
-        for traced in filter(None, (self.full, self.rest)):
+        for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
-            traced.compiled = self.engine.compile(traced.graph)
-        del self._data  # the data are an operand of each run
+            traced.compiled = self.engine.compile(traced.graph, training=True)
+        del self._feed  # the data are operands of each run
 
     @property
     def is_current(self) -> bool:
@@ -150,29 +144,48 @@ class TrainingStep:
         )
 
     def _updated_variables(self) -> list[Variable]:
-        """Return the parameters, each followed by its optimizer states."""
-        return [v for kept in self._optimizer.kept.of(self.parameters) for v in kept.variables()]
+        """Return the variables that the optimizer updates, each followed by its states."""
+        updated = self.strategy.updated(self.training)
+        return [v for kept in self._optimizer.kept.of(updated) for v in kept.variables()]
 
     # tracing ------------------------------------------------------------------------------------
 
+    def _program(self, batch: int, exchanges: bool) -> _Traced:
+        """Return the program of a step with `batch` samples; traces it if there is none."""
+        key = batch, exchanges
+        if key not in self._programs:
+            self._programs[key] = self._traced(batch, exchanges)
+        return self._programs[key]
+
     @paused_gc()
     @stage("trace")
-    def _traced(self, batch: int) -> _Traced:
+    def _traced(self, batch: int, exchanges: bool) -> _Traced:
         """Return the graph of a step with a batch of `batch` samples."""
-        start = self._start(batch)
+        places = self._feed.places(batch)
         counter = self._counter.leaf
         with self._module.mode(True), _drawing_from(self._stream):
             with tracing.tracing(Trace(step=counter)) as trace:
-                emitted = self._emitted(start, batch)
+                emitted = self._emitted(places, batch, exchanges)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
-        return _Traced(trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
+        return _Traced(places, trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
 
-    def _emitted(self, start: Node, batch: int) -> tuple[Node, ...]:
+    def _emitted(self, places: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
-        inputs, targets = self._data.batch(self._batch(start, batch))
+        number = self._number(batch)
+        samples = self._feed.batch(places, batch, number, self._epoch, self._seed)
+        training = replace(self.training, rates=lambda variables: self._rates.nodes(number))
+        loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
+        traced = {name: m.trace(outputs, samples[1], number) for name, m in self.metrics.items()}
+        reported = {name: node for name, node in traced.items() if node is not None}
+        self.reported = ("loss", *reported)
+        return (loss.node, *reported.values())
+
+    def _forward(self, samples: tuple[Any, Any]) -> tuple[Array, Any]:
+        """Return the loss and the outputs of a batch of inputs and targets."""
+        inputs, targets = samples
         outputs = call(self._module, inputs)
         loss = self._loss(outputs, targets)
         if not isinstance(loss, Array) or loss.shape != ():
@@ -180,21 +193,7 @@ class TrainingStep:
             raise ShapeError(
                 f"fit: the loss must be a 0-d array, was given {given}; reduce it with mm.mean"
             )
-        number = self._number(batch)
-        traced = {name: m.trace(outputs, targets, number) for name, m in self.metrics.items()}
-        reported = {name: node for name, node in traced.items() if node is not None}
-        self.reported = ("loss", *reported)
-        self._update(grad(loss, self.parameters), batch)
-        return (loss.node, *reported.values())
-
-    def _update(self, slopes: Sequence[Array], batch: int) -> None:
-        """Take a step of the optimizer, as its `update` does, with the rates of the epoch."""
-        kept = self._optimizer.kept.of(self.parameters)
-        read = {v.node: v for one in kept for v in one.variables()}
-        slots = [one.slot(lambda v: v.node) for one in kept]
-        rates = self._rates.nodes(self._number(batch))
-        pairs = self._optimizer.next_values(slots, [slope.node for slope in slopes], rates)
-        assign([(read[node], value) for node, value in pairs])
+        return loss, outputs
 
     def _number(self, batch: int) -> Node:
         """Return the number of this step in the epoch, from 0."""
@@ -203,92 +202,71 @@ class TrainingStep:
             return constant(whole, int64)
         return e.call("remainder", self._counter.leaf, constant(whole, int64))
 
-    def _start(self, batch: int) -> Node:
-        """Return the position of the batch in the order of the samples."""
-        if batch != self.batch_size:
-            return constant(self.count - batch, int64)
-        return e.multiply(self._number(batch), constant(batch, int64))
-
-    def _batch(self, start: Node, batch: int) -> list[Array]:
-        """Return the samples and targets of this step, in the epoch's order."""
-        if self.settings.shuffle:
-            stream = e.add(self._epoch, constant(ORDER_STREAM, int64))
-            shape = (self.count,)
-            order = apply(creation.PERMUTATION, self._seed, stream, shape=shape, dtype=int64)
-        else:
-            order = creation.iota((self.count,), 0)
-        index = dynamic_slice.window(order, 0, start, batch)
-        return [Array(gather_scatter.take(place, index, 0)) for place in self._places]
-
     # strategy -----------------------------------------------------------------------------------
 
-    def _owners(self) -> list[tuple[str, Variable]]:
-        """Return all variables of the module, each with the path of the module that owns it."""
-        found = self._module.named_parameters() + self._module.named_buffers()
-        return [(path.rpartition(".")[0], v) for path, v in found]
+    @cached_property
+    def training(self) -> Training:
+        """The module and the optimizer, as the strategy sees them."""
+        return Training.of(self._module, self._optimizer)
 
-    def _chosen(self, strategy: str) -> tuple[dict[str, str], dict[str, float]]:
-        paths = dict(self._module.named_parameters())
-        layers = list(dict.fromkeys([path.rpartition(".")[0] for path in paths]))
+    def _place_variables(self) -> None:
+        """Choose the layouts of the variables, and move them there."""
         environment = self.engine.environment
-        if strategy != "auto" or environment.workers == 1:
-            name = strategy if environment.workers > 1 else "data"
-            return dict.fromkeys(layers, name), {}
-        layer_of = {id(v): path.rpartition(".")[0] for path, v in paths.items()}
-        kept_of: dict[str, list[Kept]] = {}
-        kept = self._optimizer.kept.of(self.parameters)
-        for v, one in zip(self.parameters, kept, strict=True):
-            kept_of.setdefault(layer_of[id(v)], []).append(one)
-        graph = self.engine.cut(self.full.graph)
-        found = partition(graph, parts_of(kept_of, environment), environment)
-        chosen = dict(zip(kept_of, found.choice, strict=True))
-        return {layer: chosen.get(layer, "data") for layer in layers}, dict(found.seconds)
+        self.strategy.prepare(self.training, environment)
+        found = self.strategy.choose(self.training, environment, self._full_graph)
+        self.choice, self.prices, self._layouts = found.layers, found.seconds, found.layouts
+        self._move_variables()
 
-    def _layouts(self, choice: Choice) -> dict[Variable, Layout]:
-        """Return the layouts of the module's variables and optimizer states under a choice.
+    def _full_graph(self) -> Graph:
+        return self.engine.cut(self._program(self.batch_size, True).graph)
 
-        Buffers are replicated; states of other shapes than their parameter keep their layouts.
-        """
-        environment = self.engine.environment
-
-        def layout(rule: str, v: Variable) -> Layout:
-            return parameter_layout(rule, v.shape, environment.mesh, environment.shares_memory)
-
-        parameters = {id(p) for p in self._module.parameters()}
-        found = {
-            v: layout(choice[owner] if id(v) in parameters else "data", v)
-            for owner, v in self._owners()
-        }
-        for kept in self._optimizer.kept.of(self.parameters):
-            owner, *states = kept.variables()
-            for state in states:
-                found[state] = found[owner] if state.shape == owner.shape else state.layout
-        return found
+    def _move_variables(self) -> None:
+        for v, layout in self._layouts.items():
+            v.move(layout)
 
     def place(self) -> None:
-        """Move the variables to the layouts that the program expects."""
-        for v, layout in self._layouts(self.choice).items():
-            v.move(layout)
+        """Make the variables those that the program expects, after other uses of them."""
+        self.strategy.prepare(self.training, self.engine.environment)
+        self._move_variables()
+
+    def collect(self) -> None:
+        """Assign the module's variables the values that the strategy has trained."""
+        self.strategy.collect(self.training)
 
     # running ------------------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the learning rates of the epoch with this number."""
+        self.is_whole = False
         self._rates.begin(epoch)
+
+    def end_epoch(self) -> None:
+        """Note that all steps of the epoch were run."""
+        self.is_whole = True
+
+    def segments(self, first: int, steps: int) -> list[tuple[bool, int]]:
+        """Return the consecutive steps of one kind, from step `first` of the training: whether the
+        workers exchange their results, and the number of steps."""
+        every = self.strategy.every
+        kinds = [(first + i + 1) % every == 0 for i in range(steps)]
+        return [(kind, len(list(same))) for kind, same in groupby(kinds)]
 
     def run(
         self,
-        traced: _Traced,
+        batch: int,
+        exchanges: bool,
         data: DataSet,
         epoch: int,
         seed: int,
         steps: int,
         progress: Progress | None = None,
     ) -> list[float]:
-        """Run several steps with one message; return the values that they emit, in order."""
+        """Run several steps with batches of `batch` samples, with one message; return the values
+        that they emit, in order."""
+        traced = self._programs[batch, exchanges]
         compiled = traced.compiled
         assert compiled is not None
-        values: dict[Node, Any] = dict(zip(self._places, data.leaves, strict=True))
+        values: dict[Node, Any] = dict(zip(traced.places, data.leaves, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
@@ -299,11 +277,9 @@ class TrainingStep:
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 
-        self.is_whole = False
         _, run = overwrite(traced.variables, start)
         emitted = run.values()
-        self.is_whole = True
-        if traced is self.full:
+        if batch == self.batch_size:
             self._done += steps
         return emitted
 

@@ -1,7 +1,8 @@
 """Trainer: a module, a loss and an optimizer, and the loop over epochs.
 
-The data set is copied to the workers once. A step, from the selection of its batch to the update of
-the parameters, is one program (`train/step.py`), and the full batches of an epoch need one message.
+Arrays are copied to the workers once. A step, from the selection of its batch to the update of the
+parameters, is one program (`train/step.py`), and the full batches of an epoch need one message. The
+batches of a `data.Loader` are sent one by one, while its threads prepare the next ones.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.random import initial_values_from
 from magmath.arrays.array import Array
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
+from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.errors import DataError, MagmathError, NonFiniteLoss
@@ -26,16 +28,18 @@ from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, Optimizer
+from magmath.parallel.names import StrategyLike, as_strategy
+from magmath.parallel.strategy import Strategy, Training
 from magmath.train.checkpoint import Checkpoint
-from magmath.train.dataset import DataSet, check_classes
+from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import weighted_mean
+from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
 from magmath.train.history import EpochRecord, History
 from magmath.train.inference import Inference
 from magmath.train.listeners import Listener, Reporting, as_listener
 from magmath.train.measures import Metric, chosen_metrics, metric_functions
 from magmath.train.report import console_reporter
 from magmath.train.step import StepSettings, TrainingStep
-from magmath.train.strategy import check_strategy
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -48,6 +52,7 @@ KEPT_STEPS = 8
 KEPT_DATA_SETS = 2  # for training and for validation
 Loss = str | Callable[[Any, Any], Array]
 Metrics = Sequence[str | Metric] | None
+BATCH_SIZE = 32
 
 
 @final
@@ -61,13 +66,14 @@ class Trainer:
     metrics     names ("accuracy") or functions of (outputs, targets); by default accuracy for
                 classifiers, that is with the loss "cross_entropy" or with integer labels
     callbacks   `Callback` objects, or functions of the epoch's record
-    strategy    "auto", "data", "model" or "rows": see `train/strategy.py`
+    strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
+                `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)
     seed        seed of the initial parameters, the order of the samples, and layers that draw
                 random numbers; by default these draw from `mm.random`, as in a user's loop
 
     Inputs and targets are arrays, or tuples and dictionaries of arrays: a tuple has the arguments
     of the module, a dictionary its keyword arguments. Floating point arrays are converted to the
-    type of the parameters.
+    type of the parameters. A `data.Loader` takes the place of both.
     """
 
     def __init__(
@@ -78,7 +84,7 @@ class Trainer:
         *,
         metrics: Metrics = None,
         callbacks: Sequence[Any] = (),
-        strategy: str = "auto",
+        strategy: StrategyLike = "auto",
         seed: int | None = None,
     ) -> None:
         self.module = check_module("Trainer", module)
@@ -97,7 +103,7 @@ class Trainer:
     def _start_anew(self) -> None:
         self._stream = None if self.seed is None else RngState(self.seed, OWN_STREAM)
         self._inference = Inference(self.module, self.loss)
-        self._steps: OrderedDict[Hashable, TrainingStep] = OrderedDict()
+        self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data: list[DataSet] = []
         self._shapes: dict[Hashable, Any] = {}
         self._stopped = False
@@ -153,15 +159,25 @@ class Trainer:
         self._data = [data, *self._data][:KEPT_DATA_SETS]
         return data
 
-    def _checked(self, operation: str, x: Any, y: Any, rows: int, training: bool) -> DataSet:
-        """Return a data set, after checking that inputs and targets fit module and loss."""
-        data = self._data_set(operation, x, y)
+    def _feed(self, operation: str, x: Any, y: Any, batch_size: int, shuffle: bool) -> Feed:
+        """Return the feed of a loader or of arrays."""
+        if not isinstance(x, Loader):
+            if y is None:
+                raise DataError(f"{operation}: needs targets y for its samples, was given none")
+            return ResidentFeed(self._data_set(operation, x, y), batch_size, shuffle)
+        if y is not None:
+            raise DataError(f"{operation}: a Loader has the targets too; leave out y")
+        return StreamFeed(operation, x, self.dtype)
+
+    def _checked(self, operation: str, feed: Feed, rows: int, training: bool) -> Feed:
+        """Return the feed, after checking that inputs and targets fit module and loss."""
+        data = feed.example
         if data.checked != operation:
             outputs = self._outputs(data, min(rows, data.count), training)
             if self.loss is cross_entropy:
-                check_classes(operation, outputs, data)
+                feed.check_classes(operation, outputs)
             data.checked = operation
-        return data
+        return feed
 
     def _measured(self, data: DataSet, rows: int, training: bool) -> Mapping[str, Metric]:
         outputs = self._outputs(data, min(rows, data.count), training)
@@ -170,15 +186,22 @@ class Trainer:
 
     # training -----------------------------------------------------------------------------------
 
+    def prepared(self) -> tuple[Strategy, Training]:
+        """Return the strategy, with its variables, and the module and optimizer that it trains."""
+        strategy = as_strategy(self.strategy)
+        training = Training.of(self.module, self.optimizer)
+        strategy.prepare(training, session.engine().environment)
+        return strategy, training
+
     def fit(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         epochs: int = 1,
-        validation: tuple[Any, Any] | None = None,
-        shuffle: bool = True,
+        validation: tuple[Any, Any] | Loader | None = None,
+        shuffle: bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
         verbose: bool = False,
@@ -186,7 +209,10 @@ class Trainer:
     ) -> History:
         """Train on samples x (N, …) and targets y; return the history of all epochs.
 
-        validation   (x, y), scored after every epoch
+        x            samples, or a `data.Loader`, which has the targets, batch size and order
+        batch_size   samples in a step, by default 32
+        validation   (x, y) or a loader, scored after every epoch
+        shuffle      draw a new order of the samples for each epoch; the default
         checkpoint   a folder, to which the complete training state is written after each epoch
         resume       continue from the checkpoint, if there is one, until `epochs` epochs are done
                      in total. The weights are those of an uninterrupted run
@@ -198,21 +224,22 @@ class Trainer:
         `history` keep the results of the completed steps.
         """
         epochs = require_integer("fit: epochs", epochs, 0)
-        batch_size = require_integer("fit: batch_size", batch_size, 1)
-        check_strategy(self.strategy)
+        batch_size, shuffle = _batching(x, batch_size, shuffle)
+        as_strategy(self.strategy)
         metric_functions(self.metrics or ())
         if resume and checkpoint is None:
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to go on from")
-        data = self._checked("fit", x, y, batch_size, training=True)
+        feed = self._feed("fit", x, y, batch_size, shuffle)
+        self._checked("fit", feed, batch_size, training=True)
         held_out = None if validation is None else self._validation(validation)
         saved = None if checkpoint is None else Checkpoint(self, checkpoint)
         history = (saved.restore() if saved is not None and resume else None) or History()
-        step = self._step(data, batch_size, shuffle)
+        step = self._step(feed)
         history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
         self.history = history
         told = [as_listener(c) for c in (*self.callbacks, *callbacks)]
         told += [Reporting(console_reporter())] if verbose else []
-        run = _Run(self, step, data, held_out, saved, told)
+        run = _Run(self, step, feed, held_out, saved, told)
         run.epochs(len(history.records), epochs, history)
         return history
 
@@ -220,53 +247,66 @@ class Trainer:
         """Make the current epoch the last one of `fit`; for callbacks."""
         self._stopped = True
 
-    def _validation(self, validation: Any) -> DataSet:
+    def _validation(self, validation: Any) -> Feed:
+        if isinstance(validation, Loader):
+            validation = validation, None
         if not (isinstance(validation, (tuple, list)) and len(validation) == 2):
             raise DataError(
-                f"fit: validation must be a pair (samples, targets), was given "
+                f"fit: validation must be a pair (samples, targets) or a Loader, was given "
                 f"{type(validation).__name__}"
             )
-        x, y = validation
-        return self._checked("evaluate", x, y, SCORE, training=False)
+        return self._scored(*validation)
 
-    def _step(self, data: DataSet, batch_size: int, shuffle: bool) -> TrainingStep:
-        """Return the compiled step for data of this signature; reuses a cached one if it is
+    def _scored(self, x: Any, y: Any) -> Feed:
+        """Return the feed of what is to be evaluated."""
+        feed = self._feed("evaluate", x, y, SCORE, shuffle=False)
+        return self._checked("evaluate", feed, SCORE, training=False)
+
+    def _step(self, feed: Feed) -> TrainingStep:
+        """Return the compiled step for a feed of this signature; reuses a cached one if it is
         current."""
-        metrics = self._measured(data, batch_size, training=True)
-        settings = StepSettings(batch_size, self.strategy, shuffle, metrics)
-        key = data.signature, settings.key, id(self.optimizer)
+        metrics = self._measured(feed.example, feed.batch_size, training=True)
+        settings = StepSettings(as_strategy(self.strategy), metrics)
+        key = feed.signature, settings.key, id(self.optimizer)
         step = self._steps.pop(key, None)
         if step is None or not step.is_current:
             step = TrainingStep(
-                self.module, self.loss, self.optimizer, data, settings, self._stream
+                self.module, self.loss, self.optimizer, feed, settings, self._stream
             )
         else:
             step.place()
-        self._steps[key] = step
-        if len(self._steps) > KEPT_STEPS:
-            self._steps.popitem(last=False)
+        self._steps.store(key, step)
         return step
 
     @property
     def step(self) -> TrainingStep | None:
         """The most recently used step, or None."""
-        return next(reversed(self._steps.values()), None)
+        return self._steps.newest
 
     # using --------------------------------------------------------------------------------------
 
     def predict(self, x: Any) -> Any:
-        """Return the outputs for samples x (N, …), in evaluation mode."""
+        """Return the outputs for samples x (N, …), in evaluation mode. Labels of a loader are not
+        used."""
+        if isinstance(x, Loader):
+            return self._outputs_of(self._scored(x, None))[0]
         data = DataSet("predict", x, None, self.dtype)
         self._outputs(data, min(SCORE, data.count), training=False)
         return self._inference.outputs(data)
 
-    def evaluate(self, x: Any, y: Any) -> dict[str, Any]:
-        """Return the loss and the metrics over samples x and targets y, in evaluation mode."""
-        return self.score(self._checked("evaluate", x, y, SCORE, training=False))
+    def evaluate(self, x: Any, y: Any = None) -> dict[str, Any]:
+        """Return the loss and the metrics over samples x and targets y, or over a loader, in
+        evaluation mode."""
+        return self.score(self._scored(x, y))
 
-    def score(self, data: DataSet) -> dict[str, Any]:
-        """Return the loss and the metrics of a data set, in evaluation mode."""
-        return self._inference.score(data, self._measured(data, SCORE, training=False))
+    def score(self, feed: Feed) -> dict[str, Any]:
+        """Return the loss and the metrics of a feed, in evaluation mode."""
+        metrics = self._measured(feed.example, SCORE, training=False)
+        return self._inference.score(*self._outputs_of(feed), metrics)
+
+    def _outputs_of(self, feed: Feed) -> tuple[Any, Any]:
+        """Return the outputs and the targets of all samples of a feed."""
+        return self._inference.joined(feed.whole())
 
     def explain(self) -> Explanation:
         """Explain the program of a training step, with the predicted costs of the strategies."""
@@ -283,15 +323,15 @@ class _Run:
         self,
         trainer: Trainer,
         step: TrainingStep,
-        data: DataSet,
-        validation: DataSet | None,
+        feed: Feed,
+        validation: Feed | None,
         checkpoint: Checkpoint | None,
         callbacks: Sequence[Listener[Trainer]],
     ) -> None:
-        self._trainer, self._step, self._data = trainer, step, data
+        self._trainer, self._step, self._feed = trainer, step, feed
         self._validation, self._checkpoint = validation, checkpoint
         self._callbacks = callbacks
-        self._steps = math.ceil(data.count / step.batch_size)
+        self._steps = math.ceil(feed.count / step.batch_size)
 
     def epochs(self, first: int, last: int, history: History) -> None:
         """Train the epochs from `first`, counted from 0, up to but not including `last`."""
@@ -321,10 +361,11 @@ class _Run:
         trainer, step = self._trainer, self._step
         names = step.reported
         each, first_step = len(names), len(history.steps)
-        full = self._steps - (step.rest is not None)
         start = time.perf_counter()
+        before = 0
 
         def progress(done: int, values: list[float]) -> None:
+            done += before
             losses = values[::each]
             history.steps.extend(losses)
             _check_finite(losses, epoch, done, self._steps)
@@ -333,15 +374,25 @@ class _Run:
             self._tell("on_step_end", done, losses[-1] if losses else math.nan, speed)
 
         seed = session.engine().rng_state.seed if trainer.seed is None else trainer.seed
-        run = (self._data, trainer.epochs_done, seed)
         step.begin_epoch(trainer.epochs_done)
-        values = step.run(step.full, *run, full, progress)
-        weights = [step.batch_size] * full
-        if step.rest is not None:
-            last = step.run(step.rest, *run, 1)
-            progress(self._steps, last)
-            values += last
-            weights.append(step.count % step.batch_size)
+        values: list[float] = []
+        weights: list[int] = []
+        try:
+            for data, batch, count in self._feed.runs(trainer.epochs_done):
+                for exchanges, steps in step.segments(trainer.optimizer.steps + before, count):
+                    told = progress if steps > 1 else None
+                    run = batch, exchanges, data, trainer.epochs_done, seed, steps
+                    found = step.run(*run, told)
+                    if steps == 1:
+                        progress(1, found)
+                    values += found
+                    weights += [batch] * steps
+                    before += steps
+        except (KeyboardInterrupt, NonFiniteLoss):
+            step.collect()
+            raise
+        step.collect()
+        step.end_epoch()
         seconds = time.perf_counter() - start
         _check_finite(values[::each], epoch, self._steps, self._steps)
         history.steps[first_step:] = values[::each]
@@ -382,6 +433,19 @@ def _initial_values(module: Module, seed: int) -> Iterator[None]:
         return
     with initial_values_from(RngState(seed, INITIAL_STREAMS)):
         yield
+
+
+def _batching(x: Any, batch_size: int | None, shuffle: bool | None) -> tuple[int, bool]:
+    """Return batch size and shuffling of `fit`. Raises DataError if a loader is to get others."""
+    if isinstance(x, Loader):
+        if batch_size is not None or shuffle is not None:
+            raise DataError(
+                "fit: a Loader has its batch_size and shuffle; give them to the Loader and not to "
+                "fit"
+            )
+        return x.batch_size, x.shuffle
+    size = BATCH_SIZE if batch_size is None else batch_size
+    return require_integer("fit: batch_size", size, 1), shuffle is None or shuffle
 
 
 def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) -> None:

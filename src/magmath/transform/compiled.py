@@ -25,7 +25,16 @@ from magmath.engine.replay_cache import ReplayCache
 from magmath.engine.tracing import Trace
 from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Operand, Provenance, apply, operand, recipe_of
+from magmath.graph import (
+    Graph,
+    Node,
+    Provenance,
+    WeakOperand,
+    apply,
+    recipe_of,
+    set_provenance,
+    weak_operand,
+)
 from magmath.graph.provenance import LeafOperand
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
@@ -292,7 +301,7 @@ class _ProvenanceTemplate:
         self._recipe, captured, places = recipe_of(order, ())
         self._outputs = [places[node] for node in traced.outputs]
         self._line = line
-        self._operands: list[int | Node | Operand] = [
+        self._operands: list[int | Node | WeakOperand] = [
             position.get(node, node if node.name == "variable" else known)
             for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
         ]  # the position of an argument, a variable, or a captured array
@@ -307,7 +316,7 @@ class _ProvenanceTemplate:
 
         Returns a function that stores the provenance in the leaves of the results.
         """
-        operands: list[Operand] = []
+        operands: list[WeakOperand] = []
         for source in self._operands:
             if type(source) is int:
                 argument = arguments[source]
@@ -315,7 +324,7 @@ class _ProvenanceTemplate:
                 keep_expression(leaf)
                 operands.append(LeafOperand(leaf))
             elif isinstance(source, Node):
-                operands.append(operand(source.value().node))
+                operands.append(weak_operand(source.value().node))
             else:
                 operands.append(source)  # type: ignore[arg-type]
         numbers: Sequence[Any] = ()
@@ -324,10 +333,10 @@ class _ProvenanceTemplate:
         return partial(self._note, operands, numbers)
 
     def _note(
-        self, operands: list[Operand], numbers: Sequence[Any], leaves: Sequence[Node]
+        self, operands: list[WeakOperand], numbers: Sequence[Any], leaves: Sequence[Node]
     ) -> None:
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
-            leaf.provenance = Provenance(self._recipe, output, operands, self._line, numbers)
+            set_provenance(leaf, Provenance(self._recipe, output, operands, self._line, numbers))
 
 
 def _limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:

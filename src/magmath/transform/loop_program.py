@@ -23,20 +23,23 @@ from magmath.engine.user_line import user_line
 from magmath.graph import (
     Graph,
     Node,
-    Operand,
     Operation,
     Provenance,
     Recipe,
     Shape,
-    operand,
+    WeakOperand,
     recipe_of,
+    set_provenance,
+    set_value,
     topological,
+    weak_operand,
 )
-from magmath.graph.node import NO_ATTRIBUTES
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.ops import elementwise as e
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.leaves import constant, input_leaf, parameter
-from magmath.ops.manipulation import CONCAT, RESHAPE
+from magmath.ops.manipulation import RESHAPE
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -129,7 +132,7 @@ class _LoopProgram:
             self._collected, range(self._lower, self._lower + self._steps), numbers,
             reverse=self._reverse,
         )  # fmt: skip
-        operands = [*map(operand, self._start), *history.captured(self.trace.read)]
+        operands = [*map(weak_operand, self._start), *history.captured(self.trace.read)]
         values: dict[Node, Any] = dict(zip(self._places, self._data, strict=True))
         self._data = []
         values |= numbers
@@ -146,7 +149,7 @@ class _LoopProgram:
         line = user_line()
         leaves = [leaf_of(one) for one in made[:-1]]
         for output, leaf in enumerate(leaves):
-            leaf.provenance = Provenance.of_loop(history, output, operands, line)
+            set_provenance(leaf, Provenance.of_loop(history, output, operands, line))
         return leaves
 
     def _leaves(self, positions: Sequence[int]) -> list[Node]:
@@ -175,7 +178,7 @@ def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
     if found:
         for node, leaf in zip(found, session.engine().evaluate(found), strict=True):
             keep_expression(node)
-            node.value = leaf
+            set_value(node, leaf)
 
 
 def _reads_arrays(node: Node) -> bool:
@@ -223,10 +226,10 @@ class _LoopHistory:
         self._variables = {position[x]: x for x in order if x.name == "variable"}
         self.length = self._body.length * len(numbers_of_steps)
 
-    def captured(self, variables: Mapping[Node, Any]) -> list[Operand]:
+    def captured(self, variables: Mapping[Node, Any]) -> list[WeakOperand]:
         """Return the captured operands of the body, before the loop assigns variables."""
         found = [
-            operand(variables[self._variables[place]].current_version)
+            weak_operand(variables[self._variables[place]].current_version)
             if place in self._variables
             else read
             for place, read in self._captured.items()

@@ -66,15 +66,17 @@ def test_what_is_written_anew_is_another_array(every_pool: Pool) -> None:
     x, w = mm.asarray(GRID[0]), mm.variable("w", GRID[1])
     y = mm.sum(x * x * w)
     for source in (lambda: x[0], lambda: w[1], lambda: x * w, lambda: mm.exp(x[0, 0])):
-        with pytest.raises(MagmathError, match=r"grad: .*written anew.*mm\.grad\(y, x\)\[0\]"):
+        with pytest.raises(
+            MagmathError, match=r"grad: .*a new array each time.*mm\.grad\(y, x\)\[0\]"
+        ):
             mm.grad(y, source())
         part = source()
         mm.evaluate(part)
-        with pytest.raises(MagmathError, match=r"written anew"):
+        with pytest.raises(MagmathError, match=r"a new array each time"):
             mm.grad(y, part)
         check(mm.grad(y + mm.sum(part), part), np.ones(part.shape))
     mm.evaluate(y)
-    with pytest.raises(MagmathError, match=r"written anew"):
+    with pytest.raises(MagmathError, match=r"a new array each time"):
         mm.grad(y, x[0])
     free = mm.stop_gradient(x)[0]
     check(mm.grad(mm.sum(x), free), np.zeros(free.shape))
@@ -215,7 +217,7 @@ def test_gradients_do_not_depend_on_when_values_are_asked_for(data: st.DataObjec
         result = mm.sum(arrays[-1])
         for x, (array, twin) in enumerate(zip(arrays, kept, strict=True)):
             if x not in reached[-1] and not reached[x].isdisjoint(reached[-1]):
-                with pytest.raises(MagmathError, match="written anew"):
+                with pytest.raises(MagmathError, match="a new array each time"):
                     mm.grad(result, array)
             else:
                 expected = mm.grad(mm.sum(kept[-1]), twin).numpy()

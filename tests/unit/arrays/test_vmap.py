@@ -79,7 +79,7 @@ def test_rules_are_for_operations_that_there_are() -> None:
     made_by_passes = {"gemm", "reduce_blocks"}
     leaves = {"input", "variable", "version", "parameter", "constant", "iota"}
     drawn = {name for name in OPERATIONS if name.startswith("random_")}
-    one_by_one = {"count_pieces"}
+    one_by_one = {"count_pieces", "summands", "sum_parts", "sum_signs"}
     elementwise = {name for name, operation in OPERATIONS.items() if operation.elementwise}
     assert set(OPERATIONS) == {
         *RULES, *made_by_passes, *leaves, *drawn, *one_by_one, *elementwise

@@ -22,7 +22,7 @@ _BATCH = 64
 
 
 def plan() -> Contestant:
-    """The case says what is planned, of what size, for how many workers."""
+    """The case gives the planned program, its size and the number of workers."""
     return Plan()
 
 

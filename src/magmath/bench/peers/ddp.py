@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from magmath.bench.peers.collective import CollectiveContestant
-from magmath.bench.peers.mlp import MlpContestant, Trainer
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant, rank
 from magmath.bench.peers.torch import Network, set_weights
+from magmath.bench.peers.training import Trainer, TrainingContestant
 
 
 def mlp() -> Contestant:
     """Return the contestant of DDP: each rank trains on its share of every batch."""
-    return MlpContestant(_join(), _variants, _slowest)
+    return TrainingContestant(_join(), Problem.of, _variants, _slowest)
 
 
 def collectives() -> Contestant:

@@ -11,16 +11,16 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 import jax.numpy as jnp
 
-from magmath.bench.peers.mlp import MlpContestant, Trainer
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.training import Trainer, TrainingContestant
 
 Weights = Any
 
 
 def mlp() -> Contestant:
     """JAX trains the MLP."""
-    return MlpContestant({"jax": jax.__version__}, _variants)
+    return TrainingContestant({"jax": jax.__version__}, Problem.of, _variants)
 
 
 def _variants(problem: Problem) -> dict[str, Callable[[], Trainer]]:

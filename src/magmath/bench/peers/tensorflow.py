@@ -11,9 +11,9 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import tensorflow as tf
 
-from magmath.bench.peers.mlp import MlpContestant, Trainer
 from magmath.bench.peers.problem import INPUTS, Problem
 from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.training import Trainer, TrainingContestant
 
 
 def mlp() -> Contestant:
@@ -21,7 +21,9 @@ def mlp() -> Contestant:
     threads = len(os.sched_getaffinity(0))
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
-    return MlpContestant({"tensorflow": tf.__version__, "keras": tf.keras.__version__}, _variants)
+    return TrainingContestant(
+        {"tensorflow": tf.__version__, "keras": tf.keras.__version__}, Problem.of, _variants
+    )
 
 
 def _variants(problem: Problem) -> dict[str, Callable[[], Trainer]]:

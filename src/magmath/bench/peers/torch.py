@@ -10,21 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad
 
-from magmath.bench.peers.mlp import MlpContestant, Trainer
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.training import Trainer, TrainingContestant
 
 Builders = dict[str, Callable[[], Trainer]]
 
 
 def eager() -> Contestant:
     """The usual loop, with every implementation of SGD that PyTorch has."""
-    return MlpContestant(_versions(), _eager_variants)
+    return TrainingContestant(_versions(), Problem.of, _eager_variants)
 
 
 def compiled() -> Contestant:
     """`torch.compile` of the model with its loss, and of the whole step as one graph."""
-    return MlpContestant(_versions(), _compiled_variants)
+    return TrainingContestant(_versions(), Problem.of, _compiled_variants)
 
 
 def _versions() -> dict[str, str]:
@@ -51,7 +51,7 @@ def _compiled_variants(problem: Problem) -> Builders:
 
 
 class Network(nn.Module):
-    """The problem's MLP together with its loss."""
+    """The problem's MLP with its loss."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
 """The registry of kernels: operation × device × type → candidates, in order of preference.
 
 `ROWS` is the table. A candidate is an entry of its module's `CANDIDATES`, which the module of the
-operation binds: `kernels/gemm.py` for products, `kernels/lapack_candidates.py` for LAPACK. The
+operation binds: `kernels/gemm.py` for products, `kernels/convolution.py` for convolutions,
+`kernels/lapack_candidates.py` for LAPACK. The
 tuner (`kernels/dispatch/tuner.py`) measures all candidates of an operation that accept its
 operands. The first candidate is the default, and the only one in deterministic mode. A kernel for
 another device needs a module with a candidate, and a row here.
@@ -24,6 +25,7 @@ ANYWHERE: Final = frozenset({"cpu", "cuda"})
 CUDA: Final = frozenset({"cuda"})
 
 HALF: Final = frozenset({torch.float16, torch.bfloat16})
+SINGLE: Final = frozenset({torch.float32})
 SINGLE_AND_DOUBLE: Final = frozenset({torch.float32, torch.float64})
 FLOATING: Final = HALF | SINGLE_AND_DOUBLE
 COMPLEX: Final = frozenset({torch.complex64, torch.complex128})
@@ -35,6 +37,11 @@ BOOL: Final = frozenset({torch.bool})
 LAPACK: Final = SINGLE_AND_DOUBLE | COMPLEX
 
 
+def is_always_ready() -> bool:
+    """Return True, for candidates without code of their own."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One kernel for an operation; its functions receive a problem (for `gemm`, a product).
@@ -42,12 +49,14 @@ class Candidate:
     `takes` checks shapes and strides, which the table does not contain. `bind` receives the problem
     and a function that binds another problem of the same operation with its fastest candidate; it
     returns a ready call. `workspace` is the memory needed in addition to the operands, in bytes.
+    `is_ready` returns False, and starts the compiler, if its code is not on disk yet.
     """
 
     name: str
     takes: Callable[[Any], bool]
     bind: Callable[[Any, Callable[[Any], Call]], Call]
     workspace: Callable[[Any], int] = lambda call: 0
+    is_ready: Callable[[], bool] = is_always_ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ class Row:
 
 
 _PRODUCTS = "magmath.kernels.gemm_candidates"
+_CONVOLUTIONS = "magmath.kernels.convolution_candidates"
 _FORTRAN = "magmath.kernels.fortran"
 
 
@@ -80,6 +90,12 @@ ROWS: tuple[Row, ...] = (
     Row("gemm", "tiled", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
     Row("gemm", "widened", ANYWHERE, HALF | BOOL, _PRODUCTS),
     Row("gemm", "limbs", ANYWHERE, INTEGER, _PRODUCTS),
+    Row("convolution", "torch", ANYWHERE, FLOATING | COMPLEX, _CONVOLUTIONS),
+    Row("convolution", "channels-last", ANYWHERE, HALF | SINGLE, _CONVOLUTIONS),
+    Row("convolution", "winograd 4×4", CPU, SINGLE, _CONVOLUTIONS),
+    Row("convolution", "winograd 2×2", CPU, SINGLE, _CONVOLUTIONS),
+    Row("convolution", "depthwise", CPU, SINGLE, _CONVOLUTIONS),
+    Row("convolution", "products", CPU, SINGLE, _CONVOLUTIONS),
     *_libraries("cholesky"),
     *_libraries("lu"),
     *_libraries("inverse"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
@@ -24,6 +24,7 @@ import torch
 from magmath.core import wait_policy
 from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
+from magmath.kernels.dispatch.measurements import Measurements
 
 Call = Callable[[], object]
 
@@ -80,6 +81,7 @@ class Tuner:
         self.workspace_limit = workspace_limit
         self._kept = kept if enabled else None
         self._known: dict[str, Timing] = {}
+        self._measured: dict[tuple[str, tuple[str, ...]], Measurements] = {}
         self._lock = RLock()  # a measurement may bind products that are measured too
 
     def choose(
@@ -98,15 +100,37 @@ class Tuner:
         default = next(iter(candidates))
         if len(candidates) == 1 or not self.enabled:
             return default
-        full = f"{key}{_ON}{machine()}, {torch.get_num_threads()} threads"
+        full = _full_key(key)
         with self._lock:
-            known = self._known.get(full) or self._read(full)
-            if known is None or known.seconds.keys() != candidates.keys():
-                known, calm = self._measure(full, candidates, synchronize or _nothing, budget)
-                if calm and self._kept is not None:
-                    self._kept.write(_name(full), _encoded(known))
-            self._known[full] = known
+            known = self._decision(full, tuple(candidates))
+            if known is None:
+                calls = {name: bind() for name, bind in candidates.items()}
+                known = self._decide(full, _rounds(calls, synchronize or no_wait, budget))
         return known.chosen
+
+    def known_choice(self, key: str, names: tuple[str, ...]) -> str | None:
+        """Return the fastest of these candidates for a key; None if it is not decided.
+
+        The first one is the default, which a disabled tuner always chooses.
+        """
+        if len(names) == 1 or not self.enabled:
+            return names[0]
+        with self._lock:
+            known = self._decision(_full_key(key), names)
+        return None if known is None else known.chosen
+
+    def measurements(self, key: str, names: tuple[str, ...]) -> Measurements:
+        """Return the timings of these candidates for a key, which all calls with it share."""
+        with self._lock:
+            return self._measured.setdefault((_full_key(key), names), Measurements(names))
+
+    def decide(self, key: str, measured: Measurements) -> str:
+        """Return the fastest candidate by these timings, and store the decision."""
+        full = _full_key(key)
+        with self._lock:
+            self._measured.pop((full, measured.names), None)
+            known = self._decision(full, measured.names)
+            return (known or self._decide(full, measured.seconds)).chosen
 
     def table(self) -> list[Timing]:
         """Return every decision in memory and on disk, with the timings of all its candidates."""
@@ -114,28 +138,36 @@ class Tuner:
         with self._lock:
             return list(({t.key: t for t in kept if t is not None} | self._known).values())
 
-    def _measure(
-        self,
-        key: str,
-        candidates: Mapping[str, Callable[[], Call]],
-        synchronize: Call,
-        budget: float,
-    ) -> tuple[Timing, bool]:
-        """Return the decision, and whether the timings were stable enough to store it on disk."""
-        calls = {name: bind() for name, bind in candidates.items()}
-        rounds = _rounds(calls, synchronize, budget)
+    def _decision(self, full: str, names: tuple[str, ...]) -> Timing | None:
+        """Return the decision among exactly these candidates; None if there is none."""
+        known = self._known.get(full) or self._read(full)
+        if known is None or known.seconds.keys() != set(names):
+            return None
+        self._known[full] = known
+        return known
+
+    def _decide(self, full: str, rounds: Mapping[str, Sequence[float]]) -> Timing:
+        """Return the decision by these timings, the default's first; store it on disk if the
+        timings were stable."""
         # Other processes only increase a timing, so the minimum counts.
         seconds = {name: min(taken) for name, taken in rounds.items()}
         default = next(iter(seconds))
         best = min(seconds, key=seconds.__getitem__)
         chosen = best if seconds[best] < ADVANTAGE * seconds[default] else default
-        calm = median(rounds[chosen]) < DISTURBED * seconds[chosen]
-        return Timing(key, chosen, seconds), calm
+        known = self._known[full] = Timing(full, chosen, seconds)
+        if median(rounds[chosen]) < DISTURBED * seconds[chosen] and self._kept is not None:
+            self._kept.write(_name(full), _encoded(known))
+        return known
 
     def _read(self, key: str) -> Timing | None:
         """Return the stored decision for a key, or None."""
         content = None if self._kept is None else self._kept.read(_name(key))
         return None if content is None else _decoded(content)
+
+
+def _full_key(key: str) -> str:
+    """Return the key of a decision: the operation, the machine and the number of threads."""
+    return f"{key}{_ON}{machine()}, {torch.get_num_threads()} threads"
 
 
 @cache
@@ -159,8 +191,8 @@ def wake_thread_pool() -> Call:
     return partial(torch.neg, numbers, out=numbers)
 
 
-def _nothing() -> None:
-    """Replaces `synchronize` on the CPU."""
+def no_wait() -> None:
+    """Replace `synchronize` on the CPU."""
 
 
 def _rounds(calls: Mapping[str, Call], synchronize: Call, budget: float) -> dict[str, list[float]]:

@@ -107,6 +107,35 @@ class Concatenate(Module):
 
 
 @final
+class Parallel(Module):
+    """Applies several modules to the same input and joins their outputs along an axis.
+
+    `Parallel(a, b)` is `Concatenate()(a(x), b(x))`. The path of each module is its position.
+    """
+
+    def __init__(self, *branches: Any, axis: int = 1) -> None:
+        if len(branches) == 1 and isinstance(branches[0], (list, tuple)):
+            branches = tuple(branches[0])
+        self.branches = tuple([_as_module("Parallel", branch) for branch in branches])
+        self.axis = axis
+
+    def parts(self) -> Iterable[tuple[str, Any]]:
+        """Return the modules by position, and the axis."""
+        return [*[(str(i), branch) for i, branch in enumerate(self.branches)], ("axis", self.axis)]
+
+    def __call__(self, x: Array) -> Array:
+        """Return the joined outputs, which are alike but for the axis."""
+        outputs = [branch(x) for branch in self.branches]
+        others = [tuple(n for d, n in enumerate(y.shape) if d != self.axis) for y in outputs]
+        if len(set(others)) > 1:
+            raise ShapeError(
+                f"Parallel: joins branches along axis {self.axis}; they give "
+                f"{', '.join([str(y.shape) for y in outputs])}; check their strides and padding"
+            )
+        return concat(outputs, axis=self.axis)
+
+
+@final
 class Flatten(Module):
     """Merges the axes from `start_axis` on: a row for each sample."""
 

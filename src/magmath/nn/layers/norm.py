@@ -1,4 +1,4 @@
-"""Normalization layers: `LayerNorm` and `BatchNorm`."""
+"""Normalization layers: over features, batches, groups of channels, and neighbouring channels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from typing import final
 from magmath.api.activations import stop_gradient
 from magmath.api.data_types import astype
 from magmath.arrays.array import Array
+from magmath.core.integers import require_integer
 from magmath.errors import ShapeError
-from magmath.nn.functional import batch_moments, batch_norm, layer_norm
+from magmath.nn.abstract import is_abstract_call
+from magmath.nn.functional import (
+    batch_moments,
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+)
 from magmath.nn.module import Module
 from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
 
@@ -58,8 +67,8 @@ class BatchNorm(Module):
 
     In training mode the moments are those of the whole batch, however it is distributed, and
     `running_mean` and `running_variance` (unbiased) move towards them by `momentum`. In evaluation
-    mode the running moments are used. As in PyTorch, except that a batch with a single value of
-    each channel has variance 0 and is not an error. Source: Ioffe and Szegedy (2015).
+    mode the running moments are used. Raises ShapeError for a batch with a single value of each
+    channel in training mode. Source: Ioffe and Szegedy (2015).
     """
 
     def __init__(
@@ -90,13 +99,23 @@ class BatchNorm(Module):
             weight=channels, bias=channels, running_mean=channels, running_variance=channels
         )
         if self.training or self.running_mean is None or self.running_variance is None:
+            count = x.size // max(channels[0], 1)
+            self._check_count(x, count)
             mean, variance = batch_moments(x, self.axis)
-            self._keep(mean, variance, x.size // max(channels[0], 1))
+            self._keep(mean, variance, count)
         else:
             mean, variance = self.running_mean, self.running_variance
         return batch_norm(
             x, mean, variance, self.weight, self.bias, axis=self.axis, epsilon=self.epsilon
         )
+
+    def _check_count(self, x: Array, count: int) -> None:
+        """Raise ShapeError if the moments of a batch would have no meaning."""
+        if self.training and count < 2 and not is_abstract_call():
+            raise ShapeError(
+                f"BatchNorm: training needs more than one value of each channel, was given "
+                f"{x.shape}; use a larger batch, or module.eval() for the running moments"
+            )
 
     def _keep(self, mean: Array, variance: Array, count: int) -> None:
         """Move the running moments towards those of the batch."""
@@ -108,3 +127,72 @@ class BatchNorm(Module):
         ):  # fmt: skip
             new = (1.0 - share) * running + share * stop_gradient(value)
             running.assign(astype(new, running.dtype, copy=False))
+
+
+@final
+class GroupNorm(Module):
+    """Normalizes each group of channels of each image to mean 0 and variance 1; times weight, plus
+    bias.
+
+    groups   the number of groups, which must divide the channels
+    epsilon  added to the variance
+    affine   if True, the layer has weight and bias, (channels,)
+
+    Source: Wu and He (2018).
+    """
+
+    def __init__(self, groups: int, epsilon: float = 1e-5, affine: bool = True) -> None:
+        self.groups = require_integer("GroupNorm: groups", groups, 1)
+        self.epsilon = epsilon
+        self.weight: Parameter | None = deferred(ones) if affine else None
+        self.bias: Parameter | None = deferred(zeros) if affine else None
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, …) → the same shape."""
+        if x.ndim < 2:
+            raise ShapeError(f"GroupNorm: takes (N, channels, …), was given {x.shape}")
+        self.materialize(weight=(x.shape[1],), bias=(x.shape[1],))
+        return group_norm(x, self.groups, self.weight, self.bias, self.epsilon)
+
+
+@final
+class InstanceNorm(Module):
+    """Normalizes each channel of each image to mean 0 and variance 1.
+
+    epsilon  added to the variance
+    affine   if True, the result is multiplied by weight, plus bias, each (channels,)
+
+    Source: Ulyanov et al. (2016).
+    """
+
+    def __init__(self, epsilon: float = 1e-5, affine: bool = False) -> None:
+        self.epsilon = epsilon
+        self.weight: Parameter | None = deferred(ones) if affine else None
+        self.bias: Parameter | None = deferred(zeros) if affine else None
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, *space) → the same shape."""
+        if x.ndim < 3:
+            raise ShapeError(f"InstanceNorm: takes (N, channels, *space), was given {x.shape}")
+        self.materialize(weight=(x.shape[1],), bias=(x.shape[1],))
+        return instance_norm(x, self.weight, self.bias, self.epsilon)
+
+
+@final
+class LocalResponseNorm(Module):
+    """Divides by a power of the squares of neighbouring channels; see
+    `functional.local_response_norm`.
+
+    size   the number of neighbouring channels, the channel itself included
+    alpha  the factor of the mean of squares
+    beta   the exponent
+    k      added to the mean of squares
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        self.size = require_integer("LocalResponseNorm: size", size, 1)
+        self.alpha, self.beta, self.k = alpha, beta, k
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, …) → the same shape."""
+        return local_response_norm(x, self.size, self.alpha, self.beta, self.k)

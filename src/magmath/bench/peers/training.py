@@ -1,4 +1,4 @@
-"""The contestant that trains the MLP, for any framework.
+"""The contestant that trains or runs a network, for any framework.
 
 A framework has variants (formulations of the step). Each is measured before the first round, and
 the fastest one competes, so that no framework is penalised by a slow formulation.
@@ -10,16 +10,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
 
 TRIALS = 3
 
 
 class Trainer(ABC):
-    """One formulation of the training of the problem's network."""
+    """One formulation of the training of the problem's network, or of its inference."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -27,19 +26,28 @@ class Trainer(ABC):
 
     @abstractmethod
     def train(self, epochs: int) -> None:
-        """Train for `epochs` and wait for completion."""
+        """Train for `epochs`, or compute the outputs so many times; wait for completion."""
 
     @abstractmethod
     def loss(self) -> float:
         """Return the mean loss over all images with the current weights."""
 
 
-Variants = Callable[[Problem], dict[str, Callable[[], Trainer]]]
+class Repeated(Protocol):
+    """A problem, as the contestant sees it."""
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of a round."""
 
 
-class MlpContestant(Contestant):
+P = TypeVar("P", bound=Repeated)
+
+
+class TrainingContestant(Contestant, Generic[P]):
     """Trains with the fastest of a framework's variants.
 
+    `problem` returns the problem of a case's parameters, and `variants` the formulations for it.
     `agree` combines the measurements of all processes of a system, so that all choose the same
     variant.
     """
@@ -47,20 +55,22 @@ class MlpContestant(Contestant):
     def __init__(
         self,
         versions: dict[str, str],
-        variants: Variants,
+        problem: Callable[[dict[str, Any]], P],
+        variants: Callable[[P], dict[str, Callable[[], Trainer]]],
         agree: Callable[[float], float] = float,
     ) -> None:
         self._versions = versions
+        self._problem_of = problem
         self._variants = variants
         self._agree = agree
-        self._problem: Problem
+        self._problem: P
         self._trainer: Trainer
 
     def versions(self) -> dict[str, str]:
         return self._versions
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        self._problem = Problem.of(case)
+        self._problem = self._problem_of(case)
         tried: dict[str, tuple[float, float]] = {}
         failed: dict[str, str] = {}
         fastest = float("inf")

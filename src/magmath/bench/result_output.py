@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -41,8 +40,12 @@ def print_result(result: BenchResult, console: Console) -> None:
         if values := case.disagreement():
             listed = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
             console.print(f"[bold red]{case.case.name}: results differ:[/] {listed}")
-    for line in _means(result):
-        console.print(line, markup=False)
+    for summary in result.summaries():
+        console.print(
+            f"{summary.group}: × {summary.title}: geometric mean {summary.geometric_mean:.2f}, "
+            f"worst {summary.worst:.2f} ({summary.worst_case})",
+            markup=False,
+        )
     console.print(
         f"Medians of {result.rounds} rounds in turns; a ratio is made within each round, its range "
         "over the rounds in brackets. Green: the mark is reached."
@@ -91,16 +94,6 @@ def _cells(case: CaseResult, kinds: Iterable[str]) -> list[str]:
     figures = {figure.title: _figure_text(figure) for figure in case.figures}
     rates = [_rate_text(case, name) for name in case.systems]
     return [*rates, *[figures.get(title, "") for title in kinds]]
-
-
-def _means(result: BenchResult) -> Iterable[str]:
-    """Yield the geometric mean of each ratio over the cases of each group that has several."""
-    for group, cases in groupby(result.cases, key=lambda case: case.case.group):
-        figures = [figure for case in cases for figure in case.figures if figure.kind == "ratio"]
-        for title in dict.fromkeys(figure.title for figure in figures):
-            ratios = [figure.median for figure in figures if figure.title == title]
-            if len(ratios) > 1:
-                yield f"{group}: × {title} {geometric_mean(ratios):.2f} in the geometric mean"
 
 
 def _figure_kinds(result: BenchResult) -> dict[str, str]:

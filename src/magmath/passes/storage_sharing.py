@@ -3,8 +3,9 @@
 A redistribution that only narrows is a view, and so is a slice. A gathering among workers that
 share memory is computed directly in the shared copy. An output with a target is computed in the
 target's storage if that is safe, and an operand that is accumulated onto, or transformed in place,
-in the storage of the result. An element-wise result reuses the storage of an operand after its last
-use. Every other node gets its own part of the program's arena, from its first to its last use.
+in the storage of the result. The operands of a concatenation are computed in their parts of it. An
+element-wise result reuses the storage of an operand after its last use. Every other node gets its
+own part of the program's arena, from its first to its last use.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass, field
 
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
-from magmath.passes.aliasing import can_publish, crosses_workers, is_slice_view, is_view
-from magmath.passes.schedule import Schedule
+from magmath.passes.aliasing import can_publish, crosses_workers, is_part, is_slice_view, is_view
+from magmath.passes.schedule import ExecutionOrder
 
 
 @dataclass
@@ -22,8 +23,8 @@ class Storage:
     """The storage of nodes.
 
     `alias[n]` is the node in whose storage n is stored, and `start[n]` the index where n begins in
-    it if n is a slice. `window`: nodes that other workers read. `copied`: outputs that end with a
-    copy into their target (or into an array of their own).
+    it if n is a slice, or an operand of a concatenation. `window`: nodes that other workers read.
+    `copied`: outputs that end with a copy into their target (or into an array of their own).
     """
 
     alias: dict[Node, Node] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class Storage:
         return node
 
 
-def assign_storage(graph: Graph, schedule: Schedule) -> Storage:
+def assign_storage(graph: Graph, schedule: ExecutionOrder) -> Storage:
     """Return the storage of every node of a placed, scheduled graph."""
     storage = Storage()
     for node in schedule.order:
@@ -60,6 +61,7 @@ def assign_storage(graph: Graph, schedule: Schedule) -> Storage:
     _outputs(graph, schedule, storage)
     _windows(schedule, storage, set(graph.outputs))
     _computed_inside(graph, schedule, storage)
+    _concatenated(graph, schedule, storage)
     _in_place(graph, schedule, storage)
     return storage
 
@@ -69,7 +71,7 @@ def _layout(node: Node) -> Layout:
     return node.layout
 
 
-def _outputs(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+def _outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     claimed: set[Node] = set()
     targets = graph.targets or (None,) * len(graph.outputs)
     for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
@@ -117,7 +119,7 @@ def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
     return bool(accumulates and reading == [len(writer.inputs) - 2])
 
 
-def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
+def _windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> None:
     for node in schedule.order:
         if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
             continue
@@ -130,7 +132,7 @@ def _windows(schedule: Schedule, storage: Storage, outputs: set[Node]) -> None:
                 storage.alias[source] = node
 
 
-def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+def _computed_inside(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Compute operands in the storage of the result, if nothing else reads them: an operand onto
     which a product accumulates, one that is transformed in place, and one that is overwritten in
     part."""
@@ -144,6 +146,27 @@ def _computed_inside(graph: Graph, schedule: Schedule, storage: Storage) -> None
         again = operand in schedule.invariant and node not in schedule.invariant
         if not (shut or again) and users[operand] == [node] and operand.layout == node.layout:
             storage.alias[operand] = node
+
+
+def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+    """Compute operands of concatenations in their parts of the result, so that nothing is copied.
+
+    Others may read the operand too: the result keeps its value.
+    """
+    kept = set(graph.roots)
+    for node in graph.nodes:
+        if node.name != "concat" or storage.root(node).is_leaf:
+            continue
+        axis, position = node.attributes["axis"], 0
+        for x in node.inputs:
+            start = tuple([position if d == axis else 0 for d in range(node.ndim)])
+            position += x.shape[axis]
+            computed = not (x.is_leaf or x.name in ("constant", "redistribute", "recompute"))
+            shut = x in kept or x in storage.alias or x in storage.window
+            again = x in schedule.invariant and node not in schedule.invariant
+            if computed and not (shut or again) and is_part(_layout(node), _layout(x), start):
+                storage.alias[x] = node
+                storage.start[x] = start
 
 
 def _rewritten(node: Node) -> Node | None:
@@ -164,7 +187,7 @@ def _alike(x: Node, y: Node) -> bool:
     return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
 
 
-def _in_place(graph: Graph, schedule: Schedule, storage: Storage) -> None:
+def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Give results the storage of an operand after its last use: element-wise results that of any
     operand, an array that is written in part that of its first operand."""
     position = {node: i for i, node in enumerate(schedule.order)}

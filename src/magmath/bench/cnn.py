@@ -1,0 +1,82 @@
+"""`bench cnn`: a training step of convolutional networks, against PyTorch, JAX and TensorFlow."""
+
+from __future__ import annotations
+
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
+
+PEERS = "magmath.bench.peers"
+# network, title, batch, image size, steps of a round, mark
+NETWORKS = [
+    ("alexnet_cifar", "AlexNet-CIFAR", 128, 32, 4, 1.6),
+    ("alexnet", "AlexNet", 32, 224, 2, 1.6),
+    ("vgg16", "VGG-16", 8, 224, 1, 1.6),
+    ("googlenet", "GoogLeNet", 16, 224, 2, 1.3),
+    ("inception_v3", "Inception v3", 16, 299, 1, 1.3),
+    ("resnet50", "ResNet-50", 16, 224, 1, 1.3),
+    ("resnet18", "ResNet-18, 32×32", 128, 32, 1, 1.3),
+]
+QUICK = ("alexnet_cifar", "resnet18")
+QUICK_BATCH = 16
+
+PYTORCH = ("PyTorch eager", "PyTorch channels-last", "PyTorch compiled")
+
+
+def network_cases(options: RunOptions, batches: tuple[int, ...] = ()) -> list[Case]:
+    """Return the cases: all networks with their own batch sizes, or with each of `batches`."""
+    cases = []
+    for x, (network, title, batch, size, steps, _) in enumerate(NETWORKS):
+        if options.quick and network not in QUICK:
+            continue
+        for count in batches or (min(batch, QUICK_BATCH) if options.quick else batch,):
+            cases.append(
+                Case(
+                    name=f"{title}, batch {count}",
+                    parameters={
+                        "network": network,
+                        "batch": count,
+                        "size": size,
+                        "epochs": steps,
+                        "workers": 0,
+                    },
+                    work=count * steps,
+                    unit="images/s",
+                    group=f"batch {count}" if batches else "training",
+                    x=x,
+                )
+            )
+    return cases
+
+
+def peer_systems(purpose: str) -> list[System]:
+    """Return the systems that train ("train") or run ("infer") the networks."""
+    torch = f"{PEERS}.torch_networks:{purpose}"
+    return [
+        System("magmath", f"magmath.bench.contestants.networks:{purpose}"),
+        System("PyTorch eager", f"{torch}_eager", peer="torch"),
+        System("PyTorch channels-last", f"{torch}_channels_last", peer="torch"),
+        System("PyTorch compiled", f"{torch}_compiled", peer="torch"),
+        System("JAX", f"{PEERS}.jax_networks:{purpose}", peer="jax"),
+        System("TensorFlow", f"{PEERS}.tensorflow_networks:{purpose}", peer="tensorflow"),
+    ]
+
+
+def _mark(case: Case) -> float | None:
+    marks = {network: mark for network, _, _, _, _, mark in NETWORKS}
+    return marks[case.parameters["network"]]
+
+
+def _comparisons(options: RunOptions) -> list[Comparison]:
+    return [
+        Comparison("best peer", "magmath", (*PYTORCH, "JAX", "TensorFlow"), _mark),
+        Comparison("PyTorch", "magmath", PYTORCH, _mark),
+    ]
+
+
+BENCH = Bench(
+    "cnn",
+    "training step of convolutional networks",
+    "network",
+    network_cases,
+    lambda options: peer_systems("train"),
+    _comparisons,
+)

@@ -1,0 +1,33 @@
+"""`bench infer`: inference of convolutional networks, against other frameworks and runtimes."""
+
+from __future__ import annotations
+
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
+from magmath.bench.cnn import PEERS, PYTORCH, network_cases, peer_systems
+
+BATCHES = (1, 16)
+
+
+def _cases(options: RunOptions) -> list[Case]:
+    return network_cases(options, BATCHES)
+
+
+def _systems(options: RunOptions) -> list[System]:
+    return [
+        *peer_systems("infer"),
+        System("ONNX Runtime", f"{PEERS}.onnx_networks:onnxruntime", peer="onnxruntime"),
+        System("OpenVINO", f"{PEERS}.onnx_networks:openvino", peer="openvino"),
+    ]
+
+
+def _comparisons(options: RunOptions) -> list[Comparison]:
+    others = (*PYTORCH, "JAX", "TensorFlow", "ONNX Runtime", "OpenVINO")
+    return [
+        Comparison("best peer", "magmath", others, constant_mark(1.0)),
+        Comparison("PyTorch", "magmath", PYTORCH, constant_mark(1.0)),
+    ]
+
+
+BENCH = Bench(
+    "infer", "inference of convolutional networks", "network", _cases, _systems, _comparisons
+)

@@ -1,0 +1,194 @@
+"""PyTorch trains and runs the convolutional networks: eager, channels-last, and compiled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from magmath.bench.peers.networks import (
+    Conv,
+    Dense,
+    LocalNorm,
+    NetworkProblem,
+    Norm,
+    Pool,
+    forward,
+)
+from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.training import Trainer, TrainingContestant
+
+Variants = dict[str, Callable[[], Trainer]]
+
+
+def train_eager() -> Contestant:
+    """Training steps in eager mode, images channels first."""
+    return _contestant(lambda problem: {"eager": lambda: TorchTrainer(problem)})
+
+
+def train_channels_last() -> Contestant:
+    """Training steps in eager mode, images channels last."""
+    return _contestant(lambda problem: {"eager": lambda: TorchTrainer(problem, last=True)})
+
+
+def train_compiled() -> Contestant:
+    """Training steps with `torch.compile` of model and loss, in both memory orders."""
+    return _contestant(_compiled(TorchTrainer))
+
+
+def infer_eager() -> Contestant:
+    """Inference in eager mode, images channels first."""
+    return _contestant(lambda problem: {"eager": lambda: TorchInference(problem)})
+
+
+def infer_channels_last() -> Contestant:
+    """Inference in eager mode, images channels last."""
+    return _contestant(lambda problem: {"eager": lambda: TorchInference(problem, last=True)})
+
+
+def infer_compiled() -> Contestant:
+    """Inference with `torch.compile`, in both memory orders."""
+    return _contestant(_compiled(TorchInference))
+
+
+def _contestant(variants: Callable[[NetworkProblem], Variants]) -> Contestant:
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    return TrainingContestant({"torch": torch.__version__}, NetworkProblem.of, variants)
+
+
+def _compiled(make: Callable[..., Trainer]) -> Callable[[NetworkProblem], Variants]:
+    def variants(problem: NetworkProblem) -> Variants:
+        torch.compiler.reset()
+        return {
+            "channels first": lambda: make(problem, compiled=True),
+            "channels last": lambda: make(problem, last=True, compiled=True),
+        }
+
+    return variants
+
+
+class TorchOperations:
+    """PyTorch's operations; `statistics`: the running mean and variance of each batch norm."""
+
+    def __init__(self, training: bool, statistics: dict[int, tuple[Tensor, Tensor]]) -> None:
+        self.training = training
+        self._statistics = statistics
+        self._norms = 0
+
+    def conv(self, x: Any, weight: Any, bias: Any, layer: Conv) -> Any:
+        y = F.conv2d(x, weight, bias, layer.stride, layer.padding)
+        return F.relu(y) if layer.relu else y
+
+    def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
+        mean, variance = self._statistics[self._norms]
+        self._norms += 1
+        y = F.batch_norm(x, mean, variance, scale, shift, self.training, 0.1, layer.epsilon)
+        return F.relu(y) if layer.relu else y
+
+    def pool(self, x: Any, layer: Pool) -> Any:
+        pool = F.max_pool2d if layer.kind == "max" else F.avg_pool2d
+        return pool(x, layer.kernel, layer.stride, layer.padding, ceil_mode=layer.ceil)
+
+    def local_norm(self, x: Any, layer: LocalNorm) -> Any:
+        return F.local_response_norm(x, layer.size)
+
+    def flatten(self, x: Any) -> Any:
+        return x.flatten(1)
+
+    def global_pool(self, x: Any) -> Any:
+        return x.mean((2, 3))
+
+    def dense(self, x: Any, weight: Any, bias: Any, layer: Dense) -> Any:
+        y = F.linear(x, weight, bias)
+        return F.relu(y) if layer.relu else y
+
+    def join(self, xs: list[Any]) -> Any:
+        return torch.cat(xs, 1)
+
+    def add_relu(self, x: Any, y: Any) -> Any:
+        return F.relu(x + y)
+
+
+class _Network(Trainer):
+    """The weights, the batch and the loss of a problem."""
+
+    training: bool
+
+    def __init__(self, problem: NetworkProblem, last: bool = False, compiled: bool = False) -> None:
+        self.problem = problem
+        order = torch.channels_last if last else torch.contiguous_format
+        images, labels = problem.data()
+        self.images = torch.from_numpy(images).contiguous(memory_format=order)
+        self.labels = torch.from_numpy(labels)
+        self.weights = []
+        for array in problem.weights():
+            weight = torch.from_numpy(array)
+            weight = weight.T.contiguous() if weight.ndim == 2 else weight
+            if weight.ndim == 4:
+                weight = weight.contiguous(memory_format=order)
+            self.weights.append(weight.clone().requires_grad_(self.training))
+        self.initial = [weight.detach().clone() for weight in self.weights]
+        self.statistics = _statistics(problem)
+        self.outputs = torch.compile(self._outputs) if compiled else self._outputs
+
+    def _outputs(self) -> Tensor:
+        ops = TorchOperations(self.training, self.statistics)
+        result: Tensor = forward(self.problem.layers, self.images, iter(self.weights), ops)
+        return result
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        for weight, array in zip(self.weights, self.initial, strict=True):
+            weight.copy_(array)
+
+    @torch.no_grad()
+    def loss(self) -> float:
+        return float(F.cross_entropy(self._outputs(), self.labels))
+
+
+class TorchTrainer(_Network):
+    """Steps of fused SGD on the batch."""
+
+    training = True
+
+    def __init__(self, problem: NetworkProblem, last: bool = False, compiled: bool = False) -> None:
+        super().__init__(problem, last, compiled)
+        self.optimizer = torch.optim.SGD(self.weights, lr=problem.learning_rate, fused=True)
+
+    def train(self, epochs: int) -> None:
+        for _ in range(epochs):
+            self.optimizer.zero_grad(set_to_none=True)
+            loss = F.cross_entropy(self.outputs(), self.labels)
+            torch.autograd.backward(loss)
+            self.optimizer.step()
+
+
+class TorchInference(_Network):
+    """Outputs of the batch."""
+
+    training = False
+
+    def train(self, epochs: int) -> None:
+        with torch.inference_mode():
+            for _ in range(epochs):
+                self.outputs()
+
+
+def _statistics(problem: NetworkProblem) -> dict[int, tuple[Tensor, Tensor]]:
+    """Return running means 0 and variances 1 for the batch norms, which count themselves."""
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+
+    class Count(TorchOperations):
+        def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
+            channels = x.shape[1]
+            found[len(found)] = torch.zeros(channels), torch.ones(channels)
+            return x
+
+    shape = (1, 3, problem.size, problem.size)
+    weights = [torch.from_numpy(w.T if w.ndim == 2 else w).to("meta") for w in problem.weights()]
+    forward(problem.layers, torch.empty(shape, device="meta"), iter(weights), Count(False, {}))
+    return found

@@ -1,0 +1,100 @@
+"""`magmath reproduce`: repeats the papers' experiments and writes a report."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from magmath.cli.output_folder import create_folder
+from magmath.errors import OptionError
+
+if TYPE_CHECKING:
+    from magmath.reproduce import Experiment
+    from magmath.reproduce.report import Report
+
+FILE = "report.html"
+
+
+def reproduce(
+    *names: str,
+    all: Annotated[bool, Parameter(negative=())] = False,
+    list: Annotated[bool, Parameter(negative=())] = False,
+    quick: Annotated[bool, Parameter(negative=())] = False,
+    data: Path | None = None,
+    peers: Annotated[str, Parameter(name=("--peers", "--peer"))] = "all",
+    output: Path = Path("runs/reproduce"),
+    json: Path | None = None,
+) -> None:
+    """Repeat experiments of the papers here; compare the results with the papers' in a report.
+
+    The report is one HTML page without other files, readable on a telephone. It has plots and
+    tables, the papers' statements next to the results of this machine, what agrees and what does
+    not, and why. Without names, list the experiments.
+
+    For example:
+
+        magmath reproduce --list
+
+        magmath reproduce magmadnn-layers --quick
+
+        magmath reproduce --all --quick --output report
+
+    Parameters
+    ----------
+    names
+        The experiments.
+    all
+        Run all experiments.
+    list
+        List the experiments.
+    quick
+        Reduced sizes: a look of a minute or two for each experiment.
+    data
+        Folder of the paper's data set, for an experiment that takes one.
+    peers
+        The other frameworks to measure, separated by commas; "all", or "none".
+    output
+        Folder for the report.
+    json
+        Write all numbers to this file.
+    """
+    from magmath.reproduce import EXPERIMENTS, Options
+    from magmath.reproduce.report import run_experiments
+
+    console = Console(highlight=False)
+    if list or not (names or all):
+        _print_list(EXPERIMENTS, console)
+        return
+    chosen = [*EXPERIMENTS] if all else [*dict.fromkeys(names)]
+    if unknown := [name for name in chosen if name not in EXPERIMENTS]:
+        raise OptionError(
+            f"reproduce: unknown experiment {unknown[0]!r}; known are {', '.join(EXPERIMENTS)}"
+        )
+    create_folder(output)
+    options = Options(quick, data, tuple(peers.split(",")), Console(stderr=True, highlight=False))
+    report = run_experiments([EXPERIMENTS[name] for name in chosen], options)
+    _write(report, output / FILE, json)
+    console.print(f"Report: {output / FILE}", markup=False, soft_wrap=True)
+    report.raise_if_failed()
+
+
+def _print_list(experiments: dict[str, Experiment], console: Console) -> None:
+    for known in experiments.values():
+        console.print(f"[bold]{known.name:18}[/] {known.title} ({known.reference})")
+
+
+def _write(report: Report, path: Path, json: Path | None) -> None:
+    from magmath.core.atomic_replace import atomic_replace
+    from magmath.reproduce.page import page
+
+    contents = {path: page(report)}
+    if json is not None:
+        json.parent.mkdir(parents=True, exist_ok=True)
+        contents[json] = jsonlib.dumps(report.as_data(), indent=1) + "\n"
+    for file, text in contents.items():
+        with atomic_replace(file) as draft:
+            Path(draft).write_text(text, encoding="utf-8")

@@ -1,0 +1,150 @@
+"""The options of `magmath train`, and their defaults for each network and data set.
+
+The tables are plain data: the help of the command loads no network and no numerical library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+from cyclopts.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+OptimizerName = Literal[
+    "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "lars"
+]
+NETWORK = Group("Network")
+_TRAINING = Group("Training")
+_MACHINE = Group("Machine")
+_DATA = Group("Data")
+_OUTPUT = Group("Output")
+
+IMAGES = "images"
+"""The name of the data set that is a folder of image files."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The options that all networks have. None stands for the default of the network.
+
+    Parameters
+    ----------
+    batch
+        Images a step, over all workers together.
+    epochs
+        Passes over the training images.
+    optimizer
+        "sgd" is plain gradient descent.
+    learning_rate
+        Step size of the optimizer.
+    schedule
+        "cosine" lowers the learning rate to 0 along half a cosine.
+    weight_decay
+        Factor of the L2 penalty.
+    seed
+        Seed of the initial weights, the order of the images, and their augmentation.
+    workers
+        Worker processes; 0 computes in this one.
+    strategy
+        How the work is divided over the workers; "auto" takes the cheapest plan.
+    device
+        "auto", "cpu" or "cuda".
+    data
+        "digits", "fashion-mnist", "mnist", "mnist-5k", "cifar-10", "cifar-100", "idx" (IDX files),
+        or "images" (a folder with the sub-folders train and val, each with a folder of image files
+        for each class).
+    data_path
+        Folder of the data set's files, where it does not come with a package.
+    image_size
+        Height and width of the images; by default those of the data set, or the least that the
+        network takes, and for "images" those for which the network was designed.
+    augment
+        Cut training images out at random positions, and mirror them where that makes sense; by
+        default for CIFAR and "images".
+    corrupt
+        What to do with a file of "images" that is no readable image: stop, name it, or say nothing;
+        the next readable image replaces it.
+    output
+        Folder for history.json, history.png, weights.safetensors, options.json and the checkpoint;
+        default runs/DATA for mlp, runs/NETWORK-DATA for others.
+    checkpoint
+        Write the complete state of training after each epoch; by default for all networks but mlp.
+    resume
+        Go on from the checkpoint in the output folder, if there is one.
+    json
+        Print the result as one JSON object; everything else goes to standard error.
+    """
+
+    batch: Annotated[PositiveInt | None, Parameter(group=_TRAINING)] = None
+    epochs: Annotated[PositiveInt | None, Parameter(group=_TRAINING)] = None
+    optimizer: Annotated[OptimizerName | None, Parameter(group=_TRAINING)] = None
+    learning_rate: Annotated[PositiveFloat | None, Parameter(group=_TRAINING)] = None
+    schedule: Annotated[Literal["constant", "cosine"] | None, Parameter(group=_TRAINING)] = None
+    weight_decay: Annotated[NonNegativeFloat | None, Parameter(group=_TRAINING)] = None
+    seed: Annotated[NonNegativeInt, Parameter(group=_TRAINING)] = 0
+    workers: Annotated[NonNegativeInt, Parameter(group=_MACHINE)] = 0
+    strategy: Annotated[str, Parameter(group=_MACHINE)] = "auto"
+    device: Annotated[str, Parameter(group=_MACHINE)] = "auto"
+    data: Annotated[str | None, Parameter(group=_DATA)] = None
+    data_path: Annotated[Path | None, Parameter(group=_DATA)] = None
+    image_size: Annotated[PositiveInt | None, Parameter(group=_DATA)] = None
+    augment: Annotated[bool | None, Parameter(group=_DATA)] = None
+    corrupt: Annotated[Literal["error", "warn", "skip"], Parameter(group=_DATA)] = "error"
+    output: Annotated[Path | None, Parameter(group=_OUTPUT)] = None
+    checkpoint: Annotated[bool | None, Parameter(group=_OUTPUT)] = None
+    resume: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False
+    json: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False
+
+
+@dataclass(frozen=True)
+class TrainDefaults:
+    """The defaults of a network."""
+
+    title: str
+    data: str = "fashion-mnist"
+    batch: int = 128
+    epochs: int = 30
+    optimizer: OptimizerName = "momentum"
+    learning_rate: float = 0.05
+    schedule: Literal["constant", "cosine"] = "cosine"
+    weight_decay: float = 5e-4
+    checkpoint: bool = True
+
+
+# Networks without batch normalization need smaller steps.
+_PLAIN = 0.01
+
+TRAIN_DEFAULTS: dict[str, TrainDefaults] = {
+    "mlp": TrainDefaults(
+        "a multi-layer perceptron",
+        data="digits",
+        batch=64,
+        epochs=20,
+        optimizer="adam",
+        learning_rate=1e-3,
+        schedule="constant",
+        weight_decay=0.0,
+        checkpoint=False,
+    ),
+    "lenet5": TrainDefaults(
+        "LeNet-5",
+        batch=64,
+        epochs=10,
+        optimizer="adam",
+        learning_rate=1e-3,
+        weight_decay=0.0,
+    ),
+    "alexnet": TrainDefaults("AlexNet", learning_rate=_PLAIN),
+    "alexnet_cifar": TrainDefaults("AlexNet for small images", learning_rate=_PLAIN),
+    "vgg11": TrainDefaults("VGG-11", batch=64, learning_rate=_PLAIN),
+    "vgg16": TrainDefaults("VGG-16", batch=64, learning_rate=_PLAIN),
+    "googlenet": TrainDefaults("GoogLeNet", batch=64, learning_rate=_PLAIN),
+    "inception_v3": TrainDefaults("Inception v3", batch=32),
+    "resnet18": TrainDefaults("ResNet-18"),
+    "resnet34": TrainDefaults("ResNet-34"),
+    "resnet50": TrainDefaults("ResNet-50", batch=64),
+    "mobilenet_v2": TrainDefaults("MobileNet v2"),
+}

@@ -1,0 +1,209 @@
+"""The cost of collectives on a network with levels, such as boards, hosts and a switch.
+
+A level connects units of the level below it; each unit has one port, whose bandwidth the workers of
+the unit share. Every algorithm of a collective takes a latency and a time per byte, so tables of
+costs are linear functions, and the cheapest algorithm is chosen for each number of bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, log2
+from typing import Final, NamedTuple
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a network.
+
+    fan_out    units of the level below that it connects; 0: any number
+    bandwidth  bytes per second into, and out of, one of these units
+    latency    seconds of a message
+    """
+
+    name: str
+    fan_out: int
+    bandwidth: float
+    latency: float
+
+
+class Span(NamedTuple):
+    """The part of a group of workers at one level.
+
+    units    units of the level below that have members, within one unit of this level
+    lanes    members in each of these units
+    sharing  groups that share the port of such a unit
+    """
+
+    level: int
+    units: int
+    lanes: int
+    sharing: float
+
+
+class Group(NamedTuple):
+    """Some workers that communicate: `size` of them, with distance `stride`, of `workers` in all.
+
+    The other workers form equal groups, which communicate concurrently.
+    """
+
+    size: int
+    stride: int
+    workers: int
+
+
+class Stage(NamedTuple):
+    """A part of a collective: bytes that pass the port of each unit at each level, for one group,
+    and the seconds of its messages."""
+
+    latency: float
+    loads: tuple[tuple[int, float], ...]
+
+
+class Algorithm(NamedTuple):
+    """An algorithm for a collective in one group: its stages for one byte."""
+
+    name: str
+    stages: tuple[Stage, ...]
+
+    def stages_for(self, nbytes: float) -> tuple[Stage, ...]:
+        """Return the stages for a number of bytes."""
+        return tuple(
+            Stage(latency, tuple((level, load * nbytes) for level, load in loads))
+            for latency, loads in self.stages
+        )
+
+
+def spans(levels: tuple[Level, ...], group: Group) -> tuple[Span, ...]:
+    """Return the parts of a group at the levels where it has several units; workers are numbered
+    unit by unit."""
+    found, child = [], 1
+    for number, level in enumerate(levels):
+        unit = child * level.fan_out if level.fan_out else max(group.workers, child)
+        lanes, within = _members(group, child), _members(group, unit)
+        if within > lanes:
+            sharing = max(1.0, min(child, group.workers) / lanes)
+            found.append(Span(number, ceil(within / lanes), lanes, sharing))
+        child = unit
+    return tuple(found)
+
+
+def _members(group: Group, workers: int) -> int:
+    """Return the number of members of a group among consecutive workers."""
+    return min(group.size, max(1, workers // group.stride))
+
+
+@lru_cache(maxsize=4096)
+def algorithms(
+    levels: tuple[Level, ...], kind: str, group: Group
+) -> tuple[tuple[Algorithm, float, float], ...]:
+    """Return the algorithms of a collective, each with its seconds and its seconds per byte.
+
+    The bytes are those of the whole result of one group for "allgather" and "allreduce", of the
+    operand of one worker for "reduce_scatter", of what one worker sends for "all_to_all", and of
+    what it sends to its two neighbours in a row of workers for "halo".
+    """
+    if group.size == 1:
+        return ((Algorithm("none", ()), 0.0, 0.0),)
+    found = _BUILDERS[kind](levels, spans(levels, group), group)
+    return tuple((one, *_linear(levels, spans(levels, group), one)) for one in found)
+
+
+def fastest(
+    levels: tuple[Level, ...], kind: str, nbytes: float, group: Group, name: str | None = None
+) -> tuple[Algorithm, float]:
+    """Return the fastest algorithm of a collective for a number of bytes, with its seconds.
+
+    `name`: the algorithm to use where the collective has it.
+    """
+    found = algorithms(levels, kind, group)
+    named = [one for one in found if one[0].name == name] or found
+    best = min(named, key=lambda one: one[1] + one[2] * nbytes)
+    return best[0], best[1] + best[2] * nbytes
+
+
+def _linear(
+    levels: tuple[Level, ...], parts: tuple[Span, ...], algorithm: Algorithm
+) -> tuple[float, float]:
+    sharing = {part.level: part.sharing for part in parts}
+    fixed = sum(stage.latency for stage in algorithm.stages)
+    each = sum(
+        max(load * sharing[n] / levels[n].bandwidth for n, load in stage.loads)
+        for stage in algorithm.stages
+    )
+    return fixed, each
+
+
+# algorithms ---------------------------------------------------------------------------------------
+
+
+def _gathers(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
+    """Return the algorithms that gather, which reversed are those that reduce and scatter.
+
+    ring          all members in one ring, which crosses each port once in each step
+    hierarchical  level by level, the outermost first, with recursive doubling within a level, so
+                  that each byte passes the port of a unit once (Thakur et al. 2005)
+    """
+    slowest = max(levels[part.level].latency for part in parts)
+    share = (group.size - 1) / group.size
+    ring = Stage((group.size - 1) * slowest, tuple((part.level, share) for part in parts))
+    by_level = tuple(
+        Stage(
+            ceil(log2(part.units)) * levels[part.level].latency,
+            ((part.level, (part.units - 1) / part.units),),
+        )
+        for part in reversed(parts)
+    )
+    return [Algorithm("ring", (ring,)), Algorithm("hierarchical", by_level)]
+
+
+def _reductions(
+    levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group
+) -> list[Algorithm]:
+    """Return the algorithms of allreduce: both gathers after their reversal, and a tree, in which
+    members exchange whole operands in a logarithmic number of steps."""
+    twice = [
+        Algorithm(one.name, (*one.stages[::-1], *one.stages))
+        for one in _gathers(levels, parts, group)
+    ]
+    tree = tuple(
+        Stage(
+            ceil(log2(part.units)) * levels[part.level].latency,
+            ((part.level, float(ceil(log2(part.units)) * part.lanes)),),
+        )
+        for part in parts
+    )
+    return [*twice, Algorithm("tree", tree)]
+
+
+def _exchanges(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
+    """Return the algorithms of all-to-all: messages between all pairs, or Bruck's, which sends
+    fewer messages and more bytes."""
+    slowest = max(levels[part.level].latency for part in parts)
+    rounds = ceil(log2(group.size))
+    loads = tuple(
+        (part.level, part.lanes * (group.size - part.lanes) / (group.size - 1)) for part in parts
+    )
+    more = max(1.0, rounds * group.size / (2 * (group.size - 1)))
+    bruck = Stage(rounds * slowest, tuple((level, load * more) for level, load in loads))
+    return [
+        Algorithm("pairwise", (Stage((group.size - 1) * slowest, loads),)),
+        Algorithm("bruck", (bruck,)),
+    ]
+
+
+def _borders(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
+    """Return the exchange of borders with neighbours."""
+    slowest = max(levels[part.level].latency for part in parts)
+    stage = Stage(2 * slowest, tuple((part.level, 1.0) for part in parts))
+    return [Algorithm("neighbours", (stage,))]
+
+
+_BUILDERS: Final = {
+    "allgather": _gathers,
+    "reduce_scatter": _gathers,
+    "allreduce": _reductions,
+    "all_to_all": _exchanges,
+    "halo": _borders,
+}

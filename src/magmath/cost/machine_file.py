@@ -1,0 +1,132 @@
+"""Machine files: descriptions of hardware in TOML, each number with its source.
+
+The package has some in `machines/`; users write their own. Every number is a table with `value` and
+`source`, so that a file cannot state a number without its origin.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from magmath.cost.collectives import Level
+from magmath.cost.link import Link
+from magmath.cost.machine import GemmRate, Machine, current_machine
+from magmath.errors import DataError
+
+HERE: Final = "here"
+"""The name of this machine, as `magmath calibrate` has measured it."""
+_FOLDER: Final = files("magmath.cost") / "machines"
+
+
+def known_machines() -> list[str]:
+    """Return the names of the packaged descriptions, and "here" for this machine."""
+    names = [entry.name.removesuffix(".toml") for entry in _FOLDER.iterdir()]
+    return [*sorted(names), HERE]
+
+
+def load_machine(name: str | os.PathLike[str]) -> Machine:
+    """Return a machine by the name of a packaged description, by the path of a TOML file, or
+    "here".
+
+    Raises DataError for an unknown name, a file that is no TOML, and a missing or wrong field.
+    """
+    if name == HERE:
+        return current_machine()
+    packaged = _FOLDER / f"{os.fspath(name)}.toml"
+    source = packaged if packaged.is_file() else Path(name)
+    if not source.is_file():
+        raise DataError(
+            f"load_machine: no machine {os.fspath(name)!r}; known are "
+            f"{', '.join(known_machines())}, or give the path of a TOML file"
+        )
+    try:
+        content = tomllib.loads(source.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"load_machine: {source} is no TOML file: {error}") from error
+    return _Reader(str(source)).machine(content)
+
+
+class _Reader:
+    """Reads the fields of one file; errors name the file and the field."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def machine(self, content: Mapping[str, Any]) -> Machine:
+        """Return the machine of a parsed file."""
+        device = self._table(content, "device")
+        rates = self._table(device, "gemm", "device.")
+        levels = tuple(self._level(i, one) for i, one in enumerate(self._levels(content)))
+        bandwidth = self._number(device, "bandwidth")
+        inner, outer = levels[0], levels[-1]
+        return Machine(
+            gemm=tuple(GemmRate(name, 1, self._number(rates, name, "gemm.")) for name in rates),
+            bandwidth=bandwidth,
+            host_bandwidth=bandwidth * max(1, inner.fan_out),
+            arithmetic=self._number(device, "arithmetic"),
+            division=self._number(device, "division"),
+            transcendental=self._number(device, "transcendental"),
+            call_seconds=self._number(device, "call_seconds"),
+            memory=self._number(device, "memory"),
+            processors=int(self._number(device, "processors")),
+            tile=(
+                int(self._number(device, "tile_rows")),
+                int(self._number(device, "tile_columns")),
+            ),
+            shared=Link(inner.latency, inner.bandwidth, False, inner.latency),
+            messages=Link(outer.latency, outer.bandwidth, False, outer.latency),
+            levels=levels,
+            source=self._text(content, "name"),
+        )
+
+    def _levels(self, content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        found = content.get("level")
+        if not isinstance(found, list) or not found:
+            raise self._error("level", "at least one table [[level]], the innermost first")
+        return found
+
+    def _level(self, number: int, table: Mapping[str, Any]) -> Level:
+        where = f"level[{number}]."
+        return Level(
+            name=self._text(table, "name", where),
+            fan_out=int(self._number(table, "fan_out", where, zero=True)),
+            bandwidth=self._number(table, "bandwidth", where),
+            latency=self._number(table, "latency", where),
+        )
+
+    def _table(self, table: Mapping[str, Any], name: str, where: str = "") -> Mapping[str, Any]:
+        found = table.get(name)
+        if not isinstance(found, dict) or not found:
+            raise self._error(f"{where}{name}", "a table")
+        return found
+
+    def _text(self, table: Mapping[str, Any], name: str, where: str = "") -> str:
+        found = table.get(name)
+        if not isinstance(found, str) or not found:
+            raise self._error(f"{where}{name}", "a text")
+        return found
+
+    def _number(
+        self, table: Mapping[str, Any], name: str, where: str = "device.", *, zero: bool = False
+    ) -> float:
+        """Return the value of a field `{ value = …, source = "…" }`."""
+        found = table.get(name)
+        if not isinstance(found, dict):
+            raise self._error(f"{where}{name}", 'a table { value = 1.0, source = "…" }')
+        self._text(found, "source", f"{where}{name}.")
+        value = found.get("value")
+        number = float(value) if type(value) in (int, float) else -1.0  # type: ignore[arg-type]
+        if number < 0 or (number == 0 and not zero):
+            raise self._error(f"{where}{name}.value", "a positive number")
+        return number
+
+    def _error(self, field: str, needs: str) -> DataError:
+        return DataError(
+            f"load_machine: {self._path} has no valid field {field!r}: it needs {needs}; "
+            f"`magmath plan --help` names the packaged files to start from"
+        )

@@ -1,0 +1,182 @@
+"""Loader: batches of images and labels, prepared by background threads.
+
+A batch depends on the seed, the number of the epoch and the number of the batch only: these seed
+its generator, so order and values are the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, final
+
+import numpy as np
+import numpy.typing as npt
+
+from magmath.core.integers import require_integer
+from magmath.data.dataset import Images, Labels
+from magmath.data.transforms import Transform, apply_transforms
+from magmath.errors import DataError
+
+BATCHES_AHEAD = 2
+"""Batches that are prepared ahead, for each thread."""
+
+
+class Source(Protocol):
+    """Samples by their number."""
+
+    @property
+    def labels(self) -> Labels:
+        """The labels of all samples."""
+
+    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Images:
+        """Return the images (N, C, H, W) of these samples; called by several threads at once."""
+
+
+@final
+class _Arrays:
+    """Samples in memory."""
+
+    def __init__(self, images: Any, labels: Any) -> None:
+        self._images = np.asarray(images)
+        self.labels = np.asarray(labels)
+        if self._images.ndim != 4 or self.labels.shape != self._images.shape[:1]:
+            raise DataError(
+                f"Loader: needs images (N, C, H, W) and labels (N,), was given shapes "
+                f"{self._images.shape} and {self.labels.shape}"
+            )
+
+    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Images:
+        return self._images[indices].astype(np.float32, copy=False)
+
+
+Batch = tuple[Images, Labels]
+
+
+@final
+class Loader:
+    """Batches of (images, labels), for `fit` or for a loop of one's own.
+
+    source      a pair of arrays, images (N, C, H, W) and labels (N,), or an `ImageFolder`
+    batch_size  samples in a batch; the last batch of an epoch may have fewer
+    transforms  functions of (batch, generator), applied in this order; see `data.transforms`
+    shuffle     draw a new order for each epoch
+    seed        seed of the orders and of the transforms
+    threads     background threads; 0 prepares each batch when it is asked for; by default as many
+                as this process has processors, 4 at most
+    drop_last   leave out a last batch with fewer samples
+
+    `loader.epoch(n)` iterates over the batches of epoch n. Iterating over the loader itself gives
+    epoch 0, and the next epoch each further time. Labels are int64, images float32.
+
+    Raises DataError for arrays that do not match, OptionError for numbers out of range.
+    """
+
+    def __init__(
+        self,
+        source: Source | tuple[Any, Any],
+        batch_size: int = 32,
+        *,
+        transforms: Sequence[Transform] = (),
+        shuffle: bool = True,
+        seed: int = 0,
+        threads: int | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        self.source: Source = _Arrays(*source) if isinstance(source, tuple) else source
+        self.batch_size = require_integer("Loader: batch_size", batch_size, 1)
+        self.transforms = tuple(transforms)
+        self.shuffle = shuffle
+        self.seed = require_integer("Loader: seed", seed, 0)
+        self.threads = require_integer("Loader: threads", _threads(threads), 0)
+        self.drop_last = drop_last
+        self._next = 0
+        self._sample_shape: tuple[int, ...] | None = None
+        if not len(self.source.labels):
+            raise DataError("Loader: needs at least one sample, was given none")
+        if not len(self):
+            raise DataError(
+                f"Loader: drop_last=True leaves no batch: there are {len(self.source.labels)} "
+                f"samples for batches of {self.batch_size}; give a smaller batch_size"
+            )
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        count = len(self.source.labels)
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader({self.count} samples in {len(self)} batches of {self.batch_size}, "
+            f"{self.threads} threads)"
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of samples in an epoch."""
+        count = len(self.source.labels)
+        return len(self) * self.batch_size if self.drop_last else count
+
+    @property
+    def labels(self) -> Labels:
+        """The labels of all samples of the source, shape (N,), int64."""
+        return np.asarray(self.source.labels, np.int64)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape (C, H, W) of an image after the transforms."""
+        if self._sample_shape is None:
+            images = self._images(np.zeros(1, np.int64), np.random.default_rng(self.seed))
+            self._sample_shape = images.shape[1:]
+        return self._sample_shape
+
+    def __iter__(self) -> Iterator[Batch]:
+        number, self._next = self._next, self._next + 1
+        return self.epoch(number)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Return an iterator over the batches of the epoch with this number, in order.
+
+        An exception in a thread is raised where its batch is asked for. Closing the iterator, or
+        deleting its last reference, ends the threads.
+        """
+        batches = self._order(number)
+        if not self.threads:
+            return (self._batch(number, i, part) for i, part in enumerate(batches))
+        return self._prefetched(number, batches)
+
+    def _order(self, epoch: int) -> list[npt.NDArray[np.int64]]:
+        """Return the sample numbers of each batch."""
+        order = np.arange(len(self.source.labels))
+        if self.shuffle:
+            order = np.random.default_rng((self.seed, epoch)).permutation(order)
+        starts = range(0, self.count, self.batch_size)
+        return [order[start : start + self.batch_size] for start in starts]
+
+    def _batch(self, epoch: int, number: int, indices: npt.NDArray[np.int64]) -> Batch:
+        random = np.random.default_rng((self.seed, epoch, number))
+        return self._images(indices, random), np.asarray(self.source.labels, np.int64)[indices]
+
+    def _images(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Images:
+        return apply_transforms(self.transforms, self.source.read(indices, random), random)
+
+    def _prefetched(self, epoch: int, batches: list[npt.NDArray[np.int64]]) -> Iterator[Batch]:
+        """Yield the batches in order, while the next ones are prepared."""
+        parts = iter(enumerate(batches))
+        waiting: deque[Future[Batch]] = deque()
+        executor = ThreadPoolExecutor(self.threads, "magmath-loader")
+        try:
+            for number, part in parts:
+                waiting.append(executor.submit(self._batch, epoch, number, part))
+                if len(waiting) > BATCHES_AHEAD * self.threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _threads(given: int | None) -> int:
+    return min(len(os.sched_getaffinity(0)), 4) if given is None else given

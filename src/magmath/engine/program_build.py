@@ -1,0 +1,122 @@
+"""The build of programs: from a graph to a program for the workers of a pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from magmath.core.dtypes import DType
+from magmath.core.stage_times import stage
+from magmath.cost import current_machine
+from magmath.graph import Graph, Shape
+from magmath.layout import Layout, Mesh
+from magmath.passes import pipeline
+from magmath.passes.environment import Environment
+from magmath.program.instructions import Program
+from magmath.program.lower import lower
+
+if TYPE_CHECKING:
+    from magmath.runtime.pool import Pool
+
+UNSENT = -1
+"""The identifier of a program that the workers do not have."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program on the workers, and the positions of the graph leaves that it reads."""
+
+    identifier: int
+    program: Program
+    inputs: tuple[int, ...]
+    parameters: tuple[int, ...]
+
+    @cached_property
+    def results(self) -> list[tuple[Shape, DType, Layout]]:
+        """Shape, dtype and layout of each output.
+
+        Replaces layouts by equal interned ones, whose comparison is fast.
+        """
+        slots = [self.program.slots[output] for output in self.program.outputs]
+        usual = [Layout.whole(x.shape, x.layout.mesh, shared=x.layout.shared) for x in slots]
+        return [
+            (x.shape, x.dtype, y if y == x.layout else x.layout)
+            for x, y in zip(slots, usual, strict=True)
+        ]
+
+
+def build_program(graph: Graph, environment: Environment, device: str) -> Compiled:
+    """Return the program of a graph, not yet sent to the workers."""
+    single = _lowered(graph, environment)
+    with stage("team"):
+        team = _team_program(graph, single, environment, device)
+    return replace(single, program=msgspec.structs.replace(single.program, team=team))
+
+
+def environment_of(pool: Pool) -> Environment:
+    """Return the environment of a pool, for planners."""
+    topology, machine = pool.topology, current_machine()
+    shared = topology.shares_memory and topology.device == "cpu"
+    return Environment(
+        pool.mesh, machine.shared if shared else machine.messages, shared, pool.deterministic,
+        memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
+        threads=topology.threads,
+    )  # fmt: skip
+
+
+def _team_environment(threads: int) -> Environment:
+    """Return the environment of the threads of one worker: cheap barriers and shared memory."""
+    machine = current_machine()
+    return Environment(Mesh.line(threads), machine.team, shares_memory=True, machine=machine)
+
+
+def _team_program(
+    graph: Graph, single: Compiled, environment: Environment, device: str
+) -> Program | None:
+    """Return the same program for the threads of a single worker, or None.
+
+    Only programs that update variables have one: loops run them.
+    """
+    updates = bool(graph.targets) and all(t and t.name == "variable" for t in graph.targets)
+    alone = environment.workers == 1 and device == "cpu" and environment.threads > 1
+    if not (alone and updates) or environment.deterministic:
+        return None
+    team_environment = _team_environment(environment.threads)
+    lanes = {
+        leaf: leaf.replace((), team_environment.whole(leaf.shape, shared=leaf.name != "parameter"))
+        for leaf in graph.leaves
+    }
+    shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
+    team = _lowered(shared, team_environment)
+    same = (team.inputs, team.parameters, team.program.donated) == (
+        single.inputs,
+        single.parameters,
+        single.program.donated,
+    )
+    return team.program if same else None
+
+
+def _lowered(graph: Graph, environment: Environment) -> Compiled:
+    """Return the program of a graph for the workers of an environment."""
+    numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
+    graph = graph.substituted(numbers) if numbers else graph
+    planned = pipeline.run(graph, environment)
+    position = {leaf: i for i, leaf in enumerate(graph.leaves)}
+    used = sorted(planned.graph.leaves, key=position.__getitem__)
+    inputs = [leaf for leaf in used if leaf.name != "parameter"]
+    parameters = [leaf for leaf in used if leaf.name == "parameter"]
+    number = {leaf: i for i, leaf in enumerate(inputs)}
+    donated = {
+        i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
+    }
+    with stage("lower"):
+        program = lower(planned, inputs, parameters, environment, donated)
+    return Compiled(
+        UNSENT,
+        program,
+        tuple(position[leaf] for leaf in inputs),
+        tuple(position[leaf] for leaf in parameters),
+    )

@@ -1,0 +1,162 @@
+"""The source of native code, and the arguments by which it accesses the memory of a binding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from magmath.codegen.emit import NativeCall, NativeOperand, View, literal
+from magmath.core.index_set import IndexSet, Tile
+from magmath.executor.tensors import Tensors
+from magmath.executor.user_line import attach_user_line
+from magmath.memory.torch_dtypes import from_torch
+from magmath.program.instructions import Call, Instruction
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The record in which native code reports invalid data of an instruction."""
+
+    noted: torch.Tensor
+    error: Callable[[int], Exception]
+    instruction: Instruction
+
+    def take(self) -> Exception | None:
+        """Return the error if native code has reported one since the last call, otherwise None."""
+        found, what = self.noted.tolist()
+        if not found:
+            return None
+        self.noted.zero_()
+        error = self.error(what)
+        attach_user_line(error, self.instruction)
+        return error
+
+
+Find = Callable[[Tensors], torch.Tensor]
+"""Returns a tensor of a binding."""
+
+
+@dataclass(frozen=True)
+class NativeSource:
+    """The source of a native function, and how a binding finds the arguments of its calls.
+
+    The function of a loop takes the number of steps, the address of the barrier memory, rank and
+    number of ranks, the addresses of the results it emits and of `offsets`, and those of the
+    tensors. The function of `segments`, which are ranges of positions, takes the number of a
+    segment, the address of `offsets`, and those of the tensors. `faults` are those of each segment.
+    """
+
+    source: str
+    find: list[Find]
+    offsets: list[int]
+    emits: int
+    faults: list[list[Fault]]
+    segments: list[range]
+
+    def addresses(self, tensors: Tensors) -> list[int]:
+        """Return the addresses of the tensors that the function takes."""
+        return [find(tensors).data_ptr() for find in self.find]
+
+
+class NoNativeForm(Exception):
+    """An instruction has no native form."""
+
+
+class Arguments:
+    """The arguments of a native function: arrays get names on first use.
+
+    `faults` are the records for invalid data that were added so far. Without `can_fault`, an
+    instruction whose data can be invalid has no native form.
+    """
+
+    def __init__(self, tensors: Tensors, *, can_fault: bool) -> None:
+        self.tensors = tensors
+        self.find: list[Find] = []
+        self.types: list[str] = []
+        self.offsets: list[int] = []
+        self.faults: list[Fault] = []
+        self._can_fault = can_fault
+        self._names: dict[tuple[int, int], str] = {}
+
+    def operand(self, slot: int) -> NativeOperand:
+        """Return a slot as an operand of the source; constants as literals."""
+        own = self.tensors.program.slots[slot]
+        if own.kind == "constant":
+            assert own.value is not None
+            if isinstance(own.value, complex):
+                raise NoNativeForm("a complex number")
+            return NativeOperand(literal(own.value, own.dtype), (), own.dtype, scalar=True)
+        return self.array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
+
+    def array(self, tensor: torch.Tensor, find: Find) -> NativeOperand:
+        """Return a tensor as an operand of the source; 0-d tensors as one element."""
+        dtype = from_torch(tensor.dtype)
+        if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
+            raise NoNativeForm(dtype.name)
+        shown = tensor.reshape(1) if tensor.ndim == 0 else tensor
+        key = (tensor.data_ptr(), hash((tuple(shown.shape), shown.stride(), tensor.dtype)))
+        if key not in self._names:
+            self._names[key] = f"a{len(self.find)}"
+            self.find.append(find)
+            self.types.append(f"{dtype.name}[{', '.join(map(str, shown.stride()))}]")
+        name = self._names[key]
+        if tensor.ndim == 0:
+            return NativeOperand(f"{name}[0]", (), dtype, scalar=True)
+        return NativeOperand(
+            name,
+            tuple(tensor.shape),
+            dtype,
+            strides=tuple(tensor.stride()),
+            address=tensor.data_ptr(),
+        )
+
+    def native_call(self, call: Call) -> NativeCall:
+        """Return an instruction as the emitters of operations receive it."""
+        slots = self.tensors.program.slots
+        return NativeCall(
+            self.operand(call.out),
+            [self.operand(i) for i in call.inputs],
+            call.attributes,
+            partial(self.fault, call),
+            self.offset,
+            self.tile(call.out),
+            tuple(self.tile(i) for i in call.inputs),
+            slots[call.out].shape,
+            tuple(slots[i].shape for i in call.inputs),
+        )
+
+    def tile(self, slot: int) -> Tile:
+        """Return this worker's tile of an array."""
+        held = self.tensors.program.slots[slot]
+        tiles = held.layout.tiles(self.tensors.rank)
+        tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in held.shape)
+        if not all(index.is_range for index in tile):
+            raise NoNativeForm("a tile of several separate ranges")
+        return tile
+
+    def offset(self, value: int) -> str:
+        """Return an expression for an integer that may differ between workers."""
+        self.offsets.append(value)
+        return f"offsets[{len(self.offsets) - 1}]"
+
+    def fault(self, call: Call, error: Callable[[int], Exception]) -> str:
+        """Return the name of the record in which native code reports invalid data of a call."""
+        if not self._can_fault:
+            raise NoNativeForm("invalid data must be found before anything is overwritten")
+        noted = torch.zeros(2, dtype=torch.int64)
+        self.faults.append(Fault(noted, error, call))
+        return self.array(noted, lambda tensors: noted).name
+
+
+def view_finder(view: View, call: NativeCall, slot: int) -> Find:
+    """Return a function that returns a view of a slot, which exists in every binding."""
+
+    def find(tensors: Tensors) -> torch.Tensor:
+        found = view(call, tensors.own(slot))
+        assert found is not None
+        return found
+
+    return find

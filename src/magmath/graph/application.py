@@ -1,0 +1,66 @@
+"""The application of operations: nodes whose shape and dtype are inferred and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from magmath.core.bounded_memo import store_bounded
+from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation
+from magmath.graph.signature import Signature
+from magmath.layout import Layout
+
+_signatures: dict[Hashable, Signature] = {}
+_MOST_SIGNATURES = 10_000
+
+
+def apply(
+    operation: Operation,
+    *inputs: Node,
+    line: Line = None,
+    **attributes: Any,
+) -> Node:
+    """Return a new node; infers and checks the shape and dtype of the result.
+
+    Without a given line it has the line of its first operand.
+    """
+    return applied(operation, inputs, line, attributes or NO_ATTRIBUTES)
+
+
+def applied(
+    operation: Operation,
+    inputs: tuple[Node, ...],
+    line: Line,
+    attributes: Mapping[str, Any] = NO_ATTRIBUTES,
+    layout: Layout | None = None,
+) -> Node:
+    """Return a new node for operands and attributes that are already a tuple and a mapping.
+
+    An inference depends only on the operation, its attributes and its operands' shapes and types,
+    so it is cached for each combination of these.
+    """
+    if attributes:
+        key: Hashable = (operation, *attributes.items(), *[(x.shape, x.dtype) for x in inputs])
+    elif len(inputs) == 2:
+        x, y = inputs
+        key = (operation, x.shape, x.dtype, y.shape, y.dtype)
+    else:
+        key = (operation, *[(x.shape, x.dtype) for x in inputs])
+    signature = _signatures.get(key)
+    if signature is None:
+        signature = store_bounded(
+            _signatures, key, Signature(*operation.infer(*inputs, **attributes)), _MOST_SIGNATURES
+        )
+    if line is None and inputs:
+        line = inputs[0].line
+    return Node(
+        operation,
+        inputs,
+        attributes,
+        signature.shape,
+        signature.dtype,
+        layout,
+        line,
+        None,
+        signature,
+    )

@@ -1,0 +1,126 @@
+"""The arguments of kernels: what the executor gives to a kernel that binds a ready call.
+
+A kernel of one worker receives a `KernelCall`, and a collective kernel a `DistributedCall`. Neither
+knows nodes: a kernel computes on local tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from magmath.core.block_cyclic import panel_ring_bytes, round_to_cache_lines
+from magmath.core.index_set import Tile
+from magmath.core.shapes import Shape
+from magmath.layout import Layout
+
+if TYPE_CHECKING:
+    import torch
+
+    from magmath.comm import Communicator
+    from magmath.comm.panel_broadcast import PanelBroadcast
+
+
+class KernelContext(Protocol):
+    """The services of the executor that binds a kernel."""
+
+    deterministic: bool
+
+    @property
+    def rank(self) -> int:
+        """The number of this worker."""
+
+    def gemm(
+        self,
+        out: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        *,
+        bias: torch.Tensor | None = None,
+        activation: str = "none",
+        alpha: torch.Tensor | None = None,
+        accumulate: bool = False,
+    ) -> Callable[[], object]:
+        """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
+
+    def convolution(
+        self,
+        direction: str,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        y: torch.Tensor,
+        *,
+        offset: tuple[int, ...],
+        stride: tuple[int, ...],
+        dilation: tuple[int, ...],
+        groups: int,
+        repeated: bool,
+    ) -> Callable[[], object]:
+        """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
+        "filter" w (`kernels/convolution_problem.py`). `repeated`: other workers compute the
+        same."""
+
+
+@dataclass(slots=True)
+class KernelCall:
+    """One operation on one worker's tensors, from which a kernel binds a ready call.
+
+    `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers). For operations that
+    count elements, `tile` and `tiles` are the tiles of the whole arrays that they hold, and `shape`
+    and `shapes` the shapes of the whole arrays. `repeated`: other workers compute the same
+    elements.
+    """
+
+    out: torch.Tensor
+    inputs: list[torch.Tensor]
+    attributes: Mapping[str, Any]
+    tile: Tile
+    tiles: list[Tile]
+    shape: Shape
+    shapes: list[Shape]
+    context: KernelContext
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Bytes that a collective kernel needs on each worker in addition to its operands and its
+    result.
+
+    panel    the largest panel that one worker computes for the others to read
+    scratch  private memory
+    """
+
+    panel: int
+    scratch: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """The total bytes."""
+        return panel_ring_bytes(self.panel) + round_to_cache_lines(self.scratch)
+
+
+@dataclass(slots=True)
+class DistributedCall:
+    """The arguments of a collective kernel on one worker; each worker binds them to a ready call,
+    and all make the calls collectively.
+
+    `out` and `inputs` are local tensors, empty if this worker stores nothing; `layout` and
+    `layouts` are the layouts of the whole result and the whole operands. `memory[r]` is the
+    workspace of worker r, as bytes; None if this worker cannot access it. `ring` passes panels
+    through it, and `scratch` is the private part of this worker. `seen(i, r)` is operand i of
+    worker r, which this worker must be able to access; it may be read after r has reached the same
+    point, until the kernel ends.
+    """
+
+    out: torch.Tensor
+    inputs: list[torch.Tensor]
+    attributes: Mapping[str, Any]
+    layout: Layout
+    layouts: list[Layout]
+    comm: Communicator
+    memory: Sequence[torch.Tensor | None]
+    ring: PanelBroadcast
+    scratch: torch.Tensor
+    seen: Callable[[int, int], torch.Tensor]

@@ -1,0 +1,28 @@
+"""Signatures: the properties that equal applications of an operation share."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from magmath.core.dtypes import DType
+from magmath.core.shapes import Shape
+from magmath.graph.index_notation import IndexNotation
+
+
+class Signature:
+    """The common properties of all applications of an operation with the same attributes to
+    operands of the same shapes and types.
+
+    These are the shape and type of the result, and, once they are computed, the index notation and
+    (`ready`) the prepared step that computes such a node eagerly.
+    """
+
+    __slots__ = ("dtype", "index_notation", "nbytes", "ready", "shape")
+
+    def __init__(self, shape: Shape, dtype: DType) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = prod(shape) * dtype.itemsize
+        self.ready: Any = None
+        self.index_notation: IndexNotation | None = None

@@ -1,0 +1,262 @@
+"""The candidates for a convolution on one device.
+
+`kernels/dispatch/registry.py` lists the devices and types of each candidate, in order of
+preference; `kernels/convolution.py` chooses among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from magmath.codegen.background_build import compile_in_background
+from magmath.kernels import depthwise, winograd
+from magmath.kernels.convolution_problem import ConvolutionProblem
+from magmath.kernels.dispatch.registry import Candidate
+from magmath.kernels.dispatch.tuner import Call
+from magmath.kernels.gemm_candidates import sequence
+from magmath.kernels.winograd_loops import is_compiled
+
+Range = tuple[int, int]
+Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+# torch: oneDNN, cuDNN -----------------------------------------------------------------------------
+
+
+def _any_problem(problem: ConvolutionProblem) -> bool:
+    return True
+
+
+def _bilinear(function: Function, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return function(a, b), which is bilinear and real, extended to complex numbers."""
+    if not a.is_complex():
+        return function(a, b)
+    real = function(a.real, b.real) - function(a.imag, b.imag)
+    return torch.complex(real, function(a.real, b.imag) + function(a.imag, b.real))
+
+
+def _reach(problem: ConvolutionProblem) -> list[Range]:
+    """Return the ranges of x that y needs; they may exceed the bounds of x."""
+    return [
+        (start, start + stride * (n - 1) + dilation * (k - 1) + 1)
+        for start, stride, dilation, n, k in zip(
+            problem.offset, problem.stride, problem.dilation, problem.y.shape[2:], problem.kernel,
+            strict=True,
+        )
+    ]  # fmt: skip
+
+
+def _inside(problem: ConvolutionProblem) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the indices of the elements of x that y needs: in the range that it needs, and in
+    x."""
+    ranges = zip(_reach(problem), problem.x.shape[2:], strict=True)
+    common = [(start, max(start, 0), min(stop, n)) for (start, stop), n in ranges]
+    bounds = [(start, low, max(low, high)) for start, low, high in common]
+    return (
+        (..., *[slice(low - start, high - start) for start, low, high in bounds]),
+        (..., *[slice(low, high) for _, low, high in bounds]),
+    )
+
+
+class _Surrounded:
+    """The range of x that y needs, with zeros out of bounds, filled in each run.
+
+    If equally many zeros are missing on both sides, torch supplies them: `tensor` is x itself and
+    `padding` is their number.
+    """
+
+    def __init__(self, problem: ConvolutionProblem) -> None:
+        x, reach = problem.x, _reach(problem)
+        lows = [-start for start, _ in reach]
+        highs = [stop - n for (_, stop), n in zip(reach, x.shape[2:], strict=True)]
+        self.tensor, self.padding = x, lows
+        self._target: torch.Tensor | None = None
+        if lows != highs or min(lows) < 0:
+            extents = [stop - start for start, stop in reach]
+            self.tensor, self.padding = x.new_zeros((*x.shape[:2], *extents)), [0] * len(reach)
+            there, here = _inside(problem)
+            self._target, self._source = self.tensor[there], x[here]
+
+    def fill(self) -> None:
+        """Copy the current elements of x."""
+        if self._target is not None:
+            self._target.copy_(self._source)
+
+
+def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _bind_torch(
+    problem: ConvolutionProblem, inner: object, convert: Callable[..., torch.Tensor] = _unchanged
+) -> Call:
+    """Bind torch's convolution; `convert` changes the memory order of its operands."""
+    bound = {"forward": _bind_forward, "data": _bind_data, "filter": _bind_filter}
+    return bound[problem.direction](problem, convert)
+
+
+def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
+    around, y, w = _Surrounded(problem), problem.y, problem.w
+
+    def correlated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.aten.convolution(
+            convert(x), convert(w), None, problem.stride, around.padding, problem.dilation,
+            False, [0] * len(around.padding), problem.groups,
+        )  # fmt: skip
+        return result
+
+    return sequence(around.fill, lambda: y.copy_(_bilinear(correlated, around.tensor, w)))
+
+
+def _bind_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
+    """Bind the transposed convolution, whose whole result is the range of x that y needs."""
+    x, w, y = problem.x, problem.w, problem.y
+    there, here = _inside(problem)
+    nothing = [0] * len(problem.stride)
+
+    def transposed(y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.aten.convolution(
+            convert(y), convert(w), None, problem.stride, nothing, problem.dilation, True, nothing,
+            problem.groups,
+        )  # fmt: skip
+        return result
+
+    calls: list[Call] = [lambda: x[here].copy_(_bilinear(transposed, y, w)[there])]
+    if x[here].shape != x.shape:
+        calls.insert(0, x.zero_)
+    return sequence(*calls)
+
+
+def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
+    around, y, w = _Surrounded(problem), problem.y, problem.w
+    like = w.real if w.is_complex() else w
+
+    def contributed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        part: torch.Tensor = torch.ops.aten.convolution_backward(
+            convert(y), convert(x), convert(like), None, problem.stride, around.padding,
+            problem.dilation, False, [0] * len(around.padding), problem.groups,
+            [False, True, False],
+        )[1]  # fmt: skip
+        return part
+
+    return sequence(around.fill, lambda: w.copy_(_bilinear(contributed, around.tensor, y)))
+
+
+# the same with operands that are converted to channels-last order ---------------------------------
+
+
+def _channels_last_takes(problem: ConvolutionProblem) -> bool:
+    return problem.x.ndim == 4
+
+
+def _to_channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def _channels_last_workspace(problem: ConvolutionProblem) -> int:
+    return sum(tensor.nbytes for tensor in (problem.x, problem.w, problem.y))
+
+
+# Winograd -----------------------------------------------------------------------------------------
+
+
+def _winograd(tile: int) -> Candidate:
+    """Return the candidate F(tile×tile, 3×3)."""
+
+    def is_ready() -> bool:
+        if is_compiled(tile):
+            return True
+        compile_in_background("magmath.kernels.winograd_loops", tile)
+        return False
+
+    return Candidate(
+        f"winograd {tile}×{tile}",
+        partial(winograd.takes, tile=tile),
+        lambda problem, inner: winograd.bind(problem, tile),
+        partial(winograd.workspace, tile=tile),
+        is_ready,
+    )
+
+
+# depthwise ----------------------------------------------------------------------------------------
+
+
+def _is_depthwise_ready() -> bool:
+    if depthwise.CODE.is_cached():
+        return True
+    compile_in_background("magmath.kernels.depthwise", 0)
+    return False
+
+
+# 1×1 convolutions as products ---------------------------------------------------------------------
+
+
+def _products_take(problem: ConvolutionProblem) -> bool:
+    """True for filters of one element that cover each element of x once."""
+    same = problem.x.shape[2:] == problem.y.shape[2:] and not any(problem.offset)
+    single = {*problem.kernel, *problem.stride} == {1} and problem.groups == 1
+    return same and single and problem.x.ndim == 4 and _rows(problem) is not None
+
+
+def _rows(problem: ConvolutionProblem) -> Sequence[torch.Tensor] | None:
+    """Return x and y as matrices (pixels, channels), or as batches (images, channels, pixels); None
+    for other memory orders."""
+    both = problem.x, problem.y
+    if all(tensor.movedim(1, -1).is_contiguous() for tensor in both):
+        return [tensor.movedim(1, -1).flatten(0, 2) for tensor in both]
+    if all(tensor.is_contiguous() for tensor in both):
+        return [tensor.flatten(2) for tensor in both]
+    return None
+
+
+def _bind_products(problem: ConvolutionProblem, inner: Callable[..., Call]) -> Call:
+    rows = _rows(problem)
+    assert rows is not None
+    x, y = rows
+    w = problem.w.flatten(1)  # (outputs, channels)
+    if problem.direction == "filter":
+        return _bind_filter_products(problem, inner, x, y)
+    if x.ndim == 2:
+        return inner(y, x, w.mT) if problem.direction == "forward" else inner(x, y, w)
+    wide = w.expand(len(x), -1, -1)
+    return inner(y, wide, x) if problem.direction == "forward" else inner(x, wide.mT, y)
+
+
+def _bind_filter_products(
+    problem: ConvolutionProblem, inner: Callable[..., Call], x: torch.Tensor, y: torch.Tensor
+) -> Call:
+    out = (
+        problem.w.flatten(1)
+        if problem.w.is_contiguous()
+        else torch.empty_like(problem.w[..., 0, 0])
+    )
+    if x.ndim == 2:
+        calls = [inner(out, y.mT, x)]
+    else:
+        calls = [inner(out, y[0], x[0].mT)]
+        calls += [inner(out, b, a.mT, beta=1.0) for a, b in zip(x[1:], y[1:], strict=True)]
+    if not problem.w.is_contiguous():
+        calls.append(lambda: problem.w.copy_(out.view(problem.w.shape)))
+    return sequence(*calls)
+
+
+CANDIDATES: Mapping[str, Candidate] = {
+    candidate.name: candidate
+    for candidate in (
+        Candidate("torch", _any_problem, _bind_torch),
+        Candidate(
+            "channels-last",
+            _channels_last_takes,
+            partial(_bind_torch, convert=_to_channels_last),
+            _channels_last_workspace,
+        ),
+        _winograd(4),
+        _winograd(2),
+        Candidate("depthwise", depthwise.takes, depthwise.bind, is_ready=_is_depthwise_ready),
+        Candidate("products", _products_take, _bind_products),
+    )
+}

@@ -1,0 +1,47 @@
+"""Timings of candidates, taken from calls that a program makes in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+
+ROUNDS = 3  # timed calls of each candidate, after an untimed one that loads and compiles
+HOPELESS = 1.5  # ratio to the fastest timing from which a candidate is not measured further
+
+
+@dataclass
+class Measurements:
+    """The timings of the candidates for one key, which all its calls share."""
+
+    names: tuple[str, ...]
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def next(self, is_ready: Mapping[str, Callable[[], bool]]) -> str | None:
+        """Return the candidate to be measured next; None if all are measured.
+
+        While the code of one is not ready, the fastest of the others is executed.
+        """
+        with self.lock:
+            lacking = [name for name in self.names if self._is_lacking(name)]
+            ready = [name for name in lacking if is_ready[name]()]
+            if ready:
+                return min(ready, key=lambda name: len(self.seconds.get(name, ())))
+            return min(self.seconds, key=lambda name: min(self.seconds[name])) if lacking else None
+
+    def add(self, name: str, seconds: float) -> None:
+        """Record one call; the first one of each candidate, and more than needed, do not count."""
+        with self.lock:
+            taken = self.seconds.get(name)
+            if taken is None:
+                self.seconds[name] = []
+            elif len(taken) < ROUNDS:
+                taken.append(seconds)
+
+    def _is_lacking(self, name: str) -> bool:
+        taken = self.seconds.get(name, [])
+        if not taken:
+            return True
+        fastest = min(min(other) for other in self.seconds.values() if other)
+        return len(taken) < ROUNDS and min(taken) <= HOPELESS * fastest

@@ -1,0 +1,75 @@
+"""Choice among candidates by the calls of a running program.
+
+A convolution of a large network takes tens of milliseconds, so that measuring every candidate
+before the first step would delay it by minutes. Instead the first calls of a program execute one
+candidate each, in turn, and are timed: every call computes a valid result. All calls with one key
+share their measurements. The decision is stored by the tuner, as for products.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from magmath.kernels.dispatch.measurements import Measurements
+from magmath.kernels.dispatch.tuner import Call, Tuner, no_wait
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One candidate: a function that binds it, and one that returns False while its code is being
+    compiled."""
+
+    bind: Callable[[], Call]
+    is_ready: Callable[[], bool]
+
+
+class OnlineCall:
+    """A call that measures its candidates until the tuner has decided, and then is the fastest one.
+
+    The default candidate is the first option.
+    """
+
+    def __init__(
+        self,
+        tuner: Tuner,
+        key: str,
+        options: Mapping[str, Option],
+        synchronize: Call = no_wait,
+    ) -> None:
+        self._tuner, self._key, self._options = tuner, key, options
+        self._synchronize = synchronize
+        self._bound: dict[str, Call] = {}
+        self._chosen: Call | None = None
+
+    def __call__(self) -> None:
+        if self._chosen is not None:
+            self._chosen()
+            return
+        names = tuple(self._options)
+        choice = self._tuner.known_choice(self._key, names)
+        if choice is None:
+            measured = self._tuner.measurements(self._key, names)
+            name = measured.next({n: option.is_ready for n, option in self._options.items()})
+            if name is not None:
+                self._measure(measured, name)
+                return
+            choice = self._tuner.decide(self._key, measured)
+        self._chosen = self._of(choice)
+        self._bound.clear()
+        self._chosen()
+
+    def _of(self, name: str) -> Call:
+        """Return the bound call of a candidate."""
+        if name not in self._bound:
+            self._bound[name] = self._options[name].bind()
+        return self._bound[name]
+
+    def _measure(self, measured: Measurements, name: str) -> None:
+        call = self._of(name)
+        self._synchronize()
+        start = time.perf_counter()
+        call()
+        self._synchronize()
+        measured.add(name, time.perf_counter() - start)

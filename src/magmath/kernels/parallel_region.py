@@ -1,0 +1,44 @@
+"""Execution of a compiled function on all threads of a worker, by torch's OpenMP runtime.
+
+torch's own kernels use the same threads, so no two sets of threads compete for the processors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from threadpoolctl import threadpool_info
+
+
+def run_on_threads(function: int, record: int, threads: int) -> None:
+    """Call the function at an address on several threads at once, and wait for all of them. Each
+    call receives the address `record`.
+
+    Without an OpenMP runtime, one call is made. So the function must do all the work in any number
+    of calls: it takes parts of it from a counter in the record.
+    """
+    parallel = _parallel()
+    if threads == 1 or parallel is None:
+        _PROTOTYPE(function)(record)
+    else:
+        parallel(function, record, threads, 0)
+
+
+_PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def _parallel() -> Any:
+    """Return GOMP_parallel(function, argument, threads, flags) of the loaded OpenMP runtime, or
+    None. LLVM's and Intel's runtimes have it too."""
+    for found in threadpool_info():
+        if found["user_api"] == "openmp":
+            library = ctypes.CDLL(found["filepath"])
+            if hasattr(library, "GOMP_parallel"):
+                function = library.GOMP_parallel
+                function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+                function.restype = None
+                return function
+    return None

@@ -1,0 +1,194 @@
+"""Winograd convolution of float32 images with 3×3 filters, on the processor.
+
+F(4×4, 3×3) needs a quarter of the multiplications of the direct sum, F(2×2, 3×3) four ninths
+(`kernels/winograd_transforms.py`). The gradient with respect to the images is a convolution with
+filters turned by 180°, whose inputs and outputs are exchanged; the gradient of the filters adds the
+products of transformed images and cotangents over all tiles, and transforms the sum once.
+
+The results differ from the direct sum by rounding: at 128 channels and normal operands, the root
+mean square error relative to that of the result is 4e-7 for F(2×2) and 1.5e-6 for F(4×4), against
+2e-7 for the direct sum; tests check `ERROR_BOUND`. An infinity or a NaN makes its whole tile NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import torch
+
+from magmath.kernels.convolution_problem import ConvolutionProblem
+from magmath.kernels.microkernel import ROWS, VECTORS
+from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.scratch import shared_workspace
+from magmath.kernels.winograd_loops import JOB, PAD, SUMS_HEADER, WIDTH, code
+from magmath.kernels.winograd_transforms import TAPS
+
+Call = Callable[[], object]
+
+MIN_CHANNELS: Final = 16  # of either side; below, the transforms cost more than the products save
+MIN_TILES: Final = 8
+CACHE_BYTES: Final = 640 << 10  # of transformed inputs that stay in a second-level cache
+MIN_BLOCK, MAX_BLOCK = 32, 96  # tiles of a block
+GRADIENT_BLOCK: Final = 128  # likewise, for the gradient of MANY_FILTERS; half for fewer
+MANY_FILTERS: Final = 1 << 16
+ERROR_BOUND: Final = {2: 8e-6, 4: 4e-5}
+"""The maximum error of an element relative to the root mean square of the result, for normally
+distributed operands and at most 4,096 summands, by the extent of a tile."""
+
+_PAGE = 4096
+
+
+def takes(problem: ConvolutionProblem, tile: int) -> bool:
+    """Return True for problems that F(tile×tile, 3×3) computes and that are worth it."""
+    tensors = (problem.x, problem.w, problem.y)
+    if problem.kernel != (TAPS, TAPS) or {*problem.stride, *problem.dilation} != {1}:
+        return False
+    if problem.x.dtype != torch.float32 or not all(x.numel() for x in tensors):
+        return False
+    if not (_is_readable(problem.x) and _is_readable(problem.y)):
+        return False
+    channels = min(problem.w.shape[1], problem.w.shape[0] // problem.groups)
+    tiled = problem.x if problem.direction == "data" else problem.y
+    return channels >= MIN_CHANNELS and _tile_count(tiled, tile) >= MIN_TILES
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    """True if the pixels of a row or the channels of a pixel are contiguous."""
+    return tensor.stride(3) == 1 or tensor.stride(1) == 1
+
+
+def _tile_count(tensor: torch.Tensor, tile: int) -> int:
+    rows, columns = (-(-extent // tile) for extent in tensor.shape[2:])
+    return tensor.shape[0] * rows * columns
+
+
+def workspace(problem: ConvolutionProblem, tile: int) -> int:
+    """Return the bytes of memory that a call needs in addition to the operands."""
+    return _Plan(problem.group(0), tile).nbytes
+
+
+def bind(problem: ConvolutionProblem, tile: int) -> Call:
+    """Return a ready call that computes a problem by F(tile×tile, 3×3)."""
+    calls = [_bind_group(problem.group(i), tile) for i in range(problem.groups)]
+    if len(calls) == 1:
+        return calls[0]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def _bind_group(problem: ConvolutionProblem, tile: int) -> Call:
+    plan = _Plan(problem, tile)
+    functions = ("weight_sums", "finish")
+    if problem.direction != "filter":
+        functions = ("transform_filters", "correlate")
+    return partial(_run, plan, [code(tile).address(name) for name in functions])
+
+
+def _run(plan: _Plan, functions: Sequence[int]) -> None:
+    memory = shared_workspace(plan.nbytes)
+    plan.start(memory.data_ptr())
+    threads = min(plan.threads, torch.get_num_threads())  # 1 in a process that was forked since
+    for function in functions:
+        run_on_threads(function, plan.address, threads)
+
+
+def _padded(elements: int) -> int:
+    """Return the distance of positions, in elements: pages and an odd number of cache lines, so
+    that different positions use different sets of the caches."""
+    return _round_up(4 * elements, _PAGE) // 4 + PAD
+
+
+def _view(
+    tensor: torch.Tensor, *, turned: bool = False
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the VIEW of images, or of filters; `turned`: by 180°, inputs and outputs exchanged."""
+    images, channels, rows, columns = tensor.shape
+    strides, address = list(tensor.stride()), tensor.data_ptr()
+    if turned:
+        address += 4 * ((rows - 1) * strides[2] + (columns - 1) * strides[3])
+        strides = [strides[1], strides[0], -strides[2], -strides[3]]
+        images, channels = channels, images
+    return np.array([address, *strides, images, channels, rows, columns], np.int64)
+
+
+class _Plan:
+    """The JOB of a problem without groups, and the sizes of its workspace."""
+
+    def __init__(self, problem: ConvolutionProblem, tile: int) -> None:
+        self._problem = problem  # the addresses hold no reference
+        self.threads = torch.get_num_threads()
+        self._positions = (tile + TAPS - 1) ** 2
+        of_filters = problem.direction == "filter"
+        turned = problem.direction == "data"
+        source, target, offset = problem.x, problem.y, problem.offset
+        if turned:
+            source, target = problem.y, problem.x
+            offset = tuple(1 - TAPS - start for start in problem.offset)
+        channels, outputs = source.shape[1], _round_up(target.shape[1], WIDTH)
+        tiles = _tile_count(target, tile)
+        block = self._block_tiles(channels, outputs, tiles, of_filters)
+        pitch = _round_up(channels, WIDTH) + WIDTH
+        wide = outputs + WIDTH if of_filters else min(outputs, VECTORS * WIDTH)
+        strides = _padded(block * pitch), _padded(block * wide)
+        nbytes = [4 * self._positions * stride for stride in strides]
+        self._slot_bytes = sum(nbytes)
+        self._shared_bytes = self._filter_bytes(channels, outputs, of_filters)
+        self._views = [_view(source), _view(target), _view(problem.w, turned=turned)]
+        values = {
+            "source": self._views[0].ctypes.data, "target": self._views[1].ctypes.data,
+            "filters": self._views[2].ctypes.data, "offset_y": offset[0], "offset_x": offset[1],
+            "tiles": tiles, "tile_rows": -(-target.shape[2] // tile),
+            "tile_columns": -(-target.shape[3] // tile), "block_tiles": block,
+            "blocks": -(-tiles // block), "slot_bytes": self._slot_bytes, "inputs_pitch": pitch,
+            "inputs_stride": strides[0], "inputs_bytes": nbytes[0], "others_pitch": wide,
+            "others_stride": strides[1], "outputs": outputs,
+        }  # fmt: skip
+        self._job = np.array([values.get(name, 0) for name in JOB], np.int64)
+        self.address = int(self._job.ctypes.data)
+
+    def _filter_bytes(self, channels: int, outputs: int, of_filters: bool) -> int:
+        """Return the bytes of the transformed filters, or of the sums of all threads."""
+        numbers = channels * outputs
+        if of_filters:
+            return self.threads * (4 * self._positions * (numbers + PAD) + SUMS_HEADER)
+        return 4 * self._positions * (numbers + PAD * (outputs // WIDTH))
+
+    def _block_tiles(self, channels: int, outputs: int, tiles: int, of_filters: bool) -> int:
+        """Return the number of tiles of a block: few enough for the cache and for all threads.
+
+        A block of the gradient of many filters has more, because it reads and writes all sums.
+        """
+        both = channels + (outputs if of_filters else 0)
+        fitting = CACHE_BYTES // (4 * self._positions * both) // ROWS * ROWS
+        least, most = MIN_BLOCK, MAX_BLOCK
+        if of_filters:
+            least = GRADIENT_BLOCK // (1 if channels * outputs >= MANY_FILTERS else 2)
+            most = GRADIENT_BLOCK
+        share = -(-tiles // self.threads)
+        return max(1, min(max(least, fitting), most, share))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of workspace."""
+        return self._shared_bytes + self.threads * self._slot_bytes + _PAGE
+
+    def start(self, memory: int) -> None:
+        """Set the addresses of the workspace, and all counters to 0."""
+        start = _round_up(memory, _PAGE)
+        changed = {
+            "next_block": 0, "next_slot": 0, "next_filter": 0,
+            "workspace": start, "transformed": start + self.threads * self._slot_bytes,
+        }  # fmt: skip
+        for name, value in changed.items():
+            self._job[JOB.index(name)] = value
+
+
+def _round_up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit

@@ -1,0 +1,141 @@
+"""Layers that change the size of images: interpolation and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+from magmath.arrays.array import Array
+from magmath.nn.module import Module
+from magmath.nn.resampling import interpolate, pad
+from magmath.nn.windows import Size, check_images, sizes
+
+
+@final
+class Upsample(Module):
+    """Images of another size, by interpolation.
+
+    size           the new extents of space; or
+    scale_factor   their ratio to the present ones
+    mode           "nearest"; or "linear" ("bilinear", "trilinear")
+    align_corners  for "linear": True if the first and last elements keep their values
+    """
+
+    def __init__(
+        self,
+        size: Size | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+    ) -> None:
+        self.size = size
+        self.scale_factor = scale_factor
+        self.interpolation = mode  # `mode` is a method of all modules
+        self.align_corners = align_corners
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, *space) → (N, channels, *new space)."""
+        return interpolate(x, self.size, self.scale_factor, self.interpolation, self.align_corners)
+
+
+class _Pad(Module):
+    """Images with more elements around them.
+
+    padding  a number for all ends, or the numbers before and after the last dimension, then those
+             of the one in front of it: (left, right, top, bottom)
+    """
+
+    space: ClassVar[int]
+    filled: ClassVar[str]
+
+    def __init__(self, padding: Size) -> None:
+        self.padding = sizes(f"{type(self).__name__}: padding", padding, 2 * self.space, 0)
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, *space) → (N, channels, *larger space)."""
+        check_images(type(self).__name__, x.shape, self.space)
+        return pad(x, self.padding, self.filled)
+
+
+@final
+class ZeroPad1d(_Pad):
+    """Images with zeros around them. A number for all ends, or (left, right, top, bottom)."""
+
+    space, filled = 1, "constant"
+
+
+@final
+class ZeroPad2d(_Pad):
+    """Images with zeros around them. A number for all ends, or (left, right, top, bottom)."""
+
+    space, filled = 2, "constant"
+
+
+@final
+class ZeroPad3d(_Pad):
+    """Images with zeros around them. A number for all ends, or (left, right, top, bottom)."""
+
+    space, filled = 3, "constant"
+
+
+@final
+class ReflectionPad1d(_Pad):
+    """Images mirrored at their first and last elements; see `ZeroPad2d`."""
+
+    space, filled = 1, "reflect"
+
+
+@final
+class ReflectionPad2d(_Pad):
+    """Images mirrored at their first and last elements; see `ZeroPad2d`."""
+
+    space, filled = 2, "reflect"
+
+
+@final
+class ReflectionPad3d(_Pad):
+    """Images mirrored at their first and last elements; see `ZeroPad2d`."""
+
+    space, filled = 3, "reflect"
+
+
+@final
+class ReplicationPad1d(_Pad):
+    """Images with copies of their first and last elements around them; see `ZeroPad2d`."""
+
+    space, filled = 1, "replicate"
+
+
+@final
+class ReplicationPad2d(_Pad):
+    """Images with copies of their first and last elements around them; see `ZeroPad2d`."""
+
+    space, filled = 2, "replicate"
+
+
+@final
+class ReplicationPad3d(_Pad):
+    """Images with copies of their first and last elements around them; see `ZeroPad2d`."""
+
+    space, filled = 3, "replicate"
+
+
+@final
+class CircularPad1d(_Pad):
+    """Images that continue with the elements of the other end; see `ZeroPad2d`."""
+
+    space, filled = 1, "circular"
+
+
+@final
+class CircularPad2d(_Pad):
+    """Images that continue with the elements of the other end; see `ZeroPad2d`."""
+
+    space, filled = 2, "circular"
+
+
+@final
+class CircularPad3d(_Pad):
+    """Images that continue with the elements of the other end; see `ZeroPad2d`."""
+
+    space, filled = 3, "circular"

@@ -1,0 +1,226 @@
+"""Pooling of images (N, channels, *space) as functions: windows, adaptive windows, whole images.
+
+Windows move over the last dimensions, as many as the name or the kernel says; all dimensions in
+front of these are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from magmath.api import statistics
+from magmath.api.creation import constant
+from magmath.api.manipulation import concat, reshape
+from magmath.arrays.array import Array, as_array, floating
+from magmath.engine.user_line import user_line
+from magmath.errors import MagmathError, ShapeError
+from magmath.graph import Shape, apply
+from magmath.nn.windows import Padding, Pads, Size, pads, sizes
+from magmath.ops.pooling import MAX_POOL, SUM_POOL
+
+
+def max_pool(
+    x: Array,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Padding = 0,
+    *,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    name: str = "max_pool",
+    space: int | None = None,
+) -> Array:
+    """Return the maximum of each window over the last dimensions.
+
+    kernel     the extents of a window: one for each dimension of space
+    stride     the distance of neighbouring windows, by default the kernel
+    padding    as in `conv`; padded elements are smaller than all others
+    dilation   the distance of neighbouring elements of a window
+    ceil_mode  if True, a last window that begins within the image but exceeds it counts too
+
+    The gradient goes to the first maximum of each window, in row-major order. Raises ShapeError
+    where a window exceeds the padded image.
+    """
+    x = as_array(name, x)
+    window = _window(name, x.shape, space, kernel, stride, padding, dilation, ceil_mode)
+    return Array(apply(MAX_POOL, x.node, line=user_line(), **window))
+
+
+def avg_pool(
+    x: Array,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Padding = 0,
+    *,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    name: str = "avg_pool",
+    space: int | None = None,
+) -> Array:
+    """Return the mean of each window over the last dimensions; arguments as in `max_pool`.
+
+    count_include_pad  if True, padded elements count as zeros; otherwise they do not count
+    """
+    x = floating(name, x)
+    window = _window(name, x.shape, space, kernel, stride, padding, 1, ceil_mode)
+    total = Array(apply(SUM_POOL, x.node, line=user_line(), **window))
+    extents = x.shape[x.ndim - len(window["kernel"]) :]
+    counted = _pads_given(name, padding, extents, window) if count_include_pad else None
+    counts = _counts(extents, counted or ((0, 0),) * len(extents), _key(window))
+    size = counts.flat[0]
+    if (counts == size).all():
+        return total * (1.0 / float(size))
+    return total * constant(1.0 / counts, dtype=x.dtype)
+
+
+def _window(
+    name: str,
+    shape: Shape,
+    space: int | None,
+    kernel: Size,
+    stride: Size | None,
+    padding: Padding,
+    dilation: Size,
+    ceil_mode: bool,
+) -> dict[str, Any]:
+    """Return the attributes of a pooling operation."""
+    count = space or (len(kernel) if isinstance(kernel, Sequence) else len(shape) - 2)
+    if not 1 <= count <= len(shape):
+        raise ShapeError(f"{name}: takes images (N, channels, *space), was given {shape}")
+    extents = sizes(f"{name}: kernel", kernel, count)
+    strides = extents if stride is None else sizes(f"{name}: stride", stride, count)
+    dilations = sizes(f"{name}: dilation", dilation, count)
+    image = shape[len(shape) - count :]
+    padded = pads(name, padding, image, extents, strides, dilations)
+    for (low, high), k, d in zip(padded, extents, dilations, strict=True):
+        if padding != "same" and max(low, high) > (d * (k - 1) + 1) // 2:
+            raise MagmathError(
+                f"{name}: padding must be at most half of the kernel, was given {low} and {high} "
+                f"for a kernel of {k}"
+            )
+    if ceil_mode:
+        padded = _with_last(image, padded, extents, strides, dilations)
+    return {"kernel": extents, "stride": strides, "padding": padded, "dilation": dilations}
+
+
+def _with_last(image: Shape, padded: Pads, kernel: Shape, stride: Shape, dilation: Shape) -> Pads:
+    """Return padding for a last window that begins within the image or the padding before it."""
+    found = []
+    for n, (low, high), k, s, d in zip(image, padded, kernel, stride, dilation, strict=True):
+        rest = n + low + high - d * (k - 1) - 1
+        last = -(-rest // s)
+        if last * s >= n + low:
+            last -= 1
+        found.append((low, max(high, high + last * s - rest)))
+    return tuple(found)
+
+
+def _pads_given(name: str, padding: Padding, image: Shape, window: dict[str, Any]) -> Pads:
+    kernel, stride, dilation = (window[key] for key in ("kernel", "stride", "dilation"))
+    return pads(name, padding, image, kernel, stride, dilation)
+
+
+def _key(window: dict[str, Any]) -> tuple[Any, ...]:
+    return window["kernel"], window["stride"], window["padding"]
+
+
+@lru_cache(maxsize=256)
+def _counts(image: Shape, counted: Pads, window: tuple[Any, ...]) -> Any:
+    """Return the number of elements of each window that are in the image or its counted padding."""
+    total: Any = np.ones(())
+    for n, (before, behind), k, s, (low, high) in zip(image, counted, *window, strict=True):
+        start = np.arange((n + low + high - k) // s + 1) * s - low
+        inside = np.minimum(start + k, n + behind) - np.maximum(start, -before)
+        total = total[..., None] * np.maximum(inside, 1)
+    return total
+
+
+# windows that divide the image --------------------------------------------------------------------
+
+
+def adaptive_avg_pool(
+    x: Array, size: Size, *, name: str = "adaptive_avg_pool", space: int | None = None
+) -> Array:
+    """Return means of windows that divide the last dimensions into `size` parts.
+
+    Part i of m of a dimension of n elements has the elements ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉.
+    """
+    return _adaptive(floating(name, x), size, name, space, statistics.mean, avg_pool)
+
+
+def adaptive_max_pool(
+    x: Array, size: Size, *, name: str = "adaptive_max_pool", space: int | None = None
+) -> Array:
+    """Return maxima of windows that divide the last dimensions; see `adaptive_avg_pool`."""
+    return _adaptive(as_array(name, x), size, name, space, None, max_pool)
+
+
+def _adaptive(
+    x: Array,
+    size: Size,
+    name: str,
+    space: int | None,
+    whole: Callable[..., Array] | None,
+    pool: Callable[..., Array],
+) -> Array:
+    count = space or (len(size) if isinstance(size, Sequence) else x.ndim - 2)
+    made, image = sizes(f"{name}: size", size, count), x.shape[x.ndim - count :]
+    if x.ndim < count or 0 in image:
+        raise ShapeError(f"{name}: takes images (N, channels, *space), was given {x.shape}")
+    if whole is not None and set(made) == {1}:
+        return whole(x, axis=tuple(range(x.ndim - count, x.ndim)), keepdims=True)
+    if not any(n % m for n, m in zip(image, made, strict=True)):
+        return pool(x, tuple([n // m for n, m in zip(image, made, strict=True)]), name=name)
+    parts = [_parts(n, m) for n, m in zip(image, made, strict=True)]
+    return _joined([_pooled_part(x, one, name, pool) for one in product(*parts)], made, x.ndim)
+
+
+def _parts(extent: int, count: int) -> list[tuple[int, int]]:
+    return [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
+
+
+def _pooled_part(
+    x: Array, part: Sequence[tuple[int, int]], name: str, pool: Callable[..., Array]
+) -> Array:
+    piece = x[(..., *[slice(start, stop) for start, stop in part])]
+    return pool(piece, tuple([stop - start for start, stop in part]), name=name)
+
+
+def _joined(pieces: list[Array], counts: Shape, ndim: int) -> Array:
+    """Return pieces, listed in row-major order, as one array."""
+    for d in range(len(counts) - 1, -1, -1):
+        step = counts[d]
+        axis = ndim - len(counts) + d
+        pieces = [
+            concat(pieces[i : i + step], axis=axis) if step > 1 else pieces[i]
+            for i in range(0, prod(counts[: d + 1]), step)
+        ]
+    return pieces[0]
+
+
+def global_avg_pool(x: Array) -> Array:
+    """Return the mean of each channel of each image: (N, channels, *space) → (N, channels)."""
+    x = floating("global_avg_pool", x)
+    return statistics.mean(x, axis=_space_axes("global_avg_pool", x))
+
+
+def global_max_pool(x: Array) -> Array:
+    """Return the maximum of each channel of each image: (N, channels, *space) → (N, channels).
+
+    The gradient goes to the first maximum.
+    """
+    x = as_array("global_max_pool", x)
+    axes = _space_axes("global_max_pool", x)
+    return reshape(max_pool(x, x.shape[axes[0] :], name="global_max_pool"), x.shape[:2])
+
+
+def _space_axes(name: str, x: Array) -> tuple[int, ...]:
+    if x.ndim < 3:
+        raise ShapeError(f"{name}: takes images (N, channels, *space), was given {x.shape}")
+    return tuple(range(2, x.ndim))

@@ -1,0 +1,137 @@
+"""Images of other sizes as functions: interpolation between elements, and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import asarray, constant
+from magmath.api.indexing import take
+from magmath.api.manipulation import moveaxis
+from magmath.api.padding import pad as pad_array
+from magmath.api.products import tensordot
+from magmath.arrays.array import Array, as_array, floating
+from magmath.errors import MagmathError, ShapeError
+from magmath.graph import Shape
+from magmath.nn.windows import Size, check_images, sizes
+
+
+def interpolate(
+    x: Array,
+    size: Size | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+) -> Array:
+    """Return images (N, channels, *space) of another size.
+
+    size           the new extents of space; or
+    scale_factor   their ratio to the present ones
+    mode           "nearest"; or "linear" ("bilinear", "trilinear"): between the neighbours along
+                   each dimension
+    align_corners  for "linear": True if the first and last elements keep their values; otherwise
+                   elements are squares, and the corners of images coincide
+
+    As PyTorch's `interpolate` with recompute_scale_factor=True.
+    """
+    x = as_array("interpolate", x)
+    check_images("interpolate", x.shape, None)
+    linear = mode in ("linear", "bilinear", "trilinear")
+    if not linear and mode != "nearest":
+        raise MagmathError(
+            f'interpolate: mode must be "nearest" or "linear" ("bilinear", "trilinear"), was given '
+            f"{mode!r}"
+        )
+    for d, new in enumerate(_new_space(x.shape[2:], size, scale_factor), 2):
+        if new == x.shape[d] and not linear:
+            continue
+        if linear:
+            x = _blended(floating("interpolate", x), d, new, align_corners)
+        else:
+            x = take(x, asarray(np.arange(new) * x.shape[d] // new), axis=d)
+    return x
+
+
+def _new_space(
+    space: Shape, size: Size | None, scale_factor: float | Sequence[float] | None
+) -> Shape:
+    if (size is None) == (scale_factor is None):
+        raise MagmathError("interpolate: needs either size or scale_factor")
+    if size is not None:
+        return sizes("interpolate: size", size, len(space))
+    factors = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * len(space)
+    new = tuple([floor(n * float(f or 0)) for n, f in zip(space, factors, strict=False)])
+    if len(factors) != len(space) or min(new) < 1:
+        raise MagmathError(
+            f"interpolate: scale_factor must be a positive number, or one for each of {len(space)} "
+            f"dimensions, that leaves at least one element; was given {scale_factor!r} for {space}"
+        )
+    return new
+
+
+def _blended(x: Array, axis: int, new: int, align_corners: bool) -> Array:
+    weights = constant(_blend(x.shape[axis], new, align_corners), dtype=x.dtype)
+    return moveaxis(tensordot(x, weights, axes=((axis,), (1,))), -1, axis)
+
+
+@lru_cache(maxsize=256)
+def _blend(extent: int, new: int, align_corners: bool) -> Any:
+    """Return the matrix (new, extent) of linear interpolation along one dimension."""
+    if align_corners:
+        position = np.arange(new) * ((extent - 1) / max(new - 1, 1))
+    else:
+        position = np.maximum((np.arange(new) + 0.5) * (extent / new) - 0.5, 0)
+    low = np.minimum(position.astype(int), extent - 1)
+    high, share = np.minimum(low + 1, extent - 1), position - low
+    weights = np.zeros((new, extent))
+    np.add.at(weights, (np.arange(new), low), 1 - share)
+    np.add.at(weights, (np.arange(new), high), share)
+    return weights
+
+
+PAD_MODES: dict[str, str] = {
+    "constant": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "wrap",
+}
+"""PyTorch's names of the modes of padding, and NumPy's."""
+
+
+def pad(x: Array, padding: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
+    """Return x with more elements at the ends of its last dimensions.
+
+    padding  the numbers before and after the last dimension, then those of the one in front of it,
+             and so on: (left, right, top, bottom), as in PyTorch
+    mode     "constant" (`value`), "reflect", "replicate" or "circular"
+    """
+    x = as_array("pad", x)
+    widths = [int(n) for n in padding]
+    if len(widths) % 2 or len(widths) > 2 * x.ndim or min(widths, default=0) < 0:
+        raise ShapeError(
+            f"pad: needs a number (0 or more) before and one after each dimension, from the last "
+            f"one on; was given {tuple(padding)} for {x.shape}"
+        )
+    if mode not in PAD_MODES:
+        raise MagmathError(f"pad: mode must be one of {', '.join(PAD_MODES)}, was given {mode!r}")
+    pairs = [(0, 0)] * x.ndim
+    for i in range(0, len(widths), 2):
+        pairs[x.ndim - 1 - i // 2] = (widths[i], widths[i + 1])
+    options: dict[str, Any] = {"constant_values": value} if mode == "constant" else {}
+    _check_reflection(x.shape, pairs, mode)
+    return pad_array(x, pairs, PAD_MODES[mode], **options)
+
+
+def _check_reflection(shape: Shape, pairs: Sequence[tuple[int, int]], mode: str) -> None:
+    most: Callable[[int], int] | None
+    most = {"reflect": lambda n: n - 1, "circular": lambda n: n}.get(mode)
+    for n, pair in zip(shape, pairs, strict=True):
+        if most is not None and max(pair) > max(most(n), 0):
+            raise ShapeError(
+                f"pad: mode {mode!r} adds at most {max(most(n), 0)} elements to each end of a "
+                f"dimension of {n}, was given {pair} for {shape}"
+            )

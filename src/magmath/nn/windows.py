@@ -1,0 +1,97 @@
+"""Settings of sliding windows as users write them: numbers for all dimensions of space or for each
+one, and padding by number, by pair or by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from magmath.core.integers import require_integer
+from magmath.errors import MagmathError, ShapeError
+from magmath.graph import Shape
+
+Size: TypeAlias = int | Sequence[int]
+"""One number for all dimensions of space, or one for each."""
+
+Padding: TypeAlias = int | str | Sequence[int | tuple[int, int]]
+"""A number of elements at both ends of all dimensions, or for each dimension a number or a pair;
+"valid" (none); or "same": as many that each dimension of n elements gives ⌈n / stride⌉."""
+
+Pads: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def sizes(name: str, value: Size, count: int, least: int = 1) -> Shape:
+    """Return one number for each of `count` dimensions. Raises MagmathError for other values."""
+    given = (value,) * count if not isinstance(value, Sequence) else tuple(value)
+    if len(given) != count:
+        raise MagmathError(
+            f"{name} needs one number, or one for each of {count} dimensions; was given {value!r}"
+        )
+    return tuple([require_integer(name, n, least) for n in given])
+
+
+def pads(
+    operation: str,
+    padding: Padding,
+    space: Shape,
+    kernel: Shape,
+    stride: Shape,
+    dilation: Shape,
+) -> Pads:
+    """Return the number of elements before and after each dimension of `space`.
+
+    For "same" an odd number has its larger half after the elements, as in PyTorch and TensorFlow.
+    """
+    if isinstance(padding, str):
+        if padding == "valid":
+            return ((0, 0),) * len(space)
+        if padding != "same":
+            raise MagmathError(
+                f'{operation}: padding must be numbers, "same" or "valid", was given {padding!r}'
+            )
+        parts = zip(space, kernel, stride, dilation, strict=True)
+        return tuple([_same(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
+    name, count = f"{operation}: padding", len(space)
+    given = (padding,) * count if isinstance(padding, int) else tuple(padding)
+    if len(given) != count:
+        raise MagmathError(
+            f"{name} needs one number, or one for each of {count} dimensions; was given {padding!r}"
+        )
+    found = []
+    for one in given:
+        low, high = sizes(name, one, 2, 0)
+        found.append((low, high))
+    return tuple(found)
+
+
+def _same(extent: int, reach: int, stride: int) -> tuple[int, int]:
+    missing = max((-(-extent // stride) - 1) * stride + reach - extent, 0)
+    return missing // 2, missing - missing // 2
+
+
+def check_images(operation: str, shape: Shape, space: int | None) -> None:
+    """Raise ShapeError unless a shape is (N, channels, *space), of `space` dimensions if given."""
+    found = len(shape) - 2
+    if found < 1 or (space is not None and found != space):
+        axes = ("L", "H, W", "D, H, W")[space - 1] if space in (1, 2, 3) else "*space"
+        hint = ""
+        if found == (space or 1) - 1:
+            hint = "; x[None] is a batch of one image, x[:, None] one channel"
+        raise ShapeError(f"{operation}: takes (N, channels, {axes}), was given {shape}{hint}")
+
+
+def check_covered(
+    operation: str, space: Shape, padding: Pads, kernel: Shape, dilation: Shape
+) -> None:
+    """Raise ShapeError if a filter is larger than the padded image."""
+    for d, (n, (low, high), k, step) in enumerate(
+        zip(space, padding, kernel, dilation, strict=True)
+    ):
+        reach = step * (k - 1) + 1
+        if n + low + high < reach:
+            raise ShapeError(
+                f"{operation}: a filter of {kernel} with dilation {dilation} covers {reach} "
+                f"elements of dimension {d} of space, but images of {space} have {n + low + high} "
+                f"there with padding {low} and {high}; use larger images, a smaller filter or "
+                f'padding="same"'
+            )

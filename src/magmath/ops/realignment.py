@@ -1,0 +1,113 @@
+"""Memory realignment: a column in front of a matrix, inserted or removed within one buffer.
+
+A buffer is an array (rows, columns + 1); in `shift_right` its first rows·columns elements in C
+order are a (rows, columns) matrix. The operations may be computed in the storage of their operand;
+`kernels/realignment_groups.py` has the algorithm and its proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.errors import ShapeError
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.infer_rules import require_kind
+
+
+def _infer(name: str, x: Node) -> tuple[Shape, DType]:
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise ShapeError(
+            f"{name}: needs a buffer (rows, columns + 1) of at least one column, was given "
+            f"{x.shape}; reshape it"
+        )
+    require_kind(name, "floating", x.dtype)
+    return x.shape, x.dtype
+
+
+def _kernel(call: KernelCall, shift: Callable[[Any], object]) -> Callable[[], object]:
+    """Return the call that copies the operand, unless it is in place, and realigns the result."""
+    (x,), out = call.inputs, call.out
+    made = out if out.is_contiguous() else out.new_empty(out.shape)
+    flat = made.view(-1)
+
+    def run() -> None:
+        if made.data_ptr() != x.data_ptr():
+            made.copy_(x)
+        shift(flat)
+        if made is not out:
+            out.copy_(made)
+
+    return run
+
+
+def _right_kernel(call: KernelCall) -> Callable[[], object]:
+    from magmath.kernels.realignment import shift_right
+
+    rows, wide = call.shape
+    value = call.attributes["value"]
+    return _kernel(call, lambda flat: shift_right(flat, rows, wide - 1, value))
+
+
+def _left_kernel(call: KernelCall) -> Callable[[], object]:
+    from magmath.kernels.realignment import shift_left
+
+    rows, wide = call.shape
+
+    def shift(flat: Any) -> None:
+        shift_left(flat, rows, wide - 1)
+        flat[rows * (wide - 1) :] = 0
+
+    return _kernel(call, shift)
+
+
+def _right_reference(x: Any, *, value: float) -> Any:
+    rows, wide = x.shape
+    matrix = x.reshape(-1)[: rows * (wide - 1)].reshape(rows, wide - 1)
+    return np.concatenate([np.full((rows, 1), value, x.dtype), matrix], 1)
+
+
+def _left_reference(x: Any) -> Any:
+    rows = len(x)
+    flat = np.concatenate([x[:, 1:].reshape(-1), np.zeros(rows, x.dtype)])
+    return flat.reshape(x.shape)
+
+
+def _right_vjp(node: Node, g: Node) -> Gradients:
+    return (apply(SHIFT_LEFT, g),)
+
+
+def _left_vjp(node: Node, g: Node) -> Gradients:
+    return (apply(SHIFT_RIGHT, g, value=0.0),)
+
+
+SHIFT_RIGHT: Operation = Operation(
+    name="shift_right",
+    infer=lambda x, *, value: _infer("shift_right", x),
+    axes=lambda node: "..->..",
+    reduction=None,
+    vjp=_right_vjp,
+    kernel=_right_kernel,
+    native=None,
+    reference=_right_reference,
+    flops=lambda node: 0.0,
+    in_place=True,
+)
+SHIFT_LEFT: Operation = Operation(
+    name="shift_left",
+    infer=lambda x: _infer("shift_left", x),
+    axes=lambda node: "..->..",
+    reduction=None,
+    vjp=_left_vjp,
+    kernel=_left_kernel,
+    native=None,
+    reference=_left_reference,
+    flops=lambda node: 0.0,
+    in_place=True,
+)
+
+OPERATIONS = {operation.name: operation for operation in (SHIFT_RIGHT, SHIFT_LEFT)}

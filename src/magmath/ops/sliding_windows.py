@@ -1,0 +1,128 @@
+"""Sliding windows over spatial dimensions: which elements of x an element of y reads, and back.
+
+Convolution and pooling relate an element o of y to the elements stride·o - padding + dilation·j of
+x, for all j of a window. `seen` and `reached` convert ranges of the one to ranges of the other;
+halos and kernels on parts of arrays follow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from magmath.core.index_set import IndexSet
+
+if TYPE_CHECKING:
+    import torch
+
+Range = tuple[int, int]
+Attributes = Mapping[str, Any]
+
+
+def seen(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
+    """Return a function from a range of y to the range of x that the kernel covers.
+
+    The range of x may exceed its bounds.
+    """
+    stride, dilation = attributes["stride"][d], attributes["dilation"][d]
+    low = attributes["padding"][d][0]
+    return lambda first, last: (
+        stride * first - low,
+        stride * (last - 1) - low + dilation * (kernel - 1) + 1,
+    )
+
+
+def reached(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
+    """Return a function from a range of x to the range of y whose kernel windows overlap it.
+
+    The range of y may exceed its bounds.
+    """
+    stride, dilation = attributes["stride"][d], attributes["dilation"][d]
+    low = attributes["padding"][d][0]
+    return lambda first, last: (
+        -((dilation * (kernel - 1) - first - low) // stride),
+        (last - 1 + low) // stride + 1,
+    )
+
+
+def offsets(
+    kernel: Sequence[int], extents: Sequence[int], attributes: Attributes
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Yield each kernel element, and the slices of x with which it multiplies all of y."""
+    for element in product(*map(range, kernel)):
+        where = [
+            slice(d * j, d * j + s * (n - 1) + 1, s)
+            for j, n, s, d in zip(
+                element, extents, attributes["stride"], attributes["dilation"], strict=True
+            )
+        ]
+        yield element, tuple(where)
+
+
+def overlap(
+    have: Sequence[Range], want: Sequence[Range]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the indices of the common elements in an array of `want`, and in one of `have`."""
+    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(have, want, strict=True)]
+    stretches = [(start, max(start, stop)) for start, stop in common]
+    if any(start == stop for start, stop in stretches):
+        nothing = (..., *[slice(0, 0) for _ in stretches])
+        return nothing, nothing
+    return (
+        (..., *[slice(a - w, b - w) for (a, b), (w, _) in zip(stretches, want, strict=True)]),
+        (..., *[slice(a - h, b - h) for (a, b), (h, _) in zip(stretches, have, strict=True)]),
+    )
+
+
+def extents_of(ranges: Sequence[Range]) -> list[int]:
+    """Return the length of each range."""
+    return [stop - start for start, stop in ranges]
+
+
+def ranges_held(tile: Sequence[IndexSet], lead: int = 2) -> list[Range]:
+    """Return the ranges of space that a tile contains, after `lead` dimensions of batch and
+    channels."""
+    return [(indices.start, indices.stop) if indices.size else (0, 0) for indices in tile[lead:]]
+
+
+def needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) -> list[Range]:
+    """Return the ranges of x that ranges of y need."""
+    ranges = enumerate(zip(tile, kernel, strict=True))
+    return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
+
+
+class Surrounded:
+    """A range of x with a value, by default 0, out of bounds, filled in each run.
+
+    If equally many elements are missing on both sides, and torch (`native`) can supply them, at
+    most `most` of each dimension, `tensor` is x itself and `padding` is their number.
+    """
+
+    def __init__(
+        self,
+        x: torch.Tensor,
+        have: Sequence[Range],
+        want: Sequence[Range],
+        native: bool,
+        *,
+        value: float = 0,
+        most: Sequence[int] | None = None,
+    ) -> None:
+        lows = [h - w for (h, _), (w, _) in zip(have, want, strict=True)]
+        highs = [w - h for (_, h), (_, w) in zip(have, want, strict=True)]
+        limits = lows if most is None else most
+        beyond = any(n > limit for n, limit in zip(lows, limits, strict=True))
+        self.tensor, self.padding = x, lows
+        self._target: torch.Tensor | None = None
+        if lows != highs or min(lows) < 0 or (max(lows) > 0 and not native) or beyond:
+            lead = x.shape[: x.ndim - len(want)]
+            self.tensor = x.new_full((*lead, *extents_of(want)), value)
+            self.padding = [0] * len(want)
+            there, here = overlap(have, want)
+            self._target, self._source = self.tensor[there], x[here]
+
+    def fill(self) -> None:
+        """Copy the current elements of x."""
+        if self._target is not None:
+            self._target.copy_(self._source)

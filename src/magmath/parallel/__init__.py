@@ -1,0 +1,26 @@
+"""Parallel training: strategies, plans of networks on machines, and their simulation."""
+
+from magmath.parallel.compiled_step import CompiledStep
+from magmath.parallel.data_parallel import DataParallel
+from magmath.parallel.names import STRATEGIES, as_strategy
+from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
+from magmath.parallel.planner import Plan, plan
+from magmath.parallel.replicas import Replicas
+from magmath.parallel.strategy import Strategy, Training
+from magmath.parallel.weight_averaging import WeightAveraging
+
+__all__ = [
+    "STRATEGIES",
+    "Auto",
+    "CompiledStep",
+    "DataParallel",
+    "Hybrid",
+    "ModelParallel",
+    "Plan",
+    "Replicas",
+    "Strategy",
+    "Training",
+    "WeightAveraging",
+    "as_strategy",
+    "plan",
+]

@@ -1,0 +1,171 @@
+"""Gradient averaging: one copy of the parameters, updated by the gradient of the whole batch.
+
+The loss is written for the whole batch, so gradients are sums over all samples, divided over the
+workers as the planner chooses. Shards of a batch therefore weigh by their samples.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any, final
+
+from magmath.api.elementwise import add
+from magmath.api.manipulation import concat, stack
+from magmath.api.statistics import mean
+from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variable import Variable
+from magmath.core.integers import require_integer
+from magmath.engine import session
+from magmath.graph import Graph, Node
+from magmath.layout import Layout, even_cuts
+from magmath.ops.redistribute import redistribute
+from magmath.parallel.layer_layouts import parameter_layout, state_layout
+from magmath.parallel.strategy import Choice, Forward, Strategy, Training
+from magmath.passes.environment import Environment
+from magmath.transform.grad import grad
+from magmath.transform.traced_function import assign_all, trace_function
+
+
+class Averaging(Strategy):
+    """The base class of strategies with one copy of the parameters.
+
+    accumulate   the number of consecutive parts into which a batch is cut (at most its samples).
+                 Their gradients are added, weighted by their samples
+
+    A derived class defines `options` and `exchange`.
+    """
+
+    every = 1
+
+    def __init__(self, accumulate: int = 1) -> None:
+        self.accumulate = require_integer(f"{type(self).__name__}: accumulate", accumulate, 1)
+
+    @abstractmethod
+    def options(
+        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+    ) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        """Return the option of each layer (`layer_layouts.OPTIONS`), and the predicted seconds of
+        the compared options."""
+
+    @property
+    @abstractmethod
+    def reads_copies(self) -> bool:
+        """True if the forward pass reads whole copies of parameters that are stored otherwise."""
+
+    @abstractmethod
+    def own_layouts(
+        self, training: Training, environment: Environment
+    ) -> Mapping[Variable, Layout]:
+        """Return the layouts of the strategy's own variables."""
+
+    @abstractmethod
+    def share(self, x: Array) -> Array:
+        """Return an array of samples of which every worker has its share."""
+
+    @abstractmethod
+    def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
+        """Return the gradients by which the parameters are updated, from those of the workers."""
+
+    # layouts ----------------------------------------------------------------------------------
+
+    @final
+    def choose(
+        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+    ) -> Choice:
+        """Return the layouts by the options of the layers.
+
+        Buffers are replicated; states of other shapes than their parameter keep their layouts.
+        """
+        layers, seconds = self.options(training, environment, trace)
+        if environment.workers == 1:
+            layers = dict.fromkeys(layers, "data")
+        owner_of = {id(v): owner for owner, v in training.named_parameters()}
+        layouts: dict[Variable, Layout] = {}
+        for owner, v in training.named_parameters():
+            layouts[v] = parameter_layout(layers[owner], v.shape, environment)
+        for _, v in training.module.named_buffers():
+            layouts[v] = environment.whole(v.shape, shared=True)
+        for kept in training.kept():
+            parameter, *states = kept.variables()
+            option = layers[owner_of[id(parameter)]]
+            for v in states:
+                alike = v.shape == parameter.shape
+                layouts[v] = state_layout(option, v.shape, environment) if alike else v.layout
+        return Choice(layouts | dict(self.own_layouts(training, environment)), layers, seconds)
+
+    # the step ---------------------------------------------------------------------------------
+
+    @final
+    def step(
+        self, training: Training, forward: Forward, batch: Any, exchanges: bool
+    ) -> tuple[Array, Any]:
+        leaves, tree = flatten(batch)
+        accumulated = partial(self._accumulated, training, forward)
+        nodes = [x.node for x in leaves]
+        traced = trace_function(type(self).__name__, accumulated, ("tuple", (tree,)), nodes)
+        copies = _whole_copies(training) if self.reads_copies else {}
+        results, assigned = traced.applied(copies)
+        assign_all(assigned)
+        loss, outputs, slopes = traced.unflattened([Array(node) for node in results])
+        training.update(self.exchange(training, slopes))
+        return loss, outputs
+
+    def _accumulated(
+        self, training: Training, forward: Forward, batch: Any
+    ) -> tuple[Array, Any, list[Array]]:
+        """Return the loss, the outputs and the gradients of a batch, computed part by part."""
+        leaves, tree = flatten(batch)
+        samples = leaves[0].shape[0]
+        cuts = even_cuts(samples, min(self.accumulate, samples))
+        losses, results, slopes = [], [], []
+        for start, stop in pairwise(cuts):
+            part = leaves if len(cuts) == 2 else [x[start:stop] for x in leaves]
+            part = [self.share(x) for x in part]
+            loss, outputs = forward(unflatten(tree, part))
+            weight = (stop - start) / samples
+            found = [loss, *grad(loss, list(training.parameters))]
+            scaled = found if len(cuts) == 2 else [x * weight for x in found]
+            losses.append(scaled[0])
+            slopes.append(scaled[1:])
+            results.append(flatten(outputs))
+        joined = [_joined(parts) for parts in zip(*[leaves for leaves, _ in results], strict=True)]
+        outputs = unflatten(results[0][1], joined)
+        return _sum(losses), outputs, [_sum(parts) for parts in zip(*slopes, strict=True)]
+
+    # what other strategies need -----------------------------------------------------------------
+
+    @final
+    def updated(self, training: Training) -> Sequence[Variable]:
+        return training.parameters
+
+    @final
+    def collect(self, training: Training) -> None:
+        pass
+
+    @final
+    def accept(self, training: Training) -> None:
+        pass
+
+
+def _whole_copies(training: Training) -> dict[Node, Node]:
+    """Return a copy on all workers for each parameter that is stored otherwise."""
+    environment = session.engine().environment
+    nodes = [v.node for _, v in training.named_parameters()]
+    copies = {x: redistribute(x, environment.whole(x.shape, shared=True)) for x in nodes}
+    return {x: copy for x, copy in copies.items() if copy is not x}
+
+
+def _sum(parts: Sequence[Array]) -> Array:
+    """Return the sum of arrays, added in order."""
+    return reduce(add, parts)
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """Return the outputs of the parts of a batch as those of the batch; the mean of 0-d ones."""
+    if len(parts) == 1:
+        return parts[0]
+    return concat(list(parts), axis=0) if parts[0].ndim else mean(stack(list(parts)))

@@ -1,0 +1,122 @@
+"""Compiled training steps under a strategy, for custom loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from operator import is_
+from typing import TYPE_CHECKING, Any, final
+
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.tree import flatten, unflatten
+from magmath.diagnostics.explain import explain
+from magmath.engine import session, tracing
+from magmath.engine.tracing import Trace
+from magmath.errors import ShapeError
+from magmath.graph import Graph
+from magmath.nn.module import Module
+from magmath.optim import Optimizer
+from magmath.parallel.names import StrategyLike, as_strategy
+from magmath.parallel.strategy import Training
+from magmath.transform.compiled import compile
+from magmath.transform.traced_function import placeholder
+
+if TYPE_CHECKING:
+    from magmath.diagnostics.explanation import Explanation
+
+
+@final
+class CompiledStep:
+    """A training step: call it with a batch, and it updates the module and returns the loss.
+
+        step = mm.parallel.CompiledStep(loss, model, optimizer, strategy="sharded")
+        for x, y in batches:
+            value = step(x, y)
+        step.collect()
+
+    loss       a function of the arrays of a batch, which calls the module and returns a 0-d array,
+               the mean over the samples of the batch
+    module     a built module
+    strategy   a strategy, its name, or options of layers by path
+
+    `steps` counts the calls. `collect` assigns the module's parameters what the strategy has
+    trained, for strategies with several replicas; others need no call.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[..., Array],
+        module: Module,
+        optimizer: Optimizer,
+        strategy: StrategyLike = "auto",
+    ) -> None:
+        self.strategy = as_strategy(strategy)
+        self.steps = 0
+        self._loss, self._module, self._optimizer = loss, module, optimizer
+        self._training: Training | None = None
+        self._engine: object = None
+        self._programs = {exchanges: compile(partial(self._traced, exchanges))
+                          for exchanges in (True, False)}  # fmt: skip
+        self._last = self._programs[True]
+
+    def __call__(self, *batch: Any) -> Array:
+        """Take a step on a batch: arrays whose first axis numbers the samples."""
+        arrays, tree = flatten(batch)
+        leaves = [as_array("CompiledStep", x) for x in arrays]
+        self._prepare(tree, leaves)
+        self.steps += 1
+        self._last = self._programs[self.steps % self.strategy.every == 0]
+        value: Array = self._last(*unflatten(tree, leaves))
+        return value
+
+    def collect(self) -> None:
+        """Assign the module's variables the values that the strategy has trained."""
+        if self._training is not None:
+            self.strategy.collect(self._training)
+
+    def explain(self) -> Explanation:
+        """Explain the program of the last step. Raises MagmathError before the first step."""
+        return explain(self._last)
+
+    def _prepare(self, tree: Any, leaves: list[Array]) -> None:
+        """Place the variables at the first step, and after the trained parameters or the pool have
+        changed."""
+        engine, former = session.engine(), self._training
+        training = Training.of(self._module, self._optimizer)
+        self.strategy.prepare(training, engine.environment)
+        if engine is self._engine and former is not None and _are_same(former, training):
+            return
+        self._training, self._engine = training, engine
+        graph = partial(self._graph, tree, leaves)
+        for v, layout in self.strategy.choose(training, engine.environment, graph).layouts.items():
+            v.move(layout)
+
+    def _traced(self, exchanges: bool, *batch: Any) -> Array:
+        assert self._training is not None
+        value, _ = self.strategy.step(self._training, self._forward, batch, exchanges)
+        return value
+
+    def _forward(self, batch: Any) -> tuple[Array, Any]:
+        value = self._loss(*batch)
+        if not isinstance(value, Array) or value.shape != ():
+            given = f"shape {value.shape}" if isinstance(value, Array) else type(value).__name__
+            raise ShapeError(
+                f"CompiledStep: the loss must be a 0-d array, was given {given}; reduce it with "
+                f"mm.mean"
+            )
+        return value, ()
+
+    def _graph(self, tree: Any, leaves: list[Array]) -> Graph:
+        """Return the graph of a step on a batch of these shapes."""
+        with tracing.tracing(Trace()) as trace:
+            places = [Array(placeholder(x.shape, x.dtype)) for x in leaves]
+            loss = self._traced(True, *unflatten(tree, places))
+        pairs = trace.assigned
+        graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
+        return session.engine().cut(graph)
+
+
+def _are_same(some: Training, other: Training) -> bool:
+    """True if both train the same variables."""
+    same_count = len(some.parameters) == len(other.parameters)
+    return same_count and all(map(is_, some.parameters, other.parameters))

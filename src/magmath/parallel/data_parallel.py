@@ -1,0 +1,182 @@
+"""Data parallelism: every worker computes the gradient of its share of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
+
+from magmath.api.creation import variable, zeros
+from magmath.api.manipulation import reshape
+from magmath.api.statistics import sum
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable
+from magmath.core.dtypes import DTYPES, DType
+from magmath.engine import session
+from magmath.errors import MagmathError
+from magmath.graph import Graph
+from magmath.layout import Layout
+from magmath.ops.summands import ALGORITHMS, sum_parts
+from magmath.parallel.averaging import Averaging
+from magmath.parallel.gradient_messages import (
+    OneBit,
+    divided_batch,
+    flat,
+    part_count,
+    parts_of,
+    sent_whole,
+    sum_on,
+)
+from magmath.parallel.layer_layouts import state_layout
+from magmath.parallel.strategy import Training
+from magmath.passes.environment import Environment
+
+EXCHANGES = {
+    "allreduce": "data",
+    "ring": "data",
+    "tree": "data",
+    "sharded": "sharded",
+    "parameter-server": "server",
+}
+"""The option of all layers for each exchange."""
+ONE_BIT = "1-bit"
+MESSAGES = ("float32", "float16", "bfloat16", ONE_BIT)
+
+
+@final
+class DataParallel(Averaging):
+    """Average the gradients of the workers, each computed from its share of the batch.
+
+    exchange     "allreduce": the planner reduces each gradient as it finds cheapest, in shared
+                 memory without a copy. "ring" and "tree": by these algorithms of messages.
+                 "sharded": each worker reduces and updates its own chunk, with its share of the
+                 optimizer's states, and the next forward pass replicates the chunks.
+                 "parameter-server": worker 0 gathers the gradients, averages them, updates its
+                 parameters, and broadcasts them
+    accumulate   the number of consecutive parts into which a batch is cut; their gradients are
+                 added before the exchange
+    messages     element type in which gradients are sent: "float32" (the type of the gradients),
+                 "float16", "bfloat16", or "1-bit": the signs with two values for each worker and
+                 parameter. What one bit does not express is added to the next gradient (error
+                 feedback). Not with the exchange "ring" or "tree"
+
+    The update is w ← w - η Σ g_i / N, with samples, not workers, as the weights of the mean.
+    Sources: SHM-Learn-Dist, Eq. 2.1, and section 6 for the parameter server; dMath, section 2.1,
+    for the sharded update; Seide et al. (2014) for one bit.
+    """
+
+    def __init__(
+        self, exchange: str = "allreduce", *, accumulate: int = 1, messages: str = "float32"
+    ) -> None:
+        super().__init__(accumulate)
+        for name, value, known in (
+            ("exchange", exchange, tuple(EXCHANGES)),
+            ("messages", messages, MESSAGES),
+        ):
+            if value not in known:
+                raise MagmathError(
+                    f"DataParallel: {name}={value!r} is not known; there are {', '.join(known)}"
+                )
+        if messages == ONE_BIT and exchange not in ("allreduce", "sharded"):
+            raise MagmathError(
+                f"DataParallel: the exchange {exchange!r} adds gradients on several workers in "
+                f"turn or on one, which one bit cannot express; choose the exchange 'allreduce' "
+                f"or 'sharded' for messages='1-bit'"
+            )
+        self.messages, self.method = messages, exchange
+        self._residuals: dict[int, Variable] = {}
+
+    @property
+    def label(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        given = [repr(self.method)]
+        given += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []
+        given += [f"messages={self.messages!r}"] if self.messages != "float32" else []
+        return f"DataParallel({', '.join(given)})"
+
+    @property
+    def _is_planned(self) -> bool:
+        """True if the planner chooses how gradients are computed and reduced."""
+        plain = self.messages == "float32" and self.accumulate == 1
+        return plain and self.method in ("allreduce", "sharded")
+
+    def share(self, x: Array) -> Array:
+        return x if self._is_planned else divided_batch(x, session.engine().environment)
+
+    # layouts and variables --------------------------------------------------------------------
+
+    @property
+    def reads_copies(self) -> bool:
+        return True
+
+    def options(
+        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+    ) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        return dict.fromkeys(training.layers, EXCHANGES[self.method]), {}
+
+    def prepare(self, training: Training, environment: Environment) -> None:
+        """Make the residuals of one-bit messages: what each worker has not sent yet, at first 0."""
+        if self.messages != ONE_BIT:
+            return
+        count, pool = part_count(environment), session.engine().pool
+        for v in training.parameters:
+            known = self._residuals.get(id(v))
+            if known is None or known.data.pool is not pool or known.shape[1] != v.size:
+                value = zeros((count, v.size), dtype=v.dtype)
+                self._residuals[id(v)] = variable(f"{v.name}.residual", value, dtype=v.dtype)
+
+    def state(self, training: Training) -> Mapping[str, Variable]:
+        paths = {id(v): path for path, v in training.module.named_parameters()}
+        return {
+            f"{paths[id(v)]}/residual": self._residuals[id(v)]
+            for v in training.parameters
+            if id(v) in self._residuals
+        }
+
+    def own_layouts(
+        self, training: Training, environment: Environment
+    ) -> Mapping[Variable, Layout]:
+        layouts = {}
+        for v in self.state(training).values():
+            count = v.shape[0]
+            whole = environment.whole(v.shape)
+            layouts[v] = Layout.even(v.shape, environment.mesh, 0) if count > 1 else whole
+        return layouts
+
+    # exchange ---------------------------------------------------------------------------------
+
+    def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
+        environment = session.engine().environment
+        if self._is_planned:
+            return gradients
+        pairs = zip(training.parameters, gradients, strict=True)
+        return [self._exchanged(v, gradient, environment) for v, gradient in pairs]
+
+    def _exchanged(self, v: Variable, gradient: Array, environment: Environment) -> Array:
+        parts = parts_of(gradient, environment)
+        if self.messages == ONE_BIT:
+            return self._by_bits(v, parts)
+        dtype = _message_type(self.messages, gradient.dtype)
+        if dtype is gradient.dtype and self.method in ("allreduce", "sharded"):
+            return sum(parts, axis=0)  # pending again: one exchange for all parts of the batch
+        if self.method in ALGORITHMS and environment.workers > 1 and not environment.deterministic:
+            return Array(sum_parts(parts.node, self.method, dtype))
+        if self.method == "parameter-server":
+            return sum_on(parts, Layout.whole(v.shape, environment.first), dtype)
+        own = sum_on(parts, state_layout("sharded", v.shape, environment), dtype)
+        return own if self.method == "sharded" else sent_whole(own, environment, dtype)
+
+    def _by_bits(self, v: Variable, parts: Array) -> Array:
+        """Return the sum of the parts that the workers send in one bit, and keep the rest."""
+        residual = self._residuals[id(v)]
+        total = flat(parts) + Array(residual.node)
+        bits = OneBit.of(total)
+        residual.assign(total - bits.values(v.size))
+        return reshape(bits.total(v.size), v.shape)
+
+
+def _message_type(name: str, gradient: DType) -> DType:
+    """Return the type of messages: that of the gradients, or a narrower one."""
+    found = DTYPES[name]
+    return found if found.itemsize < gradient.itemsize and name != "float32" else gradient

@@ -1,0 +1,132 @@
+"""Gradients as explicit parts, one for each worker, and the messages in which they are exchanged.
+
+The parts of a gradient are an array (workers, …), whose sum along the first axis is the gradient of
+the batch. In deterministic mode, where the planner divides no sums, there is one part.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from magmath.api.data_types import astype
+from magmath.api.elementwise import greater_equal, maximum, not_equal
+from magmath.api.integer_functions import packbits, unpackbits
+from magmath.api.manipulation import reshape
+from magmath.api.searching import where
+from magmath.api.statistics import sum
+from magmath.arrays.array import Array
+from magmath.core.dtypes import DType
+from magmath.graph import Node, applied, apply
+from magmath.layout import Layout, Split
+from magmath.ops.redistribute import redistribute
+from magmath.ops.summands import sum_signs, summands
+from magmath.passes.environment import Environment
+
+_LINEAR = ("permute_dims", "reshape", "negative", "astype")
+"""Operations of one operand through which parts pass: the parts of f(x) are f of the parts of x."""
+
+
+def divided_batch(x: Array, environment: Environment) -> Array:
+    """Return an array of samples (samples, …) of which every worker has an equal share; the array
+    itself if there are fewer samples than workers."""
+    if environment.deterministic or not x.ndim or x.shape[0] < environment.workers:
+        return x
+    return Array(redistribute(x.node, Layout.even(x.shape, environment.mesh, 0)))
+
+
+def part_count(environment: Environment) -> int:
+    """Return the number of parts of a gradient."""
+    return 1 if environment.deterministic else environment.workers
+
+
+def parts_of(gradient: Array, environment: Environment) -> Array:
+    """Return the parts (workers, …) of a gradient, of which every worker stores its own."""
+    return Array(_parts(gradient.node, part_count(environment)))
+
+
+def _parts(node: Node, count: int) -> Node:
+    """Return the parts of a node; those of a sum or a multiple are the sums or multiples of the
+    parts of its operands, so that every pending sum stays divided."""
+    if node.value is not None or count == 1:
+        return summands(node, count)
+    if node.name in ("add", "subtract") and all(x.shape == node.shape for x in node.inputs):
+        return apply(node.operation, *[_parts(x, count) for x in node.inputs])
+    if node.name in ("multiply", "divide") and node.inputs[1].shape == ():
+        return apply(node.operation, _parts(node.inputs[0], count), node.inputs[1])
+    if node.name == "multiply" and node.inputs[0].shape == () and node.shape != ():
+        return apply(node.operation, node.inputs[0], _parts(node.inputs[1], count))
+    if node.name not in _LINEAR or not node.inputs[0].dtype.is_floating:
+        return summands(node, count)
+    attributes = dict(node.attributes)
+    if "axes" in attributes:
+        attributes["axes"] = (0, *[axis + 1 for axis in attributes["axes"]])
+    if "shape" in attributes:
+        attributes["shape"] = (count, *attributes["shape"])
+    return applied(node.operation, (_parts(node.inputs[0], count),), node.line, attributes)
+
+
+# sums of parts --------------------------------------------------------------------------------
+
+
+def sum_on(parts: Array, target: Layout, messages: DType) -> Array:
+    """Return the sum of parts, divided as `target` says; each worker receives, in elements of
+    `messages`, what it adds."""
+    dtype = parts.dtype
+    divided = _with_parts(target, parts.shape[0])
+    received = Array(redistribute(astype(parts, messages).node, divided))
+    return sum(astype(received, dtype), axis=0)
+
+
+def sent_whole(x: Array, environment: Environment, messages: DType) -> Array:
+    """Return an array on all workers, to which it is sent in elements of `messages`."""
+    whole = environment.whole(x.shape, shared=True)
+    return astype(Array(redistribute(astype(x, messages).node, whole)), x.dtype)
+
+
+def _with_parts(layout: Layout, count: int) -> Layout:
+    """Return the layout of parts (count, …) of arrays in a layout: every worker has all parts of
+    its elements."""
+    splits = [None if s is None else Split(s.axis, s.pieces) for s in layout.splits]
+    return Layout((count, *layout.shape), layout.mesh, (None, *splits))
+
+
+# one bit --------------------------------------------------------------------------------------
+
+
+class OneBit(NamedTuple):
+    """Parts (workers, n) in one bit for each element: the signs, packed, and the values that stand
+    for positive and negative elements of each part, (workers, 1)."""
+
+    signs: Array
+    positive: Array
+    negative: Array
+
+    @staticmethod
+    def of(parts: Array) -> OneBit:
+        """Return the parts in one bit: each element becomes the mean of the elements of its sign.
+
+        Source: Seide, Fu, Droppo, Li and Yu (2014), 1-bit stochastic gradient descent and its
+        application to data-parallel distributed training of speech DNNs, section 3.1.
+        """
+        is_positive = greater_equal(parts, 0)
+        count = sum(astype(is_positive, parts.dtype), axis=1, keepdims=True)
+        total = sum(where(is_positive, parts, 0.0), axis=1, keepdims=True)
+        rest = sum(where(is_positive, 0.0, parts), axis=1, keepdims=True)
+        others = maximum(parts.shape[1] - count, 1.0)
+        return OneBit(packbits(is_positive, axis=1), total / maximum(count, 1.0), rest / others)
+
+    def values(self, count: int) -> Array:
+        """Return the parts (workers, count) that the bits stand for."""
+        is_positive = not_equal(unpackbits(self.signs, axis=1, count=count), 0)
+        return where(is_positive, self.positive, self.negative)
+
+    def total(self, count: int) -> Array:
+        """Return the sum (count,) of the parts that the bits stand for, on all workers, to which
+        the bits are sent."""
+        signs, positive, negative = self
+        return Array(sum_signs(signs.node, positive.node, negative.node, count))
+
+
+def flat(parts: Array) -> Array:
+    """Return parts (workers, …) as (workers, n)."""
+    return reshape(parts, (parts.shape[0], -1))

@@ -1,0 +1,72 @@
+"""Layouts of the parameters and optimizer states of a layer, by the name of an option.
+
+| option | parameters | optimizer states |
+|---|---|---|
+| data | on every worker; one copy per host if memory is shared | like the parameters |
+| model | split by columns | like the parameters |
+| rows | split by rows | like the parameters |
+| sharded | as `data` with shared memory; otherwise each worker stores its chunk | chunks |
+| server | on the first worker | on the first worker |
+
+The forward pass of `sharded` and `server` reads a copy of the whole parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from magmath.graph import Shape
+from magmath.layout import Layout, Split
+from magmath.optim.states import Kept
+from magmath.passes.environment import Environment
+from magmath.passes.partition import Part
+
+OPTIONS = ("data", "model", "rows")
+"""The options that planning by cost compares."""
+SPLIT_DIMENSION = {"model": -1, "rows": 0}
+
+
+def parameter_layout(option: str, shape: Shape, environment: Environment) -> Layout:
+    """Return the layout of a parameter under an option.
+
+    A split by columns also splits the bias; a split by rows replicates it.
+    """
+    if option == "server":
+        return Layout.whole(shape, environment.first)
+    if option == "sharded" and not environment.shares_memory:
+        return state_layout(option, shape, environment)
+    if option not in SPLIT_DIMENSION or (option == "rows" and len(shape) < 2):
+        return environment.whole(shape, shared=True)
+    return _split(shape, SPLIT_DIMENSION[option] % len(shape), environment)
+
+
+def state_layout(option: str, shape: Shape, environment: Environment) -> Layout:
+    """Return the layout of an optimizer state of a parameter's shape under an option."""
+    if option != "sharded":
+        return parameter_layout(option, shape, environment)
+    long = (d for d, extent in enumerate(shape) if extent >= environment.workers)
+    return _split(shape, next(long, 0), environment) if shape else environment.whole(shape)
+
+
+def _split(shape: Shape, dim: int, environment: Environment) -> Layout:
+    """Return the layout split evenly along a dimension; replicated if it is too short."""
+    workers = environment.workers
+    if workers == 1 or shape[dim] < workers:
+        return environment.whole(shape, shared=True)
+    plain = environment.whole(shape)
+    return plain.replace_split(dim, Split.even(0, shape[dim], workers))
+
+
+def parts_of(layers: Mapping[str, Sequence[Kept]], environment: Environment) -> list[Part]:
+    """Return the parameters of each layer with their optimizer states, under every option."""
+    return [_part(kept, environment) for kept in layers.values()]
+
+
+def _part(layer: Sequence[Kept], environment: Environment) -> Part:
+    pairs = [(v, kept) for kept in layer for v in kept.variables()]
+    alike = [v for v, kept in pairs if v.shape == kept.shape]
+    options = {
+        name: tuple([parameter_layout(name, v.shape, environment) for v in alike])
+        for name in OPTIONS
+    }
+    return Part(tuple([v.leaf for v in alike]), options)

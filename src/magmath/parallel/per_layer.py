@@ -1,0 +1,197 @@
+"""Strategies that choose the division of each layer: by samples, by columns, or by rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, final
+
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable
+from magmath.errors import MagmathError
+from magmath.graph import Graph
+from magmath.layout import Layout
+from magmath.optim.states import Kept
+from magmath.parallel.averaging import Averaging
+from magmath.parallel.layer_layouts import OPTIONS, SPLIT_DIMENSION, parts_of
+from magmath.parallel.strategy import Training
+from magmath.passes.environment import Environment
+from magmath.passes.partition import partition
+
+
+class PerLayer(Averaging):
+    """The base class of strategies that have an option for each layer and no other state."""
+
+    @property
+    @final
+    def reads_copies(self) -> bool:
+        return False
+
+    @final
+    def prepare(self, training: Training, environment: Environment) -> None:
+        pass
+
+    @final
+    def state(self, training: Training) -> Mapping[str, Variable]:
+        return {}
+
+    @final
+    def own_layouts(
+        self, training: Training, environment: Environment
+    ) -> Mapping[Variable, Layout]:
+        return {}
+
+    @final
+    def share(self, x: Array) -> Array:
+        return x
+
+    @final
+    def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
+        return gradients
+
+    def __repr__(self) -> str:
+        given = [f"{name}={value!r}" for name, value in self.settings.items()]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    @property
+    @final
+    def label(self) -> str:
+        return repr(self)
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, Any]:
+        """The arguments that differ from their defaults."""
+
+
+@final
+class ModelParallel(PerLayer):
+    """Split the parameters of every layer, and exchange activations instead of gradients.
+
+    split        "columns": each worker computes some units of a layer; "rows": some summands of all
+    accumulate   the number of parts of a batch whose gradients are added
+
+    Layers with fewer units than workers are replicated. Raises MagmathError if all layers are.
+    """
+
+    def __init__(self, split: str = "columns", *, accumulate: int = 1) -> None:
+        super().__init__(accumulate)
+        if split not in _SPLITS:
+            raise MagmathError(
+                f"ModelParallel: split={split!r} is not known; there are {', '.join(_SPLITS)}"
+            )
+        self.split = split
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return _differing({"split": (self.split, "columns"), "accumulate": (self.accumulate, 1)})
+
+    def options(
+        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+    ) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        option, workers = _SPLITS[self.split], environment.workers
+        if not any(_units(training, layer, option) >= workers for layer in training.layers):
+            most = max(_units(training, layer, option) for layer in training.layers)
+            raise MagmathError(
+                f"ModelParallel: {workers} workers divide the {self.split} of layers, but no layer "
+                f"has more than {most}; use fewer workers, or DataParallel"
+            )
+        return dict.fromkeys(training.layers, option), {}
+
+
+_SPLITS = {"columns": "model", "rows": "rows"}
+
+
+@final
+class Hybrid(PerLayer):
+    """Choose an option for each layer: "data", "model" (columns) or "rows".
+
+    layers       options by the path of a layer, such as {"features.*": "data", "classifier.*":
+                 "model"}; * matches any characters, and the first pattern that matches is used. A
+                 layer that no pattern matches has the option "data"
+    accumulate   the number of parts of a batch whose gradients are added
+
+    Raises MagmathError for a pattern without a layer, and if a layer has fewer units than workers.
+    Source: Krizhevsky (2014), One weird trick for parallelizing convolutional neural networks.
+    """
+
+    def __init__(self, layers: Mapping[str, str], *, accumulate: int = 1) -> None:
+        super().__init__(accumulate)
+        for pattern, option in layers.items():
+            if option not in OPTIONS:
+                raise MagmathError(
+                    f"Hybrid: option {option!r} of {pattern!r} is not known; there are "
+                    f"{', '.join(OPTIONS)}"
+                )
+        self.layers = dict(layers)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"layers": self.layers} | _differing({"accumulate": (self.accumulate, 1)})
+
+    def options(
+        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+    ) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        paths = training.layers
+        for pattern in self.layers:
+            if not any(fnmatchcase(path, pattern) for path in paths):
+                raise MagmathError(
+                    f"Hybrid: no layer with parameters has the path {pattern!r}; the paths are "
+                    f"{', '.join(paths)}"
+                )
+        found = {path: self._option(path) for path in paths}
+        for path, option in found.items():
+            units = _units(training, path, option) if option != "data" else environment.workers
+            if units < environment.workers:
+                raise MagmathError(
+                    f"Hybrid: layer {path!r} has {units} units for {environment.workers} workers "
+                    f"with the option {option!r}; choose the option 'data' for it, or fewer workers"
+                )
+        return found, {}
+
+    def _option(self, path: str) -> str:
+        options = (o for pattern, o in self.layers.items() if fnmatchcase(path, pattern))
+        return next(options, "data")
+
+
+@final
+class Auto(PerLayer):
+    """Choose for each layer the option that the planner predicts to be fastest.
+
+    accumulate   the number of parts of a batch whose gradients are added
+
+    See `passes/partition.py`.
+    """
+
+    def __init__(self, *, accumulate: int = 1) -> None:
+        super().__init__(accumulate)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return _differing({"accumulate": (self.accumulate, 1)})
+
+    def options(
+        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+    ) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        every = dict.fromkeys(training.layers, "data")
+        if environment.workers == 1:
+            return every, {}
+        owner_of = {id(v): owner for owner, v in training.named_parameters()}
+        kept_of: dict[str, list[Kept]] = {}
+        for parameter, kept in zip(training.parameters, training.kept(), strict=True):
+            kept_of.setdefault(owner_of[id(parameter)], []).append(kept)
+        found = partition(trace(), parts_of(kept_of, environment), environment)
+        return every | dict(zip(kept_of, found.choice, strict=True)), dict(found.seconds)
+
+
+def _units(training: Training, layer: str, option: str) -> int:
+    """Return the length of the dimension of a layer's parameters that an option splits."""
+    dim = SPLIT_DIMENSION[option]
+    shapes = [v.shape for owner, v in training.named_parameters() if owner == layer]
+    return max([shape[dim] for shape in shapes if len(shape) > (option == "rows")], default=0)
+
+
+def _differing(settings: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+    """Return the settings that differ from their defaults."""
+    return {name: value for name, (value, default) in settings.items() if value != default}

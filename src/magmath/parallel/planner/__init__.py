@@ -1,0 +1,19 @@
+"""The planner: how each layer of a network is divided over the workers of a machine."""
+
+from __future__ import annotations
+
+from magmath.parallel.planner.costs import CostModel
+from magmath.parallel.planner.layer_graph import Layer, LayerGraph, layer_graph
+from magmath.parallel.planner.plan import LayerPlan, Plan, measured_speed, plan, plan_graph
+
+__all__ = [
+    "CostModel",
+    "Layer",
+    "LayerGraph",
+    "LayerPlan",
+    "Plan",
+    "layer_graph",
+    "measured_speed",
+    "plan",
+    "plan_graph",
+]

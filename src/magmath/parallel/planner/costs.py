@@ -1,0 +1,300 @@
+"""The costs of a layer graph on a mesh: tables of seconds for options and for pairs of options.
+
+The seconds of a step are a sum over layers (computation, exchanges within a layer, gradients) and
+edges (redistribution of activations forward and of their gradients backward). Layers and edges with
+equal signatures share one table, so that repeated blocks of a network are priced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from math import ceil
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from magmath.core.dtypes import DType, float32
+from magmath.core.stage_times import count
+from magmath.cost.collectives import fastest
+from magmath.cost.machine import Machine
+from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
+from magmath.parallel.planner.options import (
+    ALL_ROLES,
+    INPUT,
+    OUTPUT,
+    PARTIAL,
+    REPLICATED,
+    Exchange,
+    Option,
+    PlannerMesh,
+    State,
+    gradient_state,
+    operand_state,
+    options_of,
+    result_state,
+    transfer,
+)
+
+SPLIT_DEPTH: Final = 512
+"""Least number of summed elements for which a kernel divides the sum of a weight gradient."""
+Table = np.ndarray
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """What the seconds of a step depend on.
+
+    dtype      the element type of the computation
+    slots      values that the optimizer stores for each parameter
+    speed      measured speed of the arithmetic over that of the machine's description
+    algorithm  the algorithm of collectives, or None for the fastest one of each
+    fused      True if the gradients of a layer are exchanged in one collective, False if those of
+               each parameter are
+    """
+
+    machine: Machine
+    dtype: DType = float32
+    slots: int = 1
+    speed: float = 1.0
+    algorithm: str | None = None
+    fused: bool = True
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """The costs of a layer under one option on one worker, in seconds and bytes.
+
+    exchange   exchanges within the layer: halos, statistics, pending sums, gathered gradients
+    gradient   the exchange of gradients, if nothing hides it
+    update     the optimizer's update
+    """
+
+    forward: float
+    backward: float
+    exchange: float
+    gradient: float
+    update: float
+    memory: float
+
+
+class LayerTables(NamedTuple):
+    """The costs of a layer for each of its options: seconds without the exchange of gradients, the
+    seconds of that, and bytes."""
+
+    seconds: Table
+    gradient: Table
+    memory: Table
+
+
+@dataclass
+class CostTables:
+    """The tables of one graph, mesh and model."""
+
+    graph: LayerGraph
+    mesh: PlannerMesh
+    model: CostModel
+    _layers: dict[Hashable, LayerTables] = field(default_factory=dict)
+    _edges: dict[Hashable, Table] = field(default_factory=dict)
+
+    @cached_property
+    def options(self) -> list[list[Option]]:
+        """The options of each layer."""
+        known: dict[Hashable, list[Option]] = {}
+        return [
+            known.setdefault(layer.signature, options_of(layer, self.mesh))
+            for layer in self.graph.layers
+        ]
+
+    def layer_tables(self, number: int) -> LayerTables:
+        """Return the costs of a layer for each of its options."""
+        layer = self.graph.layers[number]
+        if layer.signature not in self._layers:
+            count("priced layers", 1)
+            costs = [self.layer_cost(layer, option) for option in self.options[number]]
+            self._layers[layer.signature] = LayerTables(
+                np.array([c.forward + c.backward + c.exchange + c.update for c in costs]),
+                np.array([c.gradient for c in costs]),
+                np.array([c.memory for c in costs]),
+            )
+        return self._layers[layer.signature]
+
+    def edge_seconds(self, source: int, target: int, edge: Edge) -> Table:
+        """Return the seconds of an edge for each option of its source and of its target."""
+        above, below = self.graph.layers[source], self.graph.layers[target]
+        has_gradient = above.trainable
+        key = (above.signature, below.signature, edge.nbytes, edge.roles, has_gradient)
+        if key not in self._edges:
+            count("priced edges", 1)
+            self._edges[key] = self._edge_table(source, target, edge, has_gradient)
+        return self._edges[key]
+
+    def _edge_table(self, source: int, target: int, edge: Edge, has_gradient: bool) -> Table:
+        is_product = self.graph.layers[target].rows > 0
+        results = [result_state(o, edge.roles) for o in self.options[source]]
+        reads = [operand_state(o, edge.roles, is_product=is_product) for o in self.options[target]]
+        table = self._transfers(results, reads, edge.nbytes)
+        if has_gradient:
+            leaves = [
+                gradient_state(o, edge.roles, is_product=is_product) for o in self.options[target]
+            ]
+            table = table + self._transfers(leaves, results, edge.nbytes).T
+        return table
+
+    def _transfers(self, have: list[State], want: list[State], nbytes: int) -> Table:
+        known: dict[tuple[State, State], float] = {}
+        for pair in product(dict.fromkeys(have), dict.fromkeys(want)):
+            known[pair] = self.transfer_seconds(*pair, nbytes)
+        return np.array([[known[x, y] for y in want] for x in have])
+
+    def transfer_seconds(self, have: State, want: State, nbytes: float) -> float:
+        """Return the seconds of changing the state of a value."""
+        if have == want:
+            return 0.0
+        return sum(self.exchange_seconds(one, nbytes) for one in transfer(self.mesh, have, want))
+
+    def exchange_seconds(self, exchange: Exchange, nbytes: float) -> float:
+        """Return the seconds of a collective of a value of `nbytes` bytes."""
+        group = self.mesh.group(exchange.axes)
+        model = self.model
+        size = exchange.share * nbytes
+        return fastest(model.machine.levels, exchange.kind, size, group, model.algorithm)[1]
+
+    # one layer ------------------------------------------------------------------------------------
+
+    def layer_cost(self, layer: Layer, option: Option) -> LayerCost:
+        """Return the costs of a layer under an option."""
+        parts = {choice: self.mesh.count(option, choice) for choice in set(option)}
+        forward, backward = self._compute_seconds(layer, parts)
+        weights, others = self.parameter_bytes(layer, option)
+        traffic = (3 + 2 * self.model.slots) * (weights + others)
+        update = traffic / self._bandwidth() + self._calls(layer.tensors)
+        return LayerCost(
+            forward=forward,
+            backward=backward,
+            exchange=sum(
+                self.exchange_seconds(one, nbytes) for one, nbytes, _ in exchanges(
+                    layer, option, self.mesh)
+            ),
+            gradient=sum(
+                self.exchange_seconds(one, nbytes)
+                for one, nbytes in self.gradient_exchanges(layer, option)
+            ),
+            update=update if layer.tensors else 0.0,
+            memory=self._memory_bytes(layer, option, weights + others),
+        )  # fmt: skip
+
+    def parameter_bytes(self, layer: Layer, option: Option) -> tuple[float, float]:
+        """Return the bytes of a worker's parameters: of the product, and of the rest."""
+        outputs, inputs = (self.mesh.count(option, c) for c in (OUTPUT, INPUT))
+        return layer.weights / (outputs * inputs), layer.other_weights / outputs
+
+    def gradient_exchanges(self, layer: Layer, option: Option) -> list[tuple[Exchange, float]]:
+        """Return the collectives that sum the gradients of a layer's parameters, with bytes."""
+        weights, others = self.parameter_bytes(layer, option)
+        axes = tuple(
+            a for a, choice in enumerate(option)
+            if choice in (BATCH, SPACE) and self.mesh.shape[a] > 1
+        )  # fmt: skip
+        if not axes or not weights + others:
+            return []
+        one = Exchange("allreduce", axes, 1.0)
+        if self.model.fused:
+            return [(one, weights + others)]
+        rest = layer.tensors - (weights > 0)
+        return [(one, nbytes) for nbytes in (weights, *[others / rest] * rest) if nbytes]
+
+    def _compute_seconds(self, layer: Layer, parts: dict[str, int]) -> tuple[float, float]:
+        """Return the seconds of arithmetic and memory traffic, forward and backward."""
+        if layer.kind in ("input", "loss"):
+            return 0.0, 0.0
+        machine = self.model.machine
+        outputs, inputs = parts.get(OUTPUT, 1), parts.get(INPUT, 1)
+        share = parts.get(BATCH, 1) * parts.get(SPACE, 1)
+        all_parts = share * outputs * inputs
+        traffic = layer.nbytes / all_parts / self._bandwidth()
+        other = layer.other_flops / (all_parts * machine.arithmetic * self.model.speed)
+        if not layer.rows:
+            forward = max(traffic, other) + self._calls(1)
+            return forward, forward if layer.trainable else 0.0
+        rows, depth = ceil(layer.rows / outputs), ceil(layer.depth / inputs)
+        columns = self._columns(layer, parts)
+        flops = 2.0 * rows * columns * depth
+        rate = machine.gemm_flops(self.model.dtype, 1) * self.model.speed
+
+        def product_seconds(m: float, n: float, summed: float = 0.0) -> float:
+            groups = layer.groups
+            efficiency = machine.tile_efficiency(m / groups, n, max(1.0, summed / SPLIT_DEPTH))
+            return max(flops / (rate * efficiency), traffic) + self._calls(groups)
+
+        taps = max(1, layer.depth * layer.groups // layer.extents.get("input", layer.depth))
+        forward = product_seconds(rows, columns)
+        backward = product_seconds(rows, depth, columns)
+        if layer.passes_back:
+            backward += product_seconds(max(1, depth * layer.groups // taps), columns)
+        joined = other + self._calls(1)
+        return forward + joined, backward + joined
+
+    def _columns(self, layer: Layer, parts: dict[str, int]) -> float:
+        """Return the positions on the busiest worker."""
+        batch, space = layer.extents.get(BATCH, 1), layer.extents.get(SPACE, 1)
+        rest = layer.columns / (batch * space)
+        return ceil(batch / parts.get(BATCH, 1)) * ceil(space / parts.get(SPACE, 1)) * rest
+
+    def _calls(self, number: int) -> float:
+        return self.model.machine.call_seconds * number
+
+    def _bandwidth(self) -> float:
+        """Return the bytes of local memory per second of each worker."""
+        machine = self.model.machine
+        inner = machine.levels[0].fan_out or self.mesh.workers
+        return machine.worker_bandwidth(min(inner, self.mesh.workers), 1)
+
+    def _memory_bytes(self, layer: Layer, option: Option, parameters: float) -> float:
+        """Return the bytes of parameters, gradients, optimizer states, and kept activations."""
+        result = layer.result * _held(self.mesh, result_state(option))
+        read = sum(
+            edge.nbytes * _held(self.mesh, operand_state(option, edge.roles, is_product=True))
+            for edge in layer.inputs
+            if layer.rows and OUTPUT in option
+        )
+        return parameters * (2 + self.model.slots) + result + read
+
+
+def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[tuple[Exchange, float, str]]:
+    """Return the collectives within a layer, each with the bytes of the value that it exchanges and
+    "forward" or "backward"."""
+    found = []
+    result = result_state(option)
+    if INPUT in option:
+        pending = _replaced(option, result, PARTIAL)
+        whole = _replaced(option, result, REPLICATED)
+        found += [(one, float(layer.result), "forward") for one in transfer(mesh, pending, result)]
+        found += [(one, float(layer.result), "backward") for one in transfer(mesh, result, whole)]
+    for axis, choice in enumerate(option):
+        if mesh.shape[axis] == 1:
+            continue
+        role = CHANNEL if choice in (OUTPUT, INPUT) else choice
+        for summed, nbytes in layer.reductions:
+            if summed == role:
+                one = Exchange("allreduce", (axis,), 1.0)
+                found += [(one, float(nbytes), "forward"), (one, float(nbytes), "backward")]
+        if choice == SPACE and layer.halo:
+            samples = mesh.count(option, BATCH)
+            one = Exchange("halo", (axis,), 1.0)
+            border = 2.0 * layer.halo / samples
+            found += [(one, border, "forward"), (one, border, "backward")]
+    return found
+
+
+def _replaced(option: Option, state: State, by: str) -> State:
+    return tuple(by if o == INPUT else own for o, own in zip(option, state, strict=True))
+
+
+def _held(mesh: PlannerMesh, state: State) -> float:
+    held = 1.0
+    for role in ALL_ROLES:
+        held /= mesh.count(state, role)
+    return held

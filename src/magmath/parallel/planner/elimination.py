@@ -1,0 +1,180 @@
+"""The cheapest assignment of options: exact on series-parallel graphs, bounded elsewhere.
+
+The cost is a sum of one table for each layer and one for each edge. Elimination (Jia et al. 2018,
+"Exploring hidden dimensions in parallelizing convolutional neural networks", OptCNN) removes one
+layer after another: parallel edges are added; a layer with at most two neighbours becomes an edge
+between them, by minimizing over its options. A series-parallel graph, such as a chain, a residual
+network or an inception network, ends with one layer, and the assignment is exact. What remains of
+other graphs goes to the relaxation (`relaxation.py`), which returns a lower bound too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from magmath.core.stage_times import count
+from magmath.parallel.planner.relaxation import relaxed_assignment
+
+Table = np.ndarray
+
+
+@dataclass
+class Problem:
+    """The tables of an assignment problem.
+
+    layers   seconds for each option of each layer
+    edges    (source, target, seconds for each pair of options)
+    """
+
+    layers: Sequence[Table]
+    edges: Sequence[tuple[int, int, Table]]
+
+    def cost(self, assignment: Sequence[int]) -> float:
+        """Return the cost of an assignment of options to layers."""
+        own = sum(float(table[o]) for table, o in zip(self.layers, assignment, strict=True))
+        return own + sum(float(t[assignment[u], assignment[v]]) for u, v, t in self.edges)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The option of each layer, the cost, and a lower bound of all costs.
+
+    `relaxed`: the number of layers that elimination has left to the relaxation; 0 if it is exact.
+    """
+
+    options: tuple[int, ...]
+    cost: float
+    bound: float
+    relaxed: int = 0
+
+    @property
+    def gap(self) -> float:
+        """The largest possible excess over the optimum, as a share of the cost."""
+        return max(0.0, (self.cost - self.bound) / self.cost) if self.cost > 0 else 0.0
+
+
+@dataclass
+class _Removed:
+    """An eliminated layer: its neighbours, and its best option for each of their options."""
+
+    layer: int
+    neighbours: tuple[int, ...]
+    best: Table
+    least: float = 0.0
+    """The cost of the best option, if there are no neighbours."""
+
+
+@dataclass
+class _Eliminated:
+    """The memo of eliminations, by the identities of their tables: repeated blocks share them."""
+
+    known: dict[Hashable, tuple[Table, Table]] = field(default_factory=dict)
+    kept: list[Table] = field(default_factory=list)
+    """Keeps the tables of the keys alive, so that identities stay unique."""
+
+    def minimum(self, own: Table, left: Table, right: Table | None) -> tuple[Table, Table]:
+        """Return the least cost and the best option for the options of one or two neighbours.
+
+        left   (neighbour, layer), right   (neighbour, layer)
+        """
+        key = (_key(own), _key(left), None if right is None else _key(right))
+        found = self.known.get(key)
+        if found is None:
+            count("eliminations")
+            sums = left + own
+            if right is not None:
+                sums = sums[:, None, :] + right[None, :, :]
+            best = np.argmin(sums, axis=-1)
+            found = np.take_along_axis(sums, best[..., None], axis=-1)[..., 0], best
+            self.known[key] = found
+            self.kept += [own, left] if right is None else [own, left, right]
+        return found
+
+
+def _key(table: Table) -> Hashable:
+    """Return a key of a table: a transposed view has that of its base, marked as such."""
+    return table.shape, table.strides, table.__array_interface__["data"][0]
+
+
+class _Network:
+    """The remaining layers, with at most one table for each pair of them."""
+
+    def __init__(self, problem: Problem, memo: _Eliminated) -> None:
+        self.own: dict[int, Table] = dict(enumerate(problem.layers))
+        self.tables: dict[int, dict[int, Table]] = {i: {} for i in self.own}
+        self._sums: dict[Hashable, Table] = {}
+        self._memo = memo
+        for source, target, table in problem.edges:
+            self._join(source, target, table)
+
+    def _join(self, u: int, v: int, table: Table) -> None:
+        """Add an edge; one that is parallel to another is added to it (edge elimination)."""
+        present = self.tables[u].get(v)
+        if present is not None:
+            table = self._sum(present, table)
+        self.tables[u][v] = table
+        self.tables[v][u] = table.T
+
+    def _sum(self, a: Table, b: Table) -> Table:
+        key = (_key(a), _key(b))
+        if key not in self._sums:
+            self._sums[key] = a + b
+            self._memo.kept += [a, b]
+        return self._sums[key]
+
+    def remove(self, layer: int) -> _Removed:
+        """Eliminate a layer with at most two neighbours (node elimination)."""
+        neighbours = tuple(self.tables[layer])
+        own = self.own.pop(layer)
+        if not neighbours:
+            self.tables.pop(layer)
+            return _Removed(layer, (), np.asarray(np.argmin(own)), float(np.min(own)))
+        tables = [self.tables[n].pop(layer) for n in neighbours]
+        self.tables.pop(layer)
+        right = tables[1] if len(tables) == 2 else None
+        cost, best = self._memo.minimum(own, tables[0], right)
+        if right is None:
+            self.own[neighbours[0]] = self._sum(self.own[neighbours[0]], cost)
+        else:
+            self._join(neighbours[0], neighbours[1], cost)
+        return _Removed(layer, neighbours, best)
+
+    def rest(self) -> Problem:
+        """Return the remaining problem, its layers numbered anew in the order of `own`."""
+        number = {layer: i for i, layer in enumerate(self.own)}
+        edges = [
+            (number[u], number[v], table)
+            for u, row in self.tables.items()
+            for v, table in row.items()
+            if number[u] < number[v]
+        ]
+        return Problem(list(self.own.values()), edges)
+
+
+def best_assignment(problem: Problem) -> Assignment:
+    """Return the cheapest assignment, or a good one with a lower bound (see `Assignment.gap`)."""
+    network = _Network(problem, _Eliminated())
+    removed: list[_Removed] = []
+    waiting = list(network.own)[::-1]
+    while waiting:
+        layer = waiting.pop()
+        if layer in network.own and len(network.tables[layer]) <= 2:
+            neighbours = list(network.tables[layer])
+            removed.append(network.remove(layer))
+            waiting += neighbours
+    chosen: dict[int, int] = {}
+    bound, relaxed = None, len(network.own)
+    if relaxed:
+        rest = network.rest()
+        options, below = relaxed_assignment(rest.layers, rest.edges)
+        chosen.update(zip(network.own, options, strict=True))
+        bound = below
+    base = sum(one.least for one in removed)
+    for one in reversed(removed):
+        chosen[one.layer] = int(one.best[tuple(chosen[n] for n in one.neighbours)])
+    options = [chosen[i] for i in range(len(problem.layers))]
+    cost = problem.cost(options)
+    return Assignment(tuple(options), cost, cost if bound is None else bound + base, relaxed)

@@ -1,0 +1,424 @@
+"""The layer graph of a network: what each layer computes, stores and passes on.
+
+`layer_graph` traces a module with abstract inputs and groups the nodes of the trace: a product or
+correlation with a parameter begins a layer, and the element-wise work behind it joins that layer. A
+node that reads several layers, or that a division of its layer would not allow, begins a layer of
+its own. The *roles* of dimensions say how a layer may be divided; they follow from the index
+notation of the operations, so layers of one's own need no rules here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Final, final
+
+from magmath.errors import MagmathError
+from magmath.graph import Node
+from magmath.graph.graph import topological
+from magmath.nn.abstract import inputs_of, trace_nodes
+from magmath.nn.module import Module
+from magmath.nn.variables import zeros
+
+BATCH: Final = "batch"
+CHANNEL: Final = "channel"
+SPACE: Final = "space"
+Roles = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value that one layer reads from another: its bytes, and the roles of its dimensions."""
+
+    source: int
+    nbytes: int
+    roles: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer. Numbers are for the whole batch on one worker, forward unless stated otherwise.
+
+    kind         the operation that it begins with
+    flops        arithmetic operations of the product, twice as many backward
+    other_flops  those of the element-wise operations
+    nbytes       bytes that it reads and writes
+    rows         outputs (channels, units) of the product, 0 if there is none; `columns`: positions
+                 (samples × space); `depth`: summed elements
+    groups       groups of channels that are computed apart
+    weights      bytes of the parameters of the product, and `other_weights` of the others
+    tensors      number of parameters
+    extents      the extent of each role in the result; "input" is the summed dimension
+    halo         bytes that each border between two parts of space exchanges
+    reductions   sums over a role that need an exchange if the role is divided: role and bytes
+    result       bytes of the result
+    trainable    True if it, or a layer that it reads, has parameters
+    passes_back  True if a layer that it reads is trainable, so that it computes that gradient
+    """
+
+    name: str
+    kind: str
+    flops: float
+    other_flops: float
+    nbytes: int
+    rows: int
+    columns: int
+    depth: int
+    groups: int
+    weights: int
+    other_weights: int
+    tensors: int
+    extents: Mapping[str, int]
+    halo: int
+    reductions: tuple[tuple[str, int], ...]
+    result: int
+    trainable: bool
+    passes_back: bool
+    inputs: tuple[Edge, ...]
+
+    @cached_property
+    def signature(self) -> tuple[object, ...]:
+        """Equal for layers that cost the same, whatever their names and neighbours."""
+        own = {k: v for k, v in vars(self).items() if k not in ("name", "inputs", "extents")}
+        own.pop("signature", None)
+        edges = tuple((edge.nbytes, edge.roles) for edge in self.inputs)
+        return (*own.values(), tuple(sorted(self.extents.items())), edges)
+
+
+@final
+@dataclass(frozen=True)
+class LayerGraph:
+    """The layers of a network in the order of computation; the first is the input."""
+
+    layers: tuple[Layer, ...]
+    batch: int
+    itemsize: int
+
+    @property
+    def parameter_bytes(self) -> int:
+        """The bytes of all parameters."""
+        return sum(layer.weights + layer.other_weights for layer in self.layers)
+
+    @property
+    def flops(self) -> float:
+        """The arithmetic operations of one training step: forward, and twice that backward."""
+        return 3.0 * sum(layer.flops for layer in self.layers)
+
+    def edges(self) -> list[tuple[int, int, Edge]]:
+        """Return the edges as source, target and value."""
+        return [(e.source, i, e) for i, layer in enumerate(self.layers) for e in layer.inputs]
+
+
+def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> LayerGraph:
+    """Return the layers of a module for an input of this shape, the batch included.
+
+    A module that is not built is left so: a copy without initial values is traced. Raises
+    MagmathError if the output does not depend on the input.
+    """
+    module = _without_values(module)  # the nodes refer to its variables weakly
+    (given,), outputs = trace_nodes(module, inputs_of("plan", [shape], dtype))
+    grouping = _Grouping(given)
+    module.named_parameters()  # names the parameters by their paths
+    for node in topological(outputs):
+        grouping.add(node)
+    if not any(grouping.depends(node) for node in outputs):
+        raise MagmathError("plan: the output of the network does not depend on its input")
+    grouping.finish([node for node in outputs if grouping.depends(node)])
+    layers = tuple(draft.layer(grouping) for draft in grouping.drafts)
+    return LayerGraph(layers, given.shape[0], given.dtype.itemsize)
+
+
+def _without_values(module: Module) -> Module:
+    """Return the module if it is built, otherwise a copy whose parameters begin with zeros."""
+    if module.is_built:
+        return module
+    made = copy.deepcopy(module)
+    for placeholder in made._walked().deferred.values():
+        placeholder.initial = zeros
+    return made
+
+
+@dataclass(eq=False)
+class _Draft:
+    """A layer that is being collected."""
+
+    number: int
+    anchor: Node
+    product: bool
+    members: list[Node] = field(default_factory=list)
+    parameters: list[Node] = field(default_factory=list)
+    reductions: list[tuple[str, int]] = field(default_factory=list)
+    excluded: set[str] = field(default_factory=set)
+    tensors: dict[Node, int] = field(default_factory=dict)
+    """The values that it reads from other layers, with the layers."""
+
+    def layer(self, grouping: _Grouping) -> Layer:
+        """Return the finished layer."""
+        anchor, item = self.anchor, self.anchor.dtype.itemsize
+        roles = grouping.roles[anchor]
+        extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
+        weights = grouping.weight_of(self) if self.product else None
+        rows = extents.get(CHANNEL, 0) if self.product else 0
+        flops = anchor.operation.flops(anchor) if self.product else 0.0
+        depth = int(flops / (2 * anchor.size)) if self.product else 0
+        if self.product and grouping.can_split_input(self):
+            extents["input"] = grouping.input_extent(self)
+        extents = {role: n for role, n in extents.items() if role not in self.excluded}
+        others = [node for node in self.members if node is not anchor]
+        own = prod(weights.shape) * item if weights is not None else 0
+        reads = sum(node.size * item for node in self.tensors)
+        largest = max([node.size for node in others], default=0)
+        return Layer(
+            name=grouping.name_of(self),
+            kind=anchor.name if self.members else "loss",
+            flops=flops,
+            other_flops=sum(node.operation.flops(node) for node in others),
+            nbytes=reads + own + (anchor.size + 2 * largest) * item,
+            rows=rows,
+            columns=anchor.size // rows if rows else 0,
+            depth=depth,
+            groups=anchor.attributes.get("groups", 1) if self.product else 1,
+            weights=own,
+            other_weights=sum(p.size * item for p in self.parameters if p is not weights),
+            tensors=len(self.parameters),
+            extents=extents,
+            halo=_halo_bytes(self.members, grouping),
+            reductions=tuple(self.reductions),
+            result=anchor.size * item,
+            trainable=grouping.is_trainable(self),
+            passes_back=grouping.passes_back(self),
+            inputs=tuple(
+                Edge(n, node.size * item, frozenset(r for r in grouping.roles[node] if r))
+                for node, n in self.tensors.items()
+            ),
+        )
+
+
+class _Grouping:
+    """Assigns nodes to layers, in topological order."""
+
+    def __init__(self, given: Node) -> None:
+        self.drafts: list[_Draft] = []
+        self.roles: dict[Node, Roles] = {}
+        self._layer: dict[Node, _Draft] = {}
+        self._parameters: dict[Node, tuple[Node, ...]] = {}
+        self._given = given
+        self._seen: set[Node] = set()
+        self._passes_back: dict[_Draft, bool] = {}
+
+    def depends(self, node: Node) -> bool:
+        """Return True if a node depends on the network's input."""
+        return node in self._layer
+
+    def add(self, node: Node) -> None:
+        """Assign the next node."""
+        if node is self._given:
+            self.roles[node] = _input_roles(node.ndim)
+            self._layer[node] = self._open(node, product=False)
+            return
+        sources = [x for x in node.inputs if self.depends(x)]
+        if not sources:
+            below = [p for x in node.inputs for p in self._parameters[x]]
+            own = [node] if node.operation.leaf and node.name == "variable" else []
+            self._parameters[node] = tuple(dict.fromkeys([*below, *own]))
+            return
+        owners = list(dict.fromkeys(self._layer[x] for x in sources))
+        found = _divisions(node, sources, self.roles)
+        self.roles[node] = found.roles
+        product = self._is_product(node, sources)
+        if product or len(owners) > 1 or found.lost:
+            draft = self._open(node, product=product)
+        else:
+            draft = owners[0]
+            draft.members.append(node)
+        draft.excluded |= found.excluded
+        if not product:
+            draft.reductions += [(role, node.size * node.dtype.itemsize) for role in found.summed]
+        self._layer[node] = draft
+        self._read(draft, node, sources)
+
+    def finish(self, outputs: Iterable[Node]) -> None:
+        """Add the layer that reads the outputs: the loss."""
+        for node in outputs:
+            last = self._open(node, product=False)
+            last.members = []
+            last.tensors[node] = self._layer[node].number
+
+    def _open(self, node: Node, *, product: bool) -> _Draft:
+        draft = _Draft(len(self.drafts), node, product, [node])
+        self.drafts.append(draft)
+        return draft
+
+    def _read(self, draft: _Draft, node: Node, sources: Sequence[Node]) -> None:
+        for x in sources:
+            if self._layer[x] is not draft:
+                draft.tensors[x] = self._layer[x].number
+        for x in node.inputs:
+            for parameter in self._parameters.get(x, ()):
+                if parameter not in self._seen:
+                    self._seen.add(parameter)
+                    draft.parameters.append(parameter)
+
+    def _is_product(self, node: Node, sources: Sequence[Node]) -> bool:
+        """Return True for a product of one activation and one parameter that sums over a letter."""
+        if node.operation.elementwise or len(node.inputs) != 2 or len(sources) != 1:
+            return False
+        notation = node.index_notation
+        other = node.inputs[1] if node.inputs[0] is sources[0] else node.inputs[0]
+        shared = set(notation.inputs[0]) & set(notation.inputs[1]) - set(notation.output)
+        return bool(self._parameters[other]) and bool(
+            shared - {"."} or node.attributes.get("groups")
+        )
+
+    def weight_of(self, draft: _Draft) -> Node:
+        """Return the parameter of a product, as its operand."""
+        (operand,) = [x for x in draft.anchor.inputs if not self.depends(x)]
+        return operand
+
+    def _summed(self, draft: _Draft) -> int | None:
+        """Return the dimension of the activation over which a product sums."""
+        notation = draft.anchor.index_notation
+        which = next(i for i, x in enumerate(draft.anchor.inputs) if self.depends(x))
+        shared = set(notation.inputs[1 - which]) - set(notation.output) - {"."}
+        for d, letter in enumerate(notation.inputs[which]):
+            if letter in shared:
+                return d
+        return None
+
+    def can_split_input(self, draft: _Draft) -> bool:
+        """Return True if the summed dimension of a product has the role of channels."""
+        (x,) = [x for x in draft.anchor.inputs if self.depends(x)]
+        d = self._summed(draft)
+        return d is not None and self.roles[x][d] == CHANNEL
+
+    def input_extent(self, draft: _Draft) -> int:
+        """Return the extent of the summed dimension of a product."""
+        (x,) = [x for x in draft.anchor.inputs if self.depends(x)]
+        d = self._summed(draft)
+        assert d is not None
+        return x.shape[d]
+
+    def is_trainable(self, draft: _Draft) -> bool:
+        """Return True if a layer, or one that it reads, has parameters."""
+        return bool(draft.parameters) or self.passes_back(draft)
+
+    def passes_back(self, draft: _Draft) -> bool:
+        """Return True if a layer reads a trainable one."""
+        known = self._passes_back.get(draft)
+        if known is None:
+            read = {self.drafts[number] for number in draft.tensors.values()}
+            known = self._passes_back[draft] = any(map(self.is_trainable, read))
+        return known
+
+    def name_of(self, draft: _Draft) -> str:
+        """Return the path of the layer's module, or its operation and number."""
+        if draft.number == 0:
+            return "input"
+        if not draft.members:
+            return "loss"
+        for parameter in draft.parameters:
+            variable = parameter.value() if callable(parameter.value) else None
+            path = getattr(variable, "name", "").rpartition(".")[0]
+            if path:
+                return str(path)
+        return f"{draft.anchor.name} {draft.number}"
+
+
+@dataclass(frozen=True)
+class _Divisions:
+    """How divisions of the operands pass through a node.
+
+    roles     the roles of the result's dimensions
+    summed    roles over which it sums
+    lost      True if it needs a divided dimension whole, or mixes its parts
+    excluded  roles by which it cannot be divided
+    """
+
+    roles: Roles
+    summed: tuple[str, ...]
+    lost: bool
+    excluded: frozenset[str]
+
+
+def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles]) -> _Divisions:
+    notation = node.index_notation
+    by_letter: dict[str, str] = {}
+    excluded: set[str] = set()
+    for letters, x in zip(notation.inputs, node.inputs, strict=True):
+        if x not in roles:
+            continue
+        for letter, role, extent in zip(letters, roles[x], x.shape, strict=True):
+            if role is None or extent == 1:
+                continue
+            several = letter.isupper() and len(sources) > 1
+            if letter == "." or several:
+                excluded.add(role)
+            if letter != ".":
+                by_letter.setdefault(letter.lower(), role)
+    kept = [by_letter.get(letter.lower()) for letter in notation.output]
+    present = {letter.lower() for letter in notation.output}
+    summed = tuple(role for letter, role in by_letter.items() if letter not in present)
+    lost = bool(excluded)
+    if not node.operation.elementwise:
+        kept = _with_outputs(node, notation.inputs, notation.output, kept, roles)
+    return _Divisions(tuple(kept), summed, lost, frozenset(excluded))
+
+
+def _with_outputs(
+    node: Node,
+    inputs: tuple[str, ...],
+    output: str,
+    kept: list[str | None],
+    roles: Mapping[Node, Roles],
+) -> list[str | None]:
+    """Give a dimension of the result that comes from a parameter the role of channels."""
+    known = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
+             if x in roles for c in letters}  # fmt: skip
+    others = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
+              if x not in roles for c in letters}  # fmt: skip
+    if CHANNEL in kept:
+        return kept
+    for d, letter in enumerate(output):
+        if letter.lower() in others - known - {"."}:
+            kept[d] = CHANNEL
+            break
+    return kept
+
+
+def _input_roles(ndim: int) -> Roles:
+    """Return the roles of an input: samples, then channels and space, or steps and features."""
+    if ndim == 3:
+        return (BATCH, SPACE, CHANNEL)
+    return (BATCH, CHANNEL, SPACE, *[None] * ndim)[:ndim]
+
+
+def _halo_bytes(members: Sequence[Node], grouping: _Grouping) -> int:
+    """Return the bytes that a border between two parts of space exchanges, once forward."""
+    total = 0
+    for node in members:
+        for x, letters in zip(node.inputs, _letters(node), strict=False):
+            if x not in grouping.roles or SPACE not in grouping.roles[x]:
+                continue
+            d = grouping.roles[x].index(SPACE)
+            if letters[d].isupper():
+                total += _overlap(node, x, d) * (x.size // x.shape[d]) * x.dtype.itemsize
+    return total
+
+
+def _letters(node: Node) -> tuple[str, ...]:
+    return node.index_notation.inputs
+
+
+def _overlap(node: Node, x: Node, d: int) -> int:
+    """Return the elements along a dimension that two neighbouring parts both read."""
+    attributes: Mapping[str, Any] = node.attributes
+    window = attributes.get("window", attributes.get("kernel"))
+    extent = node.inputs[1].shape[d] if window is None and len(node.inputs) > 1 else None
+    if extent is None:
+        if window is None or len(window) <= d - 2:
+            return 0
+        extent = window[d - 2]
+    return max(0, extent - attributes["stride"][d - 2]) if "stride" in attributes else extent - 1

@@ -1,0 +1,315 @@
+"""The plan of a network on a machine: how each layer is divided, and what a step costs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+from magmath.core.dtypes import as_dtype, float32
+from magmath.core.integers import require_integer
+from magmath.cost import Machine, load_machine
+from magmath.errors import MagmathError
+from magmath.nn.module import Module
+from magmath.parallel.planner.costs import CostModel, CostTables
+from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
+from magmath.parallel.planner.options import Option, PlannerMesh, received_bytes
+from magmath.parallel.planner.picture import duration, plan_svg, plan_text, size_text
+from magmath.parallel.planner.search import (
+    STRATEGIES,
+    Candidate,
+    Found,
+    Step,
+    search,
+    simulated_step,
+    uniform,
+)
+from magmath.parallel.planner.step_program import Instruction, step_program
+from magmath.parallel.simulator.events import Timeline
+from magmath.parallel.simulator.timeline import perfetto, timeline_svg
+
+
+@final
+@dataclass(frozen=True)
+class LayerPlan:
+    """The plan of one layer: the choice for each mesh axis, and seconds and bytes on a worker.
+
+    exchange  seconds of redistributions, pending sums and the like, if nothing hides them
+    gradient  seconds of the exchange of gradients, if nothing hides it
+    received  bytes that a worker receives in a step
+    """
+
+    name: str
+    kind: str
+    option: Option
+    compute: float
+    exchange: float
+    gradient: float
+    received: float
+    memory: float
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """How a network is trained on some workers of a machine. Made by `plan`."""
+
+    graph: LayerGraph
+    machine: Machine
+    found: Found
+
+    @property
+    def candidate(self) -> Candidate:
+        """The chosen options, with the tables of their costs."""
+        return self.found.best
+
+    @property
+    def mesh(self) -> PlannerMesh:
+        """The mesh of workers."""
+        return self.candidate.mesh
+
+    @property
+    def seconds(self) -> float:
+        """The simulated seconds of a training step."""
+        return self.found.step.seconds
+
+    @property
+    def memory(self) -> float:
+        """The bytes that a worker needs."""
+        return self.candidate.memory
+
+    @property
+    def gap(self) -> float | None:
+        """The largest possible excess over the optimum of the cost tables on any mesh, as a share;
+        0 on series-parallel networks that fit the memory, None for a fixed strategy."""
+        return self.found.gap
+
+    @property
+    def samples_per_second(self) -> float:
+        """The samples that all workers train in a second."""
+        return self.graph.batch / self.seconds
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """The choice for each mesh axis, by the names of layers."""
+        return {one.name: one.option for one in self.layers}
+
+    @cached_property
+    def layers(self) -> tuple[LayerPlan, ...]:
+        """The layers in the order of computation."""
+        tables, options = self.candidate.tables, self.candidate.options
+        made = step_program(tables, options, steps=1).instructions
+        found = []
+        for number, (layer, option) in enumerate(zip(self.graph.layers, options, strict=True)):
+            cost = tables.layer_cost(layer, option)
+            moves = [one for one in made if one.layer == number and one.exchange is not None]
+            gradient = _seconds(self.candidate, [one for one in moves if one.phase == "gradient"])
+            found.append(
+                LayerPlan(
+                    layer.name,
+                    layer.kind,
+                    option,
+                    cost.forward + cost.backward + cost.update,
+                    _seconds(self.candidate, moves) - gradient,
+                    gradient,
+                    sum(_received(one, self.mesh) for one in moves),
+                    cost.memory,
+                )
+            )
+        return tuple(found)
+
+    @property
+    def received(self) -> float:
+        """The bytes that a worker receives in a step."""
+        return sum(one.received for one in self.layers)
+
+    @property
+    def heading(self) -> list[str]:
+        """The plan as a whole, in a few lines."""
+        compared = [
+            f"{name} {'needs more memory' if step is None else duration(step.seconds)}"
+            for name, step in self.found.strategies.items()
+        ]
+        gap = "fixed strategy" if self.gap is None else f"optimality gap {self.gap:.1%}"
+        return [
+            f"{self.machine.source}: {self.mesh.workers} workers, mesh {self.mesh}, batch "
+            f"{self.graph.batch}",
+            f"{duration(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
+            f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker",
+            f"{gap}, {self.found.meshes} meshes, {self.found.simulated} plans simulated",
+            f"for comparison: {', '.join(compared)}",
+        ]
+
+    def timeline(self, *, slowdown: Mapping[int, float] | None = None) -> Timeline:
+        """Return the simulated timeline of some steps, with every worker.
+
+        slowdown   worker → factor by which its computations take longer
+        """
+        return self.simulate(slowdown=slowdown, every_worker=True).timeline
+
+    def simulate(
+        self,
+        *,
+        slowdown: Mapping[int, float] | None = None,
+        every_worker: bool = False,
+        overlap: bool = True,
+        sharded: bool = False,
+    ) -> Step:
+        """Simulate training steps event by event.
+
+        slowdown      worker → factor by which its computations take longer
+        every_worker  simulate each worker; otherwise one stands for all, which takes the same time
+                      if all are equal
+        overlap       False: workers do not compute while they communicate
+        sharded       each worker updates its chunk of the parameters, which are then replicated
+                      while the next forward pass begins
+        """
+        return simulated_step(
+            self.candidate,
+            every_worker=every_worker or bool(slowdown),
+            overlap=overlap,
+            sharded=sharded,
+            slowdown=dict(slowdown or {}),
+        )
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the plan as plain data for JSON. Times in seconds, sizes in bytes."""
+        return {
+            "machine": self.machine.source,
+            "workers": self.mesh.workers,
+            "batch": self.graph.batch,
+            "mesh": list(self.mesh.shape),
+            "seconds": self.seconds,
+            "samples_per_second": self.samples_per_second,
+            "received_bytes": self.received,
+            "memory_bytes": self.memory,
+            "parameter_bytes": self.graph.parameter_bytes,
+            "flops": self.graph.flops,
+            "gap": self.gap,
+            "strategies": {
+                name: None if step is None else step.seconds
+                for name, step in self.found.strategies.items()
+            },
+            "layers": [{**vars(one), "option": list(one.option)} for one in self.layers],
+        }
+
+    def save_svg(self, path: str | os.PathLike[str]) -> None:
+        """Write a picture of the plan: the layers, their divisions and their times."""
+        Path(path).write_text(plan_svg(self), encoding="utf-8")
+
+    def save_timeline(self, path: str | os.PathLike[str]) -> None:
+        """Write the simulated timeline of some steps of all workers.
+
+        `path` ends with .svg for a picture, and with .json for the trace event format, which
+        Perfetto (ui.perfetto.dev) shows. Raises MagmathError for other endings.
+        """
+        file = Path(path)
+        writers = {".svg": timeline_svg, ".json": perfetto}
+        if file.suffix not in writers:
+            raise MagmathError(
+                f"save_timeline: the name of the file must end with .svg or .json, was given "
+                f"{os.fspath(path)!r}"
+            )
+        file.write_text(writers[file.suffix](self.timeline()), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return plan_text(self)
+
+
+def _seconds(candidate: Candidate, moves: Sequence[Instruction]) -> float:
+    found = [(one.exchange, one.nbytes) for one in moves]
+    return sum(candidate.tables.exchange_seconds(e, n) for e, n in found if e is not None)
+
+
+def _received(move: Instruction, mesh: PlannerMesh) -> float:
+    assert move.exchange is not None
+    return received_bytes(move.exchange, move.nbytes, mesh)
+
+
+def plan(
+    module: Module,
+    shape: Sequence[int],
+    machine: str | os.PathLike[str] | Machine = "here",
+    workers: int = 1,
+    *,
+    strategy: str = "auto",
+    dtype: Any = None,
+    memory: float | None = None,
+    **model: Any,
+) -> Plan:
+    """Return the fastest plan for training a network on the workers of a machine.
+
+    Nothing is trained, and no parameter gets values. Each layer divides the samples, its outputs,
+    its inputs, the space or nothing over each axis of a mesh; the mesh is chosen too.
+
+    shape     shape of the input, the batch of all workers included
+    machine   "here", the name of a packaged description, the path of a TOML file, or a
+              `cost.Machine`
+    strategy  "auto", or a fixed one: "data" divides the samples in all layers, "model" the outputs,
+              "hybrid" the samples in convolutions and the outputs in dense layers
+    memory    bytes that a worker may use; by default those of the machine
+    model     further fields of `CostModel`, such as slots=2 for an optimizer with two states
+
+    Raises DataError for an unknown or incomplete machine, MagmathError for an unknown strategy, and
+    if nothing fits the memory.
+    """
+    if not isinstance(module, Module):
+        raise MagmathError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
+    element = float32 if dtype is None else as_dtype(dtype)
+    graph = layer_graph(module, shape, dtype)
+    return plan_graph(
+        graph, machine, workers, strategy=strategy, memory=memory, dtype=element, **model
+    )
+
+
+def plan_graph(
+    graph: LayerGraph,
+    machine: str | os.PathLike[str] | Machine = "here",
+    workers: int = 1,
+    *,
+    strategy: str = "auto",
+    memory: float | None = None,
+    **model: Any,
+) -> Plan:
+    """Return the plan of a layer graph; the arguments are those of `plan`."""
+    workers = require_integer("plan: workers", workers, 1)
+    found = machine if isinstance(machine, Machine) else load_machine(machine)
+    costs = CostModel(found, **model)
+    if strategy == "auto":
+        limit = found.memory if memory is None else float(memory)
+        return Plan(graph, found, search(graph, costs, workers, limit))
+    if strategy not in STRATEGIES:
+        raise MagmathError(
+            f"plan: unknown strategy {strategy!r}; known are auto, {', '.join(STRATEGIES)}"
+        )
+    tables = CostTables(graph, PlannerMesh((workers,)), costs)
+    fixed = uniform(tables, STRATEGIES[strategy])
+    step = simulated_step(fixed)
+    return Plan(graph, found, Found(fixed, step, {strategy: step}, None, 1, 1))
+
+
+def measured_speed(
+    graph: LayerGraph, machine: str | Machine, samples_per_second: float, **model: Any
+) -> float:
+    """Return the speed (see `CostModel`) at which one worker trains this many samples a second.
+
+    Raises MagmathError if no speed of the arithmetic gives so many.
+    """
+    low, high = 1e-3, 1e3
+    while high / low > 1 + 1e-9:
+        middle = (low * high) ** 0.5
+        made = plan_graph(graph, machine, strategy="data", speed=middle, **model)
+        if made.samples_per_second < samples_per_second:
+            low = middle
+        else:
+            high = middle
+    if high > 999:
+        raise MagmathError(
+            f"measured_speed: one worker of {machine} trains at most "
+            f"{made.samples_per_second:.4g} samples/s, by the bandwidth of its memory; "
+            f"{samples_per_second:.4g} were given"
+        )
+    return high

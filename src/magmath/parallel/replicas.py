@@ -1,0 +1,255 @@
+"""Replicas: several copies of a network, trained on parts of each batch.
+
+Replicas are a logical axis. The parameters of all replicas are arrays (replicas, …), the step of
+one replica is written once and batched over that axis as by `vmap`, and the axis is split over the
+workers. The number of workers therefore changes no results.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+from weakref import ref
+
+from magmath.api.creation import variable
+from magmath.api.manipulation import broadcast_to, reshape
+from magmath.api.statistics import mean
+from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variable import Variable, assign
+from magmath.batching import Operand, batched
+from magmath.core.integers import require_integer
+from magmath.engine import session
+from magmath.errors import MagmathError, ShapeError
+from magmath.graph import Graph, Node
+from magmath.layout import Layout, Mesh
+from magmath.nn.module import Module
+from magmath.parallel.strategy import Choice, Forward, Strategy, Training
+from magmath.passes.environment import Environment
+from magmath.transform.grad import grad
+from magmath.transform.traced_function import placeholder, trace_function
+
+
+@dataclass
+class _Copies:
+    """The copies of a variable: an array (replicas, …), and the version of the module's variable
+    that it was made from or collected into."""
+
+    stacked: Variable
+    number: int
+
+
+class Replicas(Strategy):
+    """The base class of strategies with several replicas of the network.
+
+    replicas   the number of replicas, at least 1
+    every      the replicas exchange weights in every such step
+
+    Each batch is cut into equal consecutive parts, one for each replica. Every replica has its own
+    parameters, optimizer states, running statistics and random numbers. A derived class defines
+    `exchange`.
+    """
+
+    def __init__(self, replicas: int, every: int = 1) -> None:
+        name = type(self).__name__
+        self.replicas = require_integer(f"{name}: replicas", replicas, 1)
+        self.every = require_integer(f"{name}: every", every, 1)
+        self._copies: dict[int, _Copies] = {}
+        self._module: ref[Module] | None = None
+
+    @abstractmethod
+    def exchange(self, weights: Array) -> Array:
+        """Return the weights after an exchange, from those of a parameter after the update.
+
+        Both have shape (replicas, …).
+        """
+
+    @property
+    def label(self) -> str:
+        return f"{type(self).__name__}({self.replicas}, every={self.every})"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(replicas={self.replicas}, every={self.every})"
+
+    def weights(self, parameter: Variable) -> Variable:
+        """Return the variable (replicas, …) with the values of a parameter in all replicas.
+
+        Raises MagmathError before the first step.
+        """
+        if id(parameter) not in self._copies:
+            raise MagmathError(
+                f"weights: {parameter.name} has no replicas yet; they are made by the first step"
+            )
+        return self._copies[id(parameter)].stacked
+
+    # variables --------------------------------------------------------------------------------
+
+    @final
+    def prepare(self, training: Training, environment: Environment) -> None:
+        """Copy the module's values to all replicas, except values that were collected from them."""
+        module = self._module and self._module()
+        if module is not training.module:
+            self._copies, self._module = {}, ref(training.module)
+        pool = session.engine().pool
+        for v in _owned(training):
+            copies = self._copies.get(id(v))
+            layout = self.layout((self.replicas, *v.shape), environment)
+            value = broadcast_to(Array(v.node), layout.shape)
+            if copies is None or copies.stacked.data.pool is not pool:
+                made = variable(v.name, value, dtype=v.dtype, layout=layout)
+                self._copies[id(v)] = _Copies(made, v.number)
+            elif copies.number != v.number:
+                copies.stacked.assign(value)
+                copies.number = v.number
+
+    @final
+    def layout(self, shape: tuple[int, ...], environment: Environment) -> Layout:
+        """Return the layout that splits the first axis, that of the replicas, over the workers."""
+        workers = environment.mesh.workers[: self.replicas]
+        return Layout.even(shape, Mesh((len(workers),), None, workers), 0)
+
+    @final
+    def updated(self, training: Training) -> list[Variable]:
+        return [self.weights(p) for p in training.parameters]
+
+    @final
+    def state(self, training: Training) -> dict[str, Variable]:
+        names = {id(v): path for path, v in training.module.named_parameters()}
+        names |= {id(v): path for path, v in training.module.named_buffers()}
+        return {names[id(v)]: self.weights(v) for v in _owned(training)}
+
+    @final
+    def collect(self, training: Training) -> None:
+        """Assign each parameter and each running statistic its mean over the replicas."""
+        for v in _owned(training):
+            v.assign(mean(self.weights(v), axis=0))
+        self.accept(training)
+
+    @final
+    def accept(self, training: Training) -> None:
+        for v in _owned(training):
+            self._copies[id(v)].number = v.number
+
+    @final
+    def choose(
+        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+    ) -> Choice:
+        kept = training.optimizer.kept.of(self.updated(training))
+        stacked = [v for one in kept for v in one.variables() if v.shape == one.shape]
+        stacked += [self.weights(v) for v in _owned(training)]
+        layouts = {v: self.layout(v.shape, environment) for v in stacked}
+        return Choice(layouts, dict.fromkeys(training.layers, "replicas"))
+
+    # the step ---------------------------------------------------------------------------------
+
+    @final
+    def step(
+        self, training: Training, forward: Forward, batch: Any, exchanges: bool
+    ) -> tuple[Array, Any]:
+        leaves, tree = flatten(batch)
+        parts = [self._parts(x) for x in leaves]
+        places = [placeholder(x.shape[1:], x.dtype) for x in parts]
+        given = {place: x.node for place, x in zip(places, parts, strict=True)}
+        given |= {v.node: self.weights(v).node for v in _owned(training)}
+        states = self._states(training)
+        given |= {place: v.node for v, place in states.items() if place is not v.node}
+        replica = partial(self._replica, training, forward, states)
+        traced = trace_function(type(self).__name__, replica, ("tuple", (tree,)), places)
+        nodes = [*traced.results, *traced.assigned.values()]
+        found = batched(nodes, given, traced.drawn, self.replicas)
+        count = len(traced.results)
+        loss, outputs, values = traced.unflattened(found[:count])
+        following = dict(zip(states, values, strict=True))
+        self._assign(training, following, exchanges)
+        self._assign_buffers(dict(zip(traced.assigned, found[count:], strict=True)))
+        results, nested = flatten(outputs)
+        joined = unflatten(nested, [_joined(Array(x.stacked)) for x in results])
+        return mean(Array(loss.stacked)), joined
+
+    def _parts(self, x: Array) -> Array:
+        """Return a batch (samples, …) as consecutive parts (replicas, samples / replicas, …)."""
+        samples = x.shape[0] if x.ndim else 0
+        if samples % self.replicas or not samples:
+            raise ShapeError(
+                f"{type(self).__name__}: each of {self.replicas} replicas needs an equal part of a "
+                f"batch, was given a batch of {samples} samples; choose a batch size and a number "
+                f"of samples that are multiples of {self.replicas}"
+            )
+        return reshape(x, (self.replicas, samples // self.replicas, *x.shape[1:]))
+
+    def _states(self, training: Training) -> dict[Variable, Node]:
+        """Return the variables that the optimizer reads and assigns, in the order of its slots,
+        each with the node that stands for its value in one replica.
+
+        Step counts have one value for all replicas.
+        """
+        found: dict[Variable, Node] = {}
+        kept = training.optimizer.kept.of(self.updated(training))
+        for parameter, one in zip(training.parameters, kept, strict=True):
+            weights, *states = one.variables()
+            found[weights] = parameter.node
+            for v in states:
+                alike = v.shape == weights.shape
+                found[v] = placeholder(v.shape[1:], v.dtype) if alike else v.node
+        return found
+
+    def _replica(
+        self, training: Training, forward: Forward, states: Mapping[Variable, Node], batch: Any
+    ) -> tuple[Array, Any, list[Array]]:
+        """Compute a step of one replica: loss, outputs, and next values of parameters and
+        states."""
+        loss, outputs = forward(batch)
+        slopes = grad(loss, list(training.parameters))
+        updated = self.updated(training)
+        slots = [one.slot(states.__getitem__) for one in training.optimizer.kept.of(updated)]
+        rates = training.rates(updated)
+        nodes = [slope.node for slope in slopes]
+        following = dict(training.optimizer.next_values(slots, nodes, rates))
+        return loss, outputs, [Array(following[node]) for node in states.values()]
+
+    def _assign(
+        self, training: Training, following: Mapping[Variable, Operand], exchanges: bool
+    ) -> None:
+        weights = {id(v) for v in self.updated(training)}
+        pairs = []
+        for v, value in following.items():
+            node = value.stacked if v.shape != value.node.shape or value.varies else value.node
+            if exchanges and id(v) in weights:
+                node = self.exchange(Array(node)).node
+            pairs.append((v, node))
+        assign(pairs)
+
+    def _assign_buffers(self, assigned: Mapping[Variable, Operand]) -> None:
+        """Assign the variables that the module assigns: running statistics of each replica, and
+        random states, which are those of all replicas."""
+        pairs = []
+        for v, value in assigned.items():
+            copies = self._copies.get(id(v))
+            if copies is not None:
+                pairs.append((copies.stacked, value.stacked))
+            elif value.varies:
+                raise MagmathError(
+                    f"{type(self).__name__}: the module assigns variable {v.name} a value that "
+                    f"differs between replicas, and only floating point buffers have one value for "
+                    f"each; make it an mm.nn.Buffer"
+                )
+            else:
+                pairs.append((v, value.node))
+        if pairs:
+            assign(pairs)
+
+
+def _owned(training: Training) -> Iterator[Variable]:
+    """Yield the variables of which every replica has its own: parameters and running statistics."""
+    yield from training.parameters
+    for _, v in training.module.named_buffers():
+        if v.dtype.is_floating:
+            yield v
+
+
+def _joined(x: Array) -> Array:
+    """Return outputs (replicas, samples, …) as those of the whole batch; the mean of 0-d ones."""
+    return reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) if x.ndim > 1 else mean(x)

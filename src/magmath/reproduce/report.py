@@ -1,0 +1,120 @@
+"""The run of experiments, and the report: results, machine, versions."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, final
+
+from magmath import __version__
+from magmath.bench import host_info
+from magmath.errors import MagmathError
+from magmath.reproduce.experiment import Experiment, Options
+from magmath.reproduce.section import Finding, Section
+
+PACKAGES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "jax", "tensorflow", "triton")
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """The section of an experiment, or None and the text of the error that ended it."""
+
+    experiment: Experiment
+    section: Section | None
+    error: str
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """The number of findings of each kind, in words."""
+        if self.section is None:
+            return "failed"
+        found = [finding.verdict for finding in self.section.of_kind(Finding)]
+        kinds = dict.fromkeys(found)
+        return ", ".join(f"{found.count(kind)} {kind}" for kind in kinds) or "no statement"
+
+    def as_data(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "name": self.experiment.name,
+            "title": self.experiment.title,
+            "reference": self.experiment.reference,
+            "seconds": self.seconds,
+            "error": self.error or None,
+            **({} if self.section is None else self.section.as_data()),
+        }
+
+
+@final
+@dataclass(frozen=True)
+class Report:
+    """All results, with the information that is needed to assess and repeat them."""
+
+    results: tuple[Result, ...]
+    quick: bool
+    date: str
+    command: str
+    commit: str | None
+    machine: dict[str, str | int]
+    environment: dict[str, str]
+    versions: dict[str, str]
+
+    @property
+    def title(self) -> str:
+        """The title of the page."""
+        return "magmath: the papers' experiments, repeated"
+
+    def as_data(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        own = {name: value for name, value in vars(self).items() if name != "results"}
+        return {**own, "experiments": [result.as_data() for result in self.results]}
+
+    def raise_if_failed(self) -> None:
+        """Raise MagmathError if an experiment failed."""
+        failed = [f"{r.experiment.name}: {r.error}" for r in self.results if r.section is None]
+        if failed:
+            raise MagmathError("reproduce: " + "\n".join(failed))
+
+
+def run_experiments(experiments: Sequence[Experiment], options: Options) -> Report:
+    """Run the experiments in order; one that fails is recorded, and the others run."""
+    report = _empty(options)
+    for number, experiment in enumerate(experiments, start=1):
+        heading = f"{number} of {len(experiments)}  [bold]{experiment.name}[/]  {experiment.title}"
+        options.console.print(heading)
+        result = _run(experiment, options)
+        options.console.print(f"  {result.verdict}, {result.seconds:.0f} s")
+        report = replace(report, results=(*report.results, result))
+    return report
+
+
+def _run(experiment: Experiment, options: Options) -> Result:
+    start = time.perf_counter()
+    section, error = None, ""
+    try:
+        section = experiment.run(options)
+    except Exception as raised:
+        known = isinstance(raised, MagmathError)
+        error = str(raised) if known else f"{type(raised).__name__}: {raised}"
+        options.console.print(f"  failed: {error}", markup=False)
+    return Result(experiment, section, error, time.perf_counter() - start)
+
+
+def _empty(options: Options) -> Report:
+    """Return a report without results on this machine."""
+    found = {name: host_info.package_version(name) for name in PACKAGES}
+    return Report(
+        results=(),
+        quick=options.quick,
+        date=datetime.now(UTC).isoformat(timespec="minutes"),
+        command=shlex.join(["magmath", *sys.argv[1:]]),
+        commit=host_info.source_commit(),
+        machine=host_info.describe(),
+        environment=host_info.tuning_variables(),
+        versions={"magmath": __version__, **{k: v for k, v in found.items() if v}},
+    )

@@ -1,0 +1,352 @@
+"""SHM-Learn-Dist's scaling experiment: loss and accuracy against time on 1, 2, 4 and 8 workers, and
+the times of a parameter server.
+
+Workers are processes, each with a batch of its own; the gradients are averaged. Without CIFAR-10 a
+smaller data set of this machine and a smaller network take its place.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from statistics import median
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+import magmath as mm
+from magmath.core.resources import processor_count
+from magmath.errors import MissingDataError
+from magmath.reproduce.drawing import new_figure
+from magmath.reproduce.experiment import Experiment, Options
+from magmath.reproduce.section import Finding, Plot, Section, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from magmath.data import Dataset
+
+WORKERS = (1, 2, 4, 8)
+BATCH = {1: 128, 2: 128, 4: 128, 8: 64}
+RATE = {1: 0.5, 2: 0.5, 4: 0.4, 8: 0.6}
+"""The report's Table 5.1: images of each worker in a step, and learning rates."""
+REDUCED_RATE = 0.2
+"""With fewer images: the rate at which all numbers of workers train."""
+PAPER_ACCURACY = {1: 81.8, 2: 77.15, 4: 71.0}
+PAPER_SECONDS = {1: 260.0, 2: 138.44, 4: 84.2}
+IMAGES, REDUCED_IMAGES, QUICK_IMAGES = 307_200, 307_200, 16_000
+REPEATS = 9
+STAGES = ("gather", "average", "broadcast")
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """Training on some workers: seconds, losses and accuracies after every epoch, and the medians
+    of the seconds of each stage of the parameter server."""
+
+    seconds: list[float]
+    losses: list[float]
+    accuracies: list[float]
+    stages: dict[str, float]
+    parameters: int
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """The data set, the network, and how much training there is."""
+
+    data: Dataset
+    network: str
+    images: int
+    is_paper: bool
+
+    @property
+    def epochs(self) -> int:
+        """The number of passes over the training images."""
+        return max(1, round(self.images / len(self.data.train_labels)))
+
+    def rate(self, workers: int) -> float:
+        """Return the learning rate for a number of workers."""
+        return RATE[workers] if self.is_paper else REDUCED_RATE
+
+    def build(self, workers: int) -> mm.nn.NeuralNetwork:
+        """Return a new network, the same for every number of workers."""
+        height, width = self.data.train_images.shape[-2:]
+        module = mm.nn.zoo.NETWORKS[self.network].for_images(
+            height, width, classes=len(self.data.classes)
+        )
+        optimizer = mm.optim.GradientDescent(self.rate(workers))
+        return mm.nn.NeuralNetwork(module, optimizer=optimizer, seed=0)
+
+
+def problem_of(options: Options) -> Problem:
+    """Return CIFAR-10 with its AlexNet if the data are there, otherwise the largest set that is.
+
+    Raises MissingDataError if the folder that the user names has no CIFAR-10, and DataError if its
+    files are damaged.
+    """
+    try:
+        data = mm.data.load("cifar-10", options.data)
+    except MissingDataError:
+        if options.data is not None:
+            raise
+        names = ("mnist-5k", "digits") if options.quick else ("fashion-mnist", "mnist-5k", "digits")
+        data = _first_of(names)
+        network = "mlp" if data.name == "digits" else "lenet5"
+        images = QUICK_IMAGES if options.quick else REDUCED_IMAGES
+        return Problem(data, network, images, is_paper=False)
+    images = QUICK_IMAGES if options.quick else IMAGES
+    return Problem(data, "alexnet_cifar", images, is_paper=not options.quick)
+
+
+def _first_of(names: Sequence[str]) -> Dataset:
+    """Return the first of these data sets that is on this machine; the last one always is."""
+    for name in names[:-1]:
+        try:
+            return mm.data.load(name)
+        except MissingDataError:
+            continue
+    return mm.data.load(names[-1])
+
+
+def run(options: Options) -> Section:
+    """Train on 1, 2, 4 and 8 workers."""
+    problem = problem_of(options)
+    runs = {}
+    for workers in WORKERS:
+        options.console.print(f"  {workers} workers")
+        runs[workers] = train(problem, workers)
+    return Section(
+        (
+            _introduction(problem),
+            Plot(
+                "Training loss against time", _curves(runs, "losses", "loss"), "Report: Fig. 6.2."
+            ),
+            Plot(
+                "Test accuracy against time",
+                _curves(runs, "accuracies", "accuracy"),
+                "Report: Fig. 6.3.",
+            ),
+            _results_table(runs, problem),
+            Plot(
+                "A parameter server: gather, average and broadcast",
+                _bars(runs),
+                "Seconds for the gradients of all parameters. Report: Fig. 6.4 to 6.6.",
+            ),
+            _stages_table(runs),
+            *_findings(runs),
+        ),
+        {str(workers): vars(found) for workers, found in runs.items()},
+    )
+
+
+def train(problem: Problem, workers: int) -> Run:
+    """Train in a pool of its own; the time is that of the steps, without tests."""
+    data, network = problem.data, problem.build(workers)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "init: .* workers share", RuntimeWarning)  # intended
+        pool = mm.init(workers, threads=1)
+    with pool:
+        history = network.fit(
+            mm.asarray(data.train_images),
+            mm.asarray(data.train_labels),
+            batch_size=min(BATCH[workers] * workers, len(data.train_labels)),
+            epochs=problem.epochs,
+            strategy="data",
+            metrics=(),
+            callbacks=[(scores := _Accuracy(data))],
+        )
+        parameters = sum(p.size for p in network.parameters.values())
+        stages = stage_seconds(workers, parameters)
+    seconds = list(accumulate(history.seconds))
+    return Run(seconds, history.loss, scores.accuracies, stages, parameters)
+
+
+class _Accuracy(mm.train.Callback):
+    """Measures the accuracy of the test images after every epoch."""
+
+    def __init__(self, data: Dataset) -> None:
+        self._data = data
+        self.accuracies: list[float] = []
+
+    def on_epoch_end(self, trainer: Any, record: Any) -> None:
+        """Score the test images."""
+        scores = np.asarray(trainer.predict(self._data.test_images))
+        self.accuracies.append(float(np.mean(scores.argmax(axis=1) == self._data.test_labels)))
+
+
+def stage_seconds(workers: int, count: int) -> dict[str, float]:
+    """Return the seconds in which worker 0 gathers `count` float32 numbers of every worker,
+    averages them, and sends the result to all."""
+    everywhere, server = mm.Layout.replicated(), mm.Layout.on(0)
+    found: dict[str, list[float]] = {stage: [] for stage in STAGES}
+
+    def timed(stage: str, make: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        made = make()
+        mm.evaluate(made, wait=True)
+        found[stage].append(time.perf_counter() - start)
+        return made
+
+    own = mm.ones((workers, count), dtype=mm.float32).redistribute(mm.Layout.split(0))
+    for number in range(REPEATS + 2):
+        gradients = own * float(number)  # new numbers: copies of known arrays are kept
+        mm.evaluate(gradients, wait=True)
+        gathered = timed("gather", partial(gradients.redistribute, server))
+        mean = timed("average", partial(_mean_on, gathered, server))
+        timed("broadcast", partial(mean.redistribute, everywhere))
+    return {stage: median(seconds[2:]) for stage, seconds in found.items()}
+
+
+def _mean_on(gathered: Any, server: Any) -> Any:
+    return mm.mean(gathered, axis=0).redistribute(server)
+
+
+def _introduction(problem: Problem) -> str:
+    data = problem.data
+    kind = (
+        "The report's CIFAR-10 with AlexNet for 32×32 images"
+        if data.name == "cifar-10"
+        else f"A reduced form: CIFAR-10 is not on this machine (name its folder with --data), so "
+        f"{data.name} ({len(data.train_labels):,} training images) and the network "
+        f"{problem.network} take its place"
+    )
+    return (
+        f"{kind}. Every run sees {problem.epochs * len(data.train_labels):,} images; each worker, "
+        "a process with one thread, has batches of 128 images, of 64 with 8 workers (Table 5.1). "
+        f"The machine has {processor_count()} cores, the report's cluster a GPU for each worker."
+    )
+
+
+def _curves(runs: dict[int, Run], name: str, label: str) -> Figure:
+    figure = new_figure()
+    axes = figure.subplots()
+    for workers, found in runs.items():
+        axes.plot(found.seconds, getattr(found, name), marker=".", label=str(workers))
+    axes.set(xlabel="seconds of training", ylabel=label)
+    axes.grid(alpha=0.3)
+    axes.legend(title="workers")
+    return figure
+
+
+def _bars(runs: dict[int, Run]) -> Figure:
+    figure = new_figure()
+    axes = figure.subplots()
+    for i, stage in enumerate(STAGES):
+        places = [place + 0.27 * i for place in range(len(runs))]
+        axes.bar(places, [found.stages[stage] * 1e3 for found in runs.values()], 0.27, label=stage)
+    axes.set_xticks([place + 0.27 for place in range(len(runs))], list(map(str, runs)))
+    axes.set(xlabel="workers", ylabel="ms")
+    axes.legend()
+    return figure
+
+
+def _results_table(runs: dict[int, Run], problem: Problem) -> Table:
+    rows = [
+        (
+            workers,
+            BATCH[workers],
+            problem.rate(workers),
+            found.losses[-1],
+            100 * found.accuracies[-1],
+            found.seconds[-1],
+            PAPER_ACCURACY.get(workers),
+            PAPER_SECONDS.get(workers),
+        )
+        for workers, found in runs.items()
+    ]
+    columns = (
+        "workers", "batch", "learning rate", "loss", "accuracy, %", "seconds",
+        "report: accuracy, %", "report: seconds",
+    )  # fmt: skip
+    return Table.of("After the last image", columns, rows)
+
+
+def _stages_table(runs: dict[int, Run]) -> Table:
+    rows = [
+        (workers, *[found.stages[stage] * 1e3 for stage in STAGES])
+        for workers, found in runs.items()
+    ]
+    count = next(iter(runs.values())).parameters
+    note = f"Medians of {REPEATS}, {count:,} parameters in float32. The report has plots only."
+    return Table.of("Milliseconds of each stage", ("workers", *STAGES), rows, note)
+
+
+def _findings(runs: dict[int, Run]) -> list[Finding]:
+    return [_accuracy(runs), _speed(runs), _averages(runs), _transfers(runs)]
+
+
+def _accuracy(runs: dict[int, Run]) -> Finding:
+    final = {workers: found.accuracies[-1] for workers, found in runs.items()}
+    falls = final[1] >= final[4] and final[2] >= final[8]
+    return Finding(
+        "For the same images, more workers end with a lower accuracy",
+        "81.8 % with 1 worker, 77.15 % with 2, about 71 % with 4",
+        ", ".join(f"{100 * value:.1f} % with {workers}" for workers, value in final.items()),
+        agrees=falls,
+        reason="" if falls else "the accuracies differ by less than their noise in this short run",
+    )
+
+
+def _speed(runs: dict[int, Run]) -> Finding:
+    seconds = {workers: found.seconds[-1] for workers, found in runs.items()}
+    statement, paper = "More workers need less time", "260 s, 138.44 s and 84.2 s with 1, 2 and 4"
+    ours = ", ".join(f"{value:.2f} s with {workers}" for workers, value in seconds.items())
+    cores = processor_count()
+    usable = [workers for workers in runs if workers <= cores]
+    if len(usable) < 2:
+        return Finding(statement, paper, ours, None, "this machine has one core for all workers")
+    faster = seconds[usable[-1]] < seconds[usable[0]]
+    return Finding(
+        statement,
+        paper,
+        f"{ours}; the {cores} cores serve at most {usable[-1]} workers",
+        agrees=faster,
+        reason="" if faster else "the network is small, or other programs use the cores",
+    )
+
+
+def _averages(runs: dict[int, Run]) -> Finding:
+    seconds = [found.stages["average"] for found in runs.values()]
+    growth, linear = seconds[-1] / seconds[0], WORKERS[-1] / WORKERS[0]
+    rises = seconds == sorted(seconds) and growth > 1.5
+    return Finding(
+        "The time of averaging grows linearly with the workers",
+        "seems to scale linearly (Fig. 6.4)",
+        f"{growth:.1f} × from 1 to 8 workers, where linear growth is {linear:.0f} ×",
+        agrees=rises,
+        reason=""
+        if rises
+        else f"{runs[1].parameters:,} parameters are few, and workers that share a core wait for "
+        "one another: the time of a command outweighs the sums",
+    )
+
+
+def _transfers(runs: dict[int, Run]) -> Finding:
+    four, eight = runs[4].stages, runs[8].stages
+    gather, broadcast = four["gather"] < eight["gather"], eight["broadcast"] < four["broadcast"]
+    return Finding(
+        "Gathering is faster with 4 workers than with 8, broadcasting is slower",
+        "unusual; attributed to MPI's choice of algorithms (Fig. 6.5, 6.6)",
+        f"gather {four['gather'] * 1e3:.2f} and {eight['gather'] * 1e3:.2f} ms, broadcast "
+        f"{four['broadcast'] * 1e3:.2f} and {eight['broadcast'] * 1e3:.2f} ms with 4 and 8",
+        agrees=gather and broadcast,
+        reason=""
+        if gather and broadcast
+        else "the workers share the memory of one host: each transfer is a copy, whose time "
+        "depends on the bytes and on the cores that are free",
+    )
+
+
+EXPERIMENT = Experiment(
+    "shm-cifar10",
+    "SHM-Learn-Dist: CIFAR-10 on 1, 2, 4 and 8 workers",
+    "SHM-Learn-Dist report, §6, Fig. 6.2–6.6, Table 5.1",
+    run,
+)

@@ -1,0 +1,169 @@
+"""Feeds: where the batches of a training step come from.
+
+`ResidentFeed` has a data set on the workers, out of which each step takes its batch; an epoch is
+one run of many steps. `StreamFeed` sends the batches of a `data.Loader` to the workers one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from magmath.api.creation import asarray
+from magmath.arrays.array import Array
+from magmath.core.dtypes import DType, int64
+from magmath.data.loader import Loader
+from magmath.engine import session
+from magmath.graph import Node, apply
+from magmath.nn.abstract import AbstractArray
+from magmath.ops import creation, dynamic_slice, gather_scatter
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant, input_leaf
+from magmath.train.dataset import DataSet, check_classes, check_labels
+
+ORDER_STREAM = 1 << 41
+"""The first stream of sample orders, separate from those that users draw from."""
+EXAMPLE_ROWS = 2
+"""Samples that represent a batch of a loader in abstract calls."""
+
+EpochRuns = Iterator[tuple[DataSet, int, int]]
+"""Operands, samples in a batch, and number of steps of the runs of an epoch."""
+
+
+class Feed(Protocol):
+    """The batches of a training step."""
+
+    @property
+    def count(self) -> int:
+        """The number of samples in an epoch."""
+
+    @property
+    def batch_size(self) -> int:
+        """The number of samples in all batches but the last."""
+
+    @property
+    def signature(self) -> Hashable:
+        """The properties that the program of a step depends on."""
+
+    @property
+    def example(self) -> DataSet:
+        """A data set with inputs and targets as those of a batch."""
+
+    def places(self, batch: int) -> list[Node]:
+        """Return new leaves for the operands of a step with a batch of `batch` samples."""
+
+    def batch(
+        self, places: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+    ) -> tuple[Any, Any]:
+        """Return inputs and targets of step `number` of an epoch, as expressions of the leaves."""
+
+    def runs(self, epoch: int) -> EpochRuns:
+        """Yield the runs of the epoch with this number."""
+
+    def whole(self) -> Iterator[DataSet]:
+        """Yield data sets that have all samples together."""
+
+    def check_classes(self, operation: str, outputs: Any) -> None:
+        """Check the targets of cross-entropy. Raises DataError."""
+
+
+@final
+class ResidentFeed:
+    """Batches of a data set on the workers, in a new order in each epoch if `shuffle`."""
+
+    def __init__(self, data: DataSet, batch_size: int, shuffle: bool) -> None:
+        self.example = data
+        self.count = data.count
+        self.batch_size = min(batch_size, data.count)
+        self._shuffle = shuffle
+
+    @property
+    def signature(self) -> Hashable:
+        """The properties that the program of a step depends on."""
+        return "resident", self.example.signature, self.batch_size, self._shuffle
+
+    def places(self, batch: int) -> list[Node]:
+        """Return leaves for the whole data set."""
+        leaves = self.example.leaves
+        return [input_leaf(x.shape, x.dtype, x.layout, None) for x in leaves if x.layout]
+
+    def batch(
+        self, places: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+    ) -> tuple[Any, Any]:
+        """Return the samples and targets of this step, in the epoch's order."""
+        if self._shuffle:
+            stream = e.add(epoch, constant(ORDER_STREAM, int64))
+            shape = (self.count,)
+            order = apply(creation.PERMUTATION, seed, stream, shape=shape, dtype=int64)
+        else:
+            order = creation.iota((self.count,), 0)
+        index = dynamic_slice.window(order, 0, self._start(batch, number), batch)
+        return self.example.batch([Array(gather_scatter.take(x, index, 0)) for x in places])
+
+    def _start(self, batch: int, number: Node) -> Node:
+        """Return the position of the batch in the order of the samples."""
+        if batch != self.batch_size:
+            return constant(self.count - batch, int64)
+        return e.multiply(number, constant(batch, int64))
+
+    def runs(self, epoch: int) -> EpochRuns:
+        """Yield one run of all full batches, and one of the rest."""
+        yield self.example, self.batch_size, self.count // self.batch_size
+        if rest := self.count % self.batch_size:
+            yield self.example, rest, 1
+
+    def whole(self) -> Iterator[DataSet]:
+        """Yield the data set."""
+        yield self.example
+
+    def check_classes(self, operation: str, outputs: Any) -> None:
+        """Check the targets of cross-entropy. Raises DataError."""
+        check_classes(operation, outputs, self.example)
+
+
+@final
+class StreamFeed:
+    """Batches of a loader, which are sent to the workers when their step begins."""
+
+    def __init__(self, operation: str, loader: Loader, dtype: DType) -> None:
+        self._operation, self._loader, self._dtype = operation, loader, dtype
+        self.count = loader.count
+        self.batch_size = min(loader.batch_size, loader.count)
+        rows = min(EXAMPLE_ROWS, self.batch_size)
+        images = np.zeros((rows, *loader.sample_shape), np.float32)
+        self.example = DataSet(operation, images, np.zeros(rows, np.int64), dtype)
+
+    @property
+    def signature(self) -> Hashable:
+        """The properties that the program of a step depends on."""
+        return "stream", self.example.signature, self.count, self.batch_size
+
+    def places(self, batch: int) -> list[Node]:
+        """Return leaves for a batch."""
+        whole = session.engine().environment.whole
+        shapes = [((batch, *x.shape[1:]), x.dtype) for x in self.example.leaves]
+        return [
+            input_leaf(shape, dtype, whole(shape, shared=True), None) for shape, dtype in shapes
+        ]
+
+    def batch(
+        self, places: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+    ) -> tuple[Any, Any]:
+        """Return the operands themselves."""
+        return self.example.batch([Array(place) for place in places])
+
+    def runs(self, epoch: int) -> EpochRuns:
+        """Yield one run for each batch of the loader."""
+        for images, labels in self._loader.epoch(epoch):
+            yield DataSet(self._operation, images, labels, self._dtype), len(labels), 1
+
+    def whole(self) -> Iterator[DataSet]:
+        """Yield the batches of epoch 0."""
+        return (data for data, _, _ in self.runs(0))
+
+    def check_classes(self, operation: str, outputs: Any) -> None:
+        """Check the labels of all samples of the loader. Raises DataError."""
+        if isinstance(outputs, AbstractArray) and len(outputs.shape) == 2:
+            check_labels(operation, outputs.shape[1], asarray(self._loader.labels))

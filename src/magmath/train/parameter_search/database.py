@@ -1,0 +1,117 @@
+"""The results database: an SQLite file with the trials that are done, and the search that they
+belong to.
+
+A trial is written when it ends, in one transaction, so a search that is killed goes on behind the
+last one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any, final
+
+from magmath.errors import DataError
+from magmath.train.parameter_search.curve import LossCurve
+from magmath.train.parameter_search.results import Trial
+
+_TABLES = """
+CREATE TABLE search (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE trials (
+    number INTEGER PRIMARY KEY, settings TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    minimum_loss REAL, area REAL, curve TEXT NOT NULL
+);
+"""
+REMEDY = "name another file, or delete this one to search anew"
+
+
+@final
+class Database:
+    """The file at `path`, or memory if it is None; `description` says what is searched, in plain
+    values by name.
+
+    Raises DataError if the file is no results database, or that of another search.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, description: dict[str, Any]) -> None:
+        self.path = path
+        self._known: dict[str, str] = {k: _text(v) for k, v in description.items()}
+        if path is None:
+            self._connection = sqlite3.connect(":memory:")
+            self._create()
+            return
+        self._open(Path(path))
+
+    def _open(self, path: Path) -> None:
+        if not path.parent.is_dir():
+            raise DataError(f"search: the folder {path.parent} of the results does not exist")
+        new = not path.exists() or path.stat().st_size == 0
+        self._connection = sqlite3.connect(path)
+        try:
+            self._create() if new else self._check(path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _create(self) -> None:
+        with self._connection as connection:
+            connection.executescript(_TABLES)
+            connection.executemany("INSERT INTO search VALUES (?, ?)", self._known.items())
+
+    def _check(self, path: Path) -> None:
+        try:
+            found = dict(self._connection.execute("SELECT name, value FROM search"))
+            self._connection.execute("SELECT number, settings, state, curve FROM trials")
+        except sqlite3.DatabaseError as error:
+            raise DataError(
+                f"search: {path} is not a results database of a search ({error}); {REMEDY}"
+            ) from error
+        names = [
+            name for name in {**found, **self._known} if found.get(name) != self._known.get(name)
+        ]
+        if names:
+            listed = "; ".join(
+                f"{name} is {found.get(name, 'absent')} there and "
+                f"{self._known.get(name, 'absent')} here"
+                for name in names
+            )
+            raise DataError(f"search: {path} has the results of another search: {listed}; {REMEDY}")
+
+    def trials(self) -> list[Trial]:
+        """Return the stored trials in order. Raises DataError for a damaged one."""
+        rows = self._connection.execute(
+            "SELECT number, settings, state, curve FROM trials ORDER BY number"
+        )
+        try:
+            return [_trial(*row) for row in rows]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"search: {self.path} has a damaged trial: {error}; {REMEDY}"
+            ) from error
+
+    def add(self, trial: Trial) -> None:
+        """Store a trial that has ended."""
+        curve = {"seconds": trial.curve.seconds, "losses": trial.curve.losses}
+        minimum = trial.curve.minimum if trial.curve.losses else None
+        values = (
+            trial.number, _text(trial.settings), trial.state, minimum, trial.curve.area,
+            _text(curve),
+        )  # fmt: skip
+        with self._connection as connection:
+            connection.execute("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+def _trial(number: int, settings: str, state: Any, curve: str) -> Trial:
+    points = json.loads(curve)
+    found = LossCurve(tuple(points["seconds"]), tuple(points["losses"]))
+    return Trial(number, json.loads(settings), state, found)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value)

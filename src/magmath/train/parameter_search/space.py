@@ -1,0 +1,100 @@
+"""The space of a search: named lists of values, and the number of epochs that follows from it.
+
+"batch" is the number of images that each worker takes in a step, "workers" the number of workers.
+All other names are arguments of the function that builds the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, final
+
+from magmath.core.integers import require_integer
+from magmath.errors import DataError, OptionError
+
+Settings = dict[str, Any]
+RESERVED = ("batch", "workers")
+
+
+@final
+@dataclass(frozen=True)
+class Space:
+    """The values of every setting, in the order of the search: those of workers first."""
+
+    values: Mapping[str, tuple[Any, ...]]
+
+    @staticmethod
+    def of(given: Mapping[str, Sequence[Any]]) -> Space:
+        """Return the space. Raises OptionError if it is empty, lacks "batch", or has impossible
+        numbers."""
+        if not given:
+            raise OptionError('search: the space is empty; give at least {"batch": [32]}')
+        for name, values in given.items():
+            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+                raise OptionError(
+                    f"search: {name} needs a list of at least one value, was given {values!r}"
+                )
+            if not all(isinstance(value, (bool, int, float, str)) for value in values):
+                raise OptionError(
+                    f"search: the values of {name} must be numbers or names, were given {values!r}"
+                )
+            if len(set(map(repr, values))) < len(values):
+                raise OptionError(f"search: {name} has a value twice: {list(values)}")
+        if "batch" not in given:
+            raise OptionError('search: the space needs "batch", the images of a step of a worker')
+        for size in given["batch"]:
+            require_integer("search: batch", size, 1)
+        for count in given.get("workers", ()):
+            require_integer("search: workers", count, 0)
+        order = sorted(given, key=lambda name: name != "workers")  # stable
+        return Space({name: tuple(given[name]) for name in order})
+
+    def settings(self) -> list[Settings]:
+        """Return every combination of the values."""
+        return [dict(zip(self.values, v, strict=True)) for v in product(*self.values.values())]
+
+
+def step_images(settings: Settings) -> int:
+    """Return the number of images of a step: the batches of all workers."""
+    return int(settings["batch"]) * max(1, settings.get("workers") or 1)
+
+
+@final
+@dataclass(frozen=True)
+class Amount:
+    """The training of every trial: `epochs` passes over `samples` images of the data set."""
+
+    epochs: int
+    samples: int
+
+    @staticmethod
+    def of(space: Space, images: int, available: int) -> Amount:
+        """Return the fewest passes over equal numbers of whole steps that make `images` images.
+
+        Raises DataError if a step has more images than the data set, OptionError if the steps do
+        not divide `images`.
+        """
+        images = require_integer("search: images", images, 1)
+        steps = {step_images(settings) for settings in space.settings()}
+        if max(steps) > available:
+            raise DataError(
+                f"search: a step takes {max(steps)} images (batch × workers), the data set has "
+                f"{available}; take smaller batches"
+            )
+        common = math.lcm(*steps)
+        for epochs in range(max(1, math.ceil(images / available)), images + 1):
+            samples, rest = divmod(images, epochs)
+            if samples < common:
+                break
+            if not rest and samples % common == 0:
+                return Amount(epochs, samples)
+        passes = max(1, math.ceil(images / available))
+        fitting = common * max(1, images // passes // common) * passes
+        raise OptionError(
+            f"search: {images} images cannot be divided into equal epochs of at most {available} "
+            f"images for steps of {', '.join(map(str, sorted(steps)))} images; images={fitting} "
+            f"can, or other batches"
+        )

@@ -1,0 +1,109 @@
+"""Convolutions of networks by Winograd's algorithms, on one worker and on several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current, engine_of
+from magmath.arrays.array import Array
+from magmath.arrays.operands import operands
+from magmath.kernels import winograd
+from magmath.kernels.dispatch.tuner import Tuner
+from magmath.ops.convolution import correlation
+from operation_bodies import leaf, placements
+
+POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
+TOLERANCE = 10 * winograd.ERROR_BOUND[4]  # of sums of 10 times as many numbers, and larger ones
+
+
+def conv2d(x: Array, w: Array) -> Array:
+    a, b = operands("conv2d", x, w)
+    pads = ((1, 1), (1, 1))
+    return Array(correlation(a, b, stride=(1, 1), padding=pads, dilation=(1, 1)))
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Makes F(4×4) the choice wherever it is offered; returns the passes that it computes."""
+    made: list[str] = []
+    bound = winograd.bind
+
+    def choice(tuner: Tuner, key: str, names: tuple[str, ...]) -> str:
+        return "winograd 4×4" if "winograd 4×4" in names else names[0]
+
+    def bind(problem: Any, tile: int) -> Any:
+        made.append(problem.direction)
+        return bound(problem, tile)
+
+    monkeypatch.setattr(Tuner, "known_choice", choice)
+    monkeypatch.setattr(winograd, "bind", bind)
+    return made
+
+
+def gradients(x: Any, w: Any, g: Any) -> list[Any]:
+    """Return y and both gradients in float64, by torch."""
+    a, b = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (x, w))
+    y = torch.nn.functional.conv2d(a, b, padding=1)
+    y.backward(torch.tensor(g, dtype=torch.float64))
+    return [tensor.detach().numpy() for tensor in (y, a.grad, b.grad) if tensor is not None]
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
+def test_winograd_in_any_layout_agrees_with_one_worker(
+    kind: str, workers: int, executed: list[str]
+) -> None:
+    random = np.random.default_rng(5)
+    numbers = [
+        random.standard_normal(shape).astype("float32")
+        for shape in ((3, 32, 22, 19), (40, 32, 3, 3), (3, 40, 22, 19))
+    ]
+    expected = gradients(*numbers)
+
+    @given(st.data())
+    @settings(max_examples=6, deadline=None)
+    def check(data: st.DataObject) -> None:
+        with current(kind, workers):
+            engine = engine_of(kind, workers)
+            tensors = [torch.from_numpy(values) for values in numbers]
+            placed = [data.draw(placements(tensor, engine)) for tensor in tensors]
+            x, w, g = (
+                Array(leaf(engine, tensor, layout))
+                for tensor, layout in zip(tensors, placed, strict=True)
+            )
+            y = conv2d(x, w)
+            results = [y, *mm.grad(mm.sum(y * g), [x, w])]
+            for result, exact in zip(results, expected, strict=True):
+                error = np.abs(np.asarray(result) - exact).max() / exact.std()
+                assert error <= TOLERANCE
+
+    check()
+    assert workers > 1 or {"forward", "data", "filter"} <= set(executed)
+
+
+def test_options_restrict_the_algorithms(executed: list[str]) -> None:
+    random = np.random.default_rng(6)
+    x = random.standard_normal((2, 32, 24, 24)).astype("float32")
+    w = random.standard_normal((32, 32, 3, 3)).astype("float32")
+    for options, used in (({}, True), ({"winograd": False}, False)):
+        with mm.init(0, **options):
+            y = np.asarray(conv2d(mm.asarray(x), mm.asarray(w)))
+        assert ("forward" in executed) == used
+        exact = torch.nn.functional.conv2d(*map(torch.from_numpy, (x, w)), padding=1).numpy()
+        assert np.abs(y - exact).max() <= 1e-4 * exact.std()
+        executed.clear()
+
+
+def test_deterministic_mode_uses_the_direct_sum_only() -> None:
+    random = np.random.default_rng(7)
+    x = random.standard_normal((2, 32, 24, 24)).astype("float32")
+    w = random.standard_normal((32, 32, 3, 3)).astype("float32")
+    with mm.init(0, deterministic=True):
+        results = [np.asarray(conv2d(mm.asarray(x), mm.asarray(w))) for _ in range(20)]
+    assert all(np.array_equal(results[0], other) for other in results[1:])

@@ -1,0 +1,75 @@
+"""Denormal numbers: flushed to zero in training steps alone, on all threads, unless it is off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from magmath import nn
+from magmath.arrays.array import Array
+from magmath.kernels.denormals import flushed, flushed_here, is_flushing
+from magmath.train import Trainer
+
+TINY = np.float32(1e-39)  # below the smallest normal number, 1.2e-38
+
+
+class Scale(nn.Module):
+    """x · (1 + w): with w = 0 in the products, but kept as a denormal number."""
+
+    def __init__(self) -> None:
+        self.w = nn.Parameter(np.full(4, TINY))
+
+    def __call__(self, x: Array) -> Array:
+        return x * (1 + self.w)
+
+
+def trained(**options: Any) -> Any:
+    """Return w after two epochs in which its gradient is zero, and the product of two numbers."""
+    x = np.zeros((40, 4), np.float32)
+    with mm.init(**options):
+        model = Scale()
+        Trainer(model, "mean_squared_error", mm.optim.GradientDescent(0.1)).fit(
+            x, x, batch_size=10, epochs=2
+        )
+        product = np.asarray(mm.asarray(np.full(3, 1e-30, np.float32)) * np.float32(1e-10))
+        return model.w.numpy(), product
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_training_flushes_and_other_computations_keep_gradual_underflow(workers: int) -> None:
+    w, product = trained(workers=workers)
+    assert not w.any()
+    assert (product > 0).all()
+    assert not is_flushing()
+
+
+def test_training_keeps_gradual_underflow_if_it_is_asked_to() -> None:
+    w, product = trained(workers=0, flush_denormals=False)
+    assert (w == TINY).all()
+    assert (product > 0).all()
+
+
+def test_the_mode_reaches_all_threads_and_is_restored() -> None:
+    numbers = torch.full((1 << 20,), 1e-30)
+
+    def zeros() -> int:
+        return int((numbers * 1e-10 == 0).sum())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert zeros() == 0
+        with flushed():
+            assert is_flushing()
+            assert zeros() == len(numbers)
+            with flushed_here(flush=False):
+                assert not is_flushing()
+            assert is_flushing()
+        assert not is_flushing()
+        assert zeros() == 0
+    finally:
+        torch.set_num_threads(before)

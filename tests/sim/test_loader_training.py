@@ -1,0 +1,128 @@
+"""Training with batches of a loader: the same numbers as with arrays on the workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.data import Loader, load, normalize, random_crop, random_flip
+from magmath.errors import DataError, MagmathError
+
+IMAGES = np.random.default_rng(2).random((50, 1, 6, 6), np.float32)
+LABELS = np.random.default_rng(3).integers(0, 4, 50)
+
+
+def trainer(optimizer: Any = "adam", **options: Any) -> mm.train.Trainer:
+    layers = [
+        mm.nn.Flatten(),
+        mm.nn.Dense(8, activation="tanh"),
+        mm.nn.Dropout(0.2),
+        mm.nn.Dense(4),
+    ]
+    return mm.train.Trainer(mm.nn.Sequential(*layers), optimizer=optimizer, seed=5, **options)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 0), ("shared", 2), ("messages", 3)])
+def test_a_loader_trains_as_arrays_do(kind: str, workers: int) -> None:
+    with current(kind, max(workers, 1)):
+        schedule = mm.optim.schedules.Cosine(0.01, 12, per="step")
+        loader = Loader((IMAGES, LABELS), 16, shuffle=False, threads=2)
+        streamed = trainer(mm.optim.Adam(schedule))
+        history = streamed.fit(loader, epochs=3, validation=Loader((IMAGES, LABELS), 20))
+        resident = trainer(mm.optim.Adam(schedule))
+        expected = resident.fit(
+            IMAGES, LABELS, batch_size=16, shuffle=False, epochs=3, validation=(IMAGES, LABELS)
+        )
+        assert len(history.steps) == 12
+        np.testing.assert_allclose(history.steps, expected.steps, rtol=1e-5)
+        np.testing.assert_allclose(history.loss, expected.loss, rtol=1e-5)
+        assert history.accuracy == pytest.approx(expected.accuracy)
+        np.testing.assert_allclose(history.validation_loss, expected.validation_loss, rtol=1e-5)
+        assert history.validation_accuracy == pytest.approx(expected.validation_accuracy)
+        again = streamed.evaluate(Loader((IMAGES, LABELS), 20, shuffle=False))
+        assert again["loss"] == pytest.approx(resident.evaluate(IMAGES, LABELS)["loss"], rel=1e-5)
+        outputs = streamed.predict(Loader((IMAGES, LABELS), 20, shuffle=False))
+        np.testing.assert_allclose(
+            outputs, np.asarray(resident.predict(IMAGES)), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_counted_metrics_are_of_the_whole_epoch() -> None:
+    with current("inline"):
+        metrics = ["f1", "confusion_matrix"]
+        loader = Loader((IMAGES, LABELS), 10, shuffle=False)
+        found = trainer("sgd", metrics=metrics).fit(loader).records[0].metrics
+        expected = trainer("sgd", metrics=metrics).fit(IMAGES, LABELS, batch_size=10, shuffle=False)
+        assert np.sum(found["confusion_matrix"]) == 50
+        assert found == expected.records[0].metrics
+
+
+def test_augmented_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    def fit(folder: Path | None, epochs: int) -> list[float]:
+        transforms = [random_crop(1), random_flip(), normalize(0.5, 0.3)]
+        loader = Loader((IMAGES, LABELS), 16, transforms=transforms, seed=9)
+        options: dict[str, Any] = {} if folder is None else {"checkpoint": folder, "resume": True}
+        return trainer().fit(loader, epochs=epochs, **options).loss
+
+    with current("inline"):
+        whole = fit(None, 4)
+        fit(tmp_path, 2)
+        assert fit(tmp_path, 4) == whole
+
+
+def test_digits_are_learnt_from_a_loader() -> None:
+    digits = load("digits")
+    with current("shared", 2):
+        net = mm.nn.NeuralNetwork(
+            [mm.nn.Flatten(), mm.nn.Dense(64, activation="relu"), mm.nn.Dense(10)],
+            optimizer=mm.optim.Adam(1e-2),
+            seed=1,
+        )
+        loader = Loader(
+            (digits.train_images, digits.train_labels), 64, transforms=[normalize(0.3, 0.4)]
+        )
+        test = Loader((digits.test_images, digits.test_labels), 100)
+        history = net.fit(loader, epochs=16, validation=test)
+        assert history.validation_accuracy[-1] > 0.9
+        assert net.input_shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t, x: t.fit(x, LABELS), "a Loader has the targets too"),
+        (lambda t, x: t.fit(x, batch_size=8), "give them to the Loader"),
+        (lambda t, x: t.fit(x, shuffle=False), "give them to the Loader"),
+        (lambda t, x: t.fit(Loader((IMAGES, LABELS + 1), 8)), "labels must lie in 0 … 3"),
+        (lambda t, x: t.fit(x, validation=IMAGES), "a pair .samples, targets. or a Loader"),
+        (lambda t, x: t.fit(IMAGES), "fit: needs targets"),
+        (lambda t, x: t.evaluate(IMAGES), "evaluate: needs targets"),
+    ],
+)
+def test_errors(call: Any, message: str) -> None:
+    with current("inline"), pytest.raises((DataError, MagmathError), match=message):
+        call(trainer(), Loader((IMAGES, LABELS), 16))
+
+
+def test_training_after_an_interrupted_epoch_is_whole() -> None:
+    def stop_in_second_batch(images: Any, random: np.random.Generator) -> Any:
+        if stopping and (images == IMAGES[20]).all((1, 2, 3)).any():
+            raise KeyboardInterrupt
+        return images
+
+    with current("inline"):
+        schedule = mm.optim.schedules.Cosine(0.01, 100, per="step")
+        model = trainer(mm.optim.Adam(schedule))
+        loader = Loader(
+            (IMAGES, LABELS), 16, shuffle=False, threads=0, transforms=[stop_in_second_batch]
+        )
+        stopping = True
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(loader, epochs=1)
+        stopping = False
+        assert len(model.fit(loader, epochs=1).steps) == 4

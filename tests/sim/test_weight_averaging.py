@@ -1,0 +1,199 @@
+"""Replicas: weight averaging equals NumPy models of its equations, for any number of workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.errors import MagmathError, ShapeError, WeightsError
+from magmath.parallel import CompiledStep, Replicas, WeightAveraging
+
+POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("shared", 3)]
+DRAW = np.random.default_rng(5)
+X = DRAW.normal(size=(96, 5))
+Y = DRAW.integers(0, 3, 96)
+
+
+@pytest.fixture(autouse=True)
+def _in_float64() -> Any:
+    mm.set_default_dtype(mm.float64)
+    yield
+    mm.set_default_dtype(mm.float32)
+
+
+def slopes(w: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any, float]:
+    """The gradient of cross-entropy of x @ w + b, and its value."""
+    z = x @ w + b
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    loss = -np.log(p[range(len(y)), y]).mean()
+    p[range(len(y)), y] -= 1
+    return x.T @ p / len(y), p.sum(0) / len(y), loss
+
+
+def model(
+    w: np.ndarray, b: np.ndarray, replicas: int, every: int, batch: int, momentum: float
+) -> Any:
+    """Eq. 2.2, step by step: w = Σ (w_i - η g_i) / N, with momentum of each replica's own."""
+    ws, bs = np.stack([w] * replicas), np.stack([b] * replicas)
+    vw, vb = np.zeros_like(ws), np.zeros_like(bs)
+    losses, step = [], 0
+    for _ in range(2):
+        for start in range(0, len(X), batch):
+            x = X[start : start + batch].reshape(replicas, -1, 5)
+            y = Y[start : start + batch].reshape(replicas, -1)
+            found = [slopes(ws[i], bs[i], x[i], y[i]) for i in range(replicas)]
+            for i, (gw, gb, _) in enumerate(found):
+                vw[i], vb[i] = momentum * vw[i] + gw, momentum * vb[i] + gb
+                ws[i] -= 0.2 * vw[i]
+                bs[i] -= 0.2 * vb[i]
+            losses.append(np.mean([loss for *_, loss in found]))
+            step += 1
+            if step % every == 0:
+                ws[:], bs[:] = ws.mean(0), bs.mean(0)
+    return ws, bs, losses
+
+
+@pytest.mark.parametrize(
+    ("replicas", "every", "momentum"), [(16, 1, 0.0), (16, 5, 0.9), (3, 2, 0.5)]
+)
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_equals_the_equation(
+    kind: str, workers: int, replicas: int, every: int, momentum: float
+) -> None:
+    with current(kind, workers):
+        rule = mm.optim.Momentum(0.2, momentum) if momentum else mm.optim.GradientDescent(0.2)
+        net = nn.NeuralNetwork([nn.Dense(3)], optimizer=rule, seed=1)
+        net.build((5,))
+        first = [net.parameters[name].numpy() for name in ("0.weight", "0.bias")]
+        strategy = WeightAveraging(replicas, every)
+        history = net.fit(X, Y, batch_size=48, epochs=2, shuffle=False, strategy=strategy)
+        ws, bs, losses = model(*first, replicas, every, 48, momentum)
+        np.testing.assert_allclose(history.steps, losses, rtol=1e-12)
+        stacked = strategy.weights(net.parameters["0.weight"]).numpy()
+        np.testing.assert_allclose(stacked, ws, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(net.parameters["0.bias"].numpy(), bs.mean(0), rtol=1e-11)
+        scored = net.evaluate(X, Y)["loss"]
+        assert scored == pytest.approx(slopes(ws.mean(0), bs.mean(0), X, Y)[2], rel=1e-10)
+
+
+def module() -> nn.Module:
+    return nn.Sequential(
+        nn.Dense(8), nn.BatchNorm(), nn.ReLU(), nn.Dropout(0.3), nn.Dense(8, activation="tanh"),
+        nn.Dropout(0.2, seed=9), nn.Dense(3),
+    )  # fmt: skip
+
+
+def test_statistics_and_dropout_are_the_same_for_any_number_of_workers() -> None:
+    found = []
+    for kind, workers in [*POOLS, ("messages", 2)]:
+        with current(kind, workers):
+            net = nn.NeuralNetwork(module(), optimizer=mm.optim.LARS(0.1), seed=2)
+            steps = net.fit(X, Y, batch_size=32, epochs=2, strategy=WeightAveraging(8, 2)).steps
+            found.append((steps, {k: v.numpy() for k, v in net.module.state_dict().items()}))
+    for steps, state in found[1:]:
+        np.testing.assert_allclose(steps, found[0][0], rtol=1e-9)
+        for name, value in state.items():
+            np.testing.assert_allclose(value, found[0][1][name], rtol=1e-7, atol=1e-9)
+    assert np.abs(found[0][1]["1.running_mean"]).max() > 0
+
+
+def test_replicas_of_deterministic_pools_have_the_same_bits() -> None:
+    found = []
+    for workers in (1, 2, 4):
+        with current("exact", workers):
+            net = nn.NeuralNetwork(module(), optimizer="adam", seed=2)
+            net.fit(X, Y, batch_size=32, epochs=2, strategy=WeightAveraging(8, 2))
+            found.append({k: v.numpy() for k, v in net.module.state_dict().items()})
+    for state in found[1:]:
+        for name, value in state.items():
+            np.testing.assert_array_equal(value, found[0][name])
+
+
+def test_resumed_training_equals_uninterrupted_training(tmp_path: Path) -> None:
+    with current("shared", 2):
+        ends = []
+        for epochs in ((4,), (1, 4)):
+            folder = tmp_path / str(len(epochs))
+            for last in epochs:  # another process has other objects
+                net = nn.NeuralNetwork(module(), optimizer="adam", seed=3)
+                net.fit(X, Y, batch_size=32, epochs=last, strategy=WeightAveraging(4, 5),
+                        checkpoint=folder, resume=True)  # fmt: skip
+            ends.append({k: v.numpy() for k, v in net.module.state_dict().items()})
+        for name, value in ends[0].items():
+            np.testing.assert_array_equal(value, ends[1][name])
+        with pytest.raises(WeightsError, match="is of another strategy than DataParallel"):
+            net.fit(X, Y, batch_size=32, epochs=5, strategy="data", checkpoint=folder, resume=True)
+
+
+def test_second_fit_continues_and_loading_starts_anew() -> None:
+    with current("shared", 2):
+        strategy, nets = WeightAveraging(4, 100), []
+        for parts in ((2,), (1, 1)):
+            net = nn.NeuralNetwork(module(), optimizer=mm.optim.Momentum(0.1), seed=3)
+            strategy = WeightAveraging(4, 100)
+            for epochs in parts:
+                net.fit(X, Y, batch_size=32, epochs=epochs, strategy=strategy)
+            nets.append(net)
+        for name, v in nets[0].parameters.items():
+            np.testing.assert_array_equal(v.numpy(), nets[1].parameters[name].numpy())
+        weight = nets[1].parameters["0.weight"]
+        assert np.ptp(strategy.weights(weight).numpy(), axis=0).max() > 0
+        weight.assign(weight + 1)
+        nets[1].fit(X, Y, batch_size=32, epochs=0, strategy=strategy)
+        np.testing.assert_array_equal(
+            strategy.weights(weight).numpy(), np.stack([weight.numpy()] * 4)
+        )
+
+
+class Gossip(Replicas):
+    """Each replica takes the mean of its own weights and those of its neighbours on a ring."""
+
+    def exchange(self, weights: mm.Array) -> mm.Array:
+        return (mm.roll(weights, 1, axis=0) + weights + mm.roll(weights, -1, axis=0)) / 3
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_a_loop_of_ones_own_with_a_strategy_of_ones_own(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        mm.random.seed(4)
+        net = nn.Dense(3)
+        net.build((1, 5))
+        ws, bs = np.stack([net.weight.numpy()] * 6), np.stack([net.bias.numpy()] * 6)
+        strategy = Gossip(6, every=2)
+        step = CompiledStep(lambda x, y: nn.cross_entropy(net(x), y), net,
+                            mm.optim.GradientDescent(0.2), strategy)  # fmt: skip
+        for k in range(4):
+            x, y = X[k * 24 : k * 24 + 24], Y[k * 24 : k * 24 + 24]
+            value = float(step(x, y))
+            parts = zip(ws, bs, x.reshape(6, 4, 5), y.reshape(6, 4), strict=True)
+            found = [slopes(*part) for part in parts]
+            assert value == pytest.approx(np.mean([loss for *_, loss in found]))
+            ws, bs = (
+                ws - 0.2 * np.stack([g for g, *_ in found]),
+                bs - 0.2 * np.stack([g for _, g, _ in found]),
+            )
+            if k % 2:
+                ws, bs = [(np.roll(v, 1, 0) + v + np.roll(v, -1, 0)) / 3 for v in (ws, bs)]
+        step.collect()
+        np.testing.assert_allclose(strategy.weights(net.weight).numpy(), ws, rtol=1e-11)
+        np.testing.assert_allclose(net.bias.numpy(), bs.mean(0), rtol=1e-11)
+
+
+def test_mistakes() -> None:
+    with current("inline"):
+        with pytest.raises(ShapeError, match="each of 5 replicas needs an equal part.*32 samples"):
+            nn.NeuralNetwork(module()).fit(X, Y, batch_size=32, strategy=WeightAveraging(5))
+        with pytest.raises(MagmathError, match=r"write mm.parallel.WeightAveraging\(…\)"):
+            nn.NeuralNetwork(module()).fit(X, Y, strategy=WeightAveraging)  # type: ignore[arg-type]
+        with pytest.raises(MagmathError, match="replicas"):
+            WeightAveraging(0)
+        net = nn.Dense(3).build((1, 5))
+        with pytest.raises(MagmathError, match="has no replicas yet"):
+            WeightAveraging(2).weights(net.weight)  # type: ignore[attr-defined]

@@ -1,0 +1,101 @@
+"""Machine files, and the costs of collectives on them."""
+
+import pytest
+
+from magmath.cost import Group, Level, load_machine
+from magmath.cost.collectives import algorithms, fastest, spans
+from magmath.cost.machine_file import known_machines
+from magmath.errors import DataError
+
+NAMES = [name for name in known_machines() if name != "here"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_packaged_machines_are_complete(name):
+    machine = load_machine(name)
+    assert machine.memory > 1e9
+    assert machine.levels[-1].fan_out == 0
+    assert all(level.bandwidth > 0 for level in machine.levels)
+
+
+def _packaged(name):
+    from importlib.resources import files
+
+    return (files("magmath.cost") / "machines" / f"{name}.toml").read_text()
+
+
+@pytest.mark.parametrize("field", ["bandwidth", "memory", "tile_rows", "processors"])
+def test_missing_field_is_named(tmp_path, field):
+    lines = [line for line in _packaged("dgx-h200").splitlines() if not line.startswith(field)]
+    path = tmp_path / "mine.toml"
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=rf"mine\.toml has no valid field '.*{field}'"):
+        load_machine(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('source = "DGX H200 datasheet: 8 GPUs"', 'note = "?"', r"level\[0\].fan_out.source"),
+        ("value = 141e9", 'value = "much"', r"device.memory.value"),
+        ("value = 141e9", "value = -1.0", r"device.memory.value"),
+        ("value = 141e9", "value = true", r"device.memory.value"),
+        ("[[level]]", "[[rung]]", "level"),
+        ("[device.gemm]", "[device.products]", "device.gemm"),
+    ],
+)
+def test_wrong_field_is_named(tmp_path, old, new, field):
+    text = _packaged("dgx-h200")
+    assert old in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(old, new))
+    with pytest.raises(DataError, match=field):
+        load_machine(path)
+
+
+def test_unknown_machine_lists_the_known_ones(tmp_path):
+    with pytest.raises(DataError, match="k80-fdr"):
+        load_machine("cray-1")
+    path = tmp_path / "broken.toml"
+    path.write_text("[[")
+    with pytest.raises(DataError, match="no TOML file"):
+        load_machine(path)
+
+
+LEVELS = (Level("host", 4, 10.0, 1.0), Level("network", 0, 2.0, 3.0))
+
+
+def test_ring_is_limited_by_the_slowest_port():
+    # 8 workers in two hosts: each of 7 steps takes the latency of the network, and an eighth of the
+    # bytes passes the port of a host.
+    found = {
+        one.name: (fixed, each)
+        for one, fixed, each in algorithms(LEVELS, "allgather", Group(8, 1, 8))
+    }
+    assert found["ring"] == pytest.approx((7 * 3.0, 7 / 8 / 2.0))
+    # Level by level: half of the bytes between hosts, then three quarters within a host.
+    assert found["hierarchical"] == pytest.approx((3.0 + 2 * 1.0, 1 / 2 / 2.0 + 3 / 4 / 10.0))
+
+
+def test_groups_with_a_stride_share_the_port_of_a_host():
+    inner, outer = Group(4, 1, 8), Group(2, 4, 8)
+    assert [part.level for part in spans(LEVELS, inner)] == [0]
+    (part,) = spans(LEVELS, outer)
+    assert (part.level, part.units, part.lanes, part.sharing) == (1, 2, 1, 4)
+
+
+def test_few_bytes_take_few_messages_and_many_bytes_few_passes():
+    group = Group(8, 1, 8)
+    assert fastest(LEVELS, "allreduce", 0.01, group)[0].name == "tree"
+    assert fastest(LEVELS, "allreduce", 1e9, group)[0].name == "hierarchical"
+    assert fastest(LEVELS, "all_to_all", 0.01, group)[0].name == "bruck"
+    assert fastest(LEVELS, "all_to_all", 1e9, group)[0].name == "pairwise"
+    assert fastest(LEVELS, "allreduce", 1e9, Group(1, 1, 8))[1] == 0.0
+
+
+def test_tiles_leave_processors_idle():
+    machine = load_machine("k80-fdr")  # 13 processors, tiles of 128 × 64
+    assert machine.tile_efficiency(128, 64 * 13) == 1.0
+    assert machine.tile_efficiency(128, 64 * 14) == pytest.approx(14 / 26)
+    assert machine.tile_efficiency(64, 64 * 13) == 0.5
+    assert machine.tile_efficiency(128, 64, parts=13) == 1.0  # the sum is divided

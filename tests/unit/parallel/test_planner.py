@@ -1,0 +1,328 @@
+"""The planner: layer graphs, transfers, exact and bounded assignments, plans."""
+
+from collections import Counter
+from itertools import product
+from math import prod
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import magmath as mm
+from magmath.core.stage_times import recording
+from magmath.cost import load_machine
+from magmath.errors import DataError, MagmathError
+from magmath.layout import Layout, Mesh, Split
+from magmath.layout import plan as redistribution
+from magmath.nn.zoo import NETWORKS
+from magmath.parallel.planner.costs import CostModel, CostTables
+from magmath.parallel.planner.elimination import Problem, best_assignment
+from magmath.parallel.planner.layer_graph import layer_graph
+from magmath.parallel.planner.options import PlannerMesh, meshes, received_bytes, transfer
+from magmath.parallel.planner.search import is_hybrid, problem_of, search, simulated_step, uniform
+
+K80 = load_machine("k80-fdr")
+
+
+@pytest.fixture(autouse=True)
+def _pool():
+    with mm.init(workers=0):
+        yield
+
+
+def _exhaustive(problem):
+    ranges = [range(len(own)) for own in problem.layers]
+    return min(problem.cost(assignment) for assignment in product(*ranges))
+
+
+# layer graphs -------------------------------------------------------------------------------------
+
+
+def test_layers_of_alexnet():
+    graph = layer_graph(NETWORKS["alexnet"](), (8, 3, 224, 224))
+    products = [layer for layer in graph.layers if layer.rows]
+    assert graph.parameter_bytes == 4 * 61_100_840
+    assert [layer.rows for layer in products] == [64, 192, 384, 256, 256, 4096, 4096, 1000]
+    assert [layer.depth for layer in products][:2] == [3 * 11 * 11, 64 * 5 * 5]
+    assert graph.flops == pytest.approx(3 * 8 * 2 * 714_188_480)  # as counted for torchvision's
+    assert not products[0].passes_back
+    assert products[1].passes_back
+
+
+def test_an_unbuilt_network_stays_unbuilt():
+    network = mm.nn.Dense(3)
+    layer_graph(network, (4, 5))
+    assert not network.is_built
+
+
+class Branches(mm.nn.Module):
+    """Two branches of different depth, added; normalization by samples and by channels."""
+
+    def __init__(self):
+        self.left = mm.nn.Dense(8, activation="relu")
+        self.right = mm.nn.Sequential(mm.nn.Dense(6), mm.nn.BatchNorm(), mm.nn.Dense(8))
+
+    def __call__(self, x):
+        return mm.nn.functional.softmax(self.left(x) + self.right(x))
+
+
+def test_branches_and_reductions():
+    graph = layer_graph(Branches(), (16, 4))
+    names = [layer.name for layer in graph.layers]
+    assert names[1:4] == ["left", "right.0", "right.2"]
+    joined = graph.layers[4]
+    assert {edge.source for edge in joined.inputs} == {1, 3}
+    assert {role for role, _ in graph.layers[2].reductions} == {"batch"}
+    assert {role for role, _ in joined.reductions} == {"channel"}
+
+
+def test_output_without_input():
+    with pytest.raises(MagmathError, match="does not depend on its input"):
+        layer_graph(mm.nn.Lambda(lambda x: mm.ones(3)), (4, 5))
+
+
+# transfers ----------------------------------------------------------------------------------------
+
+SHAPES = [(n,) for n in (1, 2, 4)] + [(2, 2), (2, 4), (4, 2)]
+ROLES = {"batch": 0, "channel": 1, "space": 2}
+
+
+def _layout(mesh, state, shape):
+    """The layout of a state; two mesh axes that split one dimension are joined to one."""
+    flat = len(state) == 2 and state[0] == state[1] and state[0] in ROLES
+    layout = Layout.whole(shape, Mesh(mesh.workers if flat else mesh.shape))
+    for axis, own in enumerate(state[:1] if flat else state):
+        if own in ROLES:
+            dim = ROLES[own]
+            layout = layout.replace_split(
+                dim, Split.even(axis, shape[dim], layout.mesh.shape[axis])
+            )
+    return layout
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data())
+def test_bytes_of_transfers_are_those_of_redistributions(data):
+    mesh = PlannerMesh(data.draw(st.sampled_from(SHAPES)))
+    whole = st.tuples(*[st.sampled_from([*ROLES, "replicated"])] * len(mesh.shape))
+    have, want = data.draw(whole), data.draw(whole)
+    shape = (8, 16, 24)
+    exact = redistribution(_layout(mesh, have, shape), _layout(mesh, want, shape))
+    received = Counter()
+    for stage in exact.stages:
+        for worker, traffic in stage.traffic.items():
+            received[worker] += traffic.received
+    found = sum(received_bytes(one, prod(shape), mesh) for one in transfer(mesh, have, want))
+    assert found == pytest.approx(max(received.values(), default=0))
+
+
+def test_pending_sums_are_combined_first():
+    mesh = PlannerMesh((2, 4))
+    found = transfer(mesh, ("batch", "partial"), ("batch", "channel"))
+    assert [(one.kind, one.axes, one.share) for one in found] == [("reduce_scatter", (1,), 0.5)]
+    found = transfer(mesh, ("partial", "channel"), ("replicated", "replicated"))
+    assert [(one.kind, one.axes) for one in found] == [("allreduce", (0,)), ("allgather", (1,))]
+    assert transfer(mesh, ("replicated", "batch"), ("channel", "batch")) == ()
+    # The parts along the second axis are not consecutive parts of those along both axes.
+    found = transfer(mesh, ("partial", "batch"), ("batch", "batch"))
+    assert [one.kind for one in found] == ["allreduce", "all_to_all"]
+    found = transfer(mesh, ("batch", "partial"), ("batch", "batch"))
+    assert [one.kind for one in found] == ["reduce_scatter"]
+
+
+# assignments --------------------------------------------------------------------------------------
+
+
+@st.composite
+def problems(draw, *, series_parallel):
+    """Random tables on a random graph of up to 6 layers with up to 4 options."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    edges = [(0, 1)]
+    if series_parallel:
+        for _ in range(draw(st.integers(0, 5))):
+            u, v = edges[draw(st.integers(0, len(edges) - 1))]
+            if draw(st.booleans()):
+                edges.append((u, v))
+            else:
+                new = max(max(edge) for edge in edges) + 1
+                edges.remove((u, v))
+                edges += [(u, new), (new, v)]
+    else:
+        n = draw(st.integers(4, 6))
+        edges = [(u, v) for u in range(n) for v in range(u + 1, n)]
+    sizes = [
+        draw(st.integers(1, 4 if series_parallel else 3)) for _ in range(1 + max(map(max, edges)))
+    ]
+    layers = [rng.uniform(0, 1, n) for n in sizes]
+    return Problem(layers, [(u, v, rng.uniform(0, 1, (sizes[u], sizes[v]))) for u, v in edges])
+
+
+@settings(deadline=None, max_examples=80)
+@given(problems(series_parallel=True))
+def test_series_parallel_graphs_are_solved_exactly(problem):
+    found = best_assignment(problem)
+    assert found.relaxed == 0
+    assert found.gap == 0.0
+    assert found.cost == pytest.approx(problem.cost(found.options))
+    assert found.cost == pytest.approx(_exhaustive(problem))
+
+
+@settings(deadline=None, max_examples=15)
+@given(problems(series_parallel=False))
+def test_the_relaxation_bounds_the_optimum(problem):
+    found = best_assignment(problem)
+    optimum = _exhaustive(problem)
+    assert found.relaxed >= 4
+    assert found.bound <= optimum * (1 + 1e-9)
+    assert found.cost >= optimum * (1 - 1e-9)
+    assert (found.cost - optimum) / found.cost <= found.gap + 1e-9
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 6])
+@pytest.mark.parametrize("hidden", [0.0, 0.9])
+def test_no_regret_against_exhaustive_search(workers, hidden):
+    networks = [
+        (mm.nn.Sequential(mm.nn.Dense(64), mm.nn.Dense(512)), (8, 32)),
+        (
+            mm.nn.Sequential(mm.nn.Conv2d(8, 3, padding=1), mm.nn.Flatten(), mm.nn.Dense(16)),
+            (4, 3, 8, 8),
+        ),
+    ]
+    for network, shape in networks:
+        graph = layer_graph(network, shape)
+        for mesh in meshes(workers):
+            tables = CostTables(graph, mesh, CostModel(K80))
+            problem = problem_of(tables, hidden)
+            if prod(len(own) for own in problem.layers) > 200_000:
+                # The input and the loss cost nothing themselves: fix them at their best option.
+                problem = _without_ends(problem)
+            assert best_assignment(problem).cost == pytest.approx(_exhaustive(problem), rel=1e-12)
+
+
+def _without_ends(problem):
+    """The problem without its first and last layer, whose best option for each option of their
+    only neighbours is added to these."""
+    layers = list(problem.layers)
+    last = len(layers) - 1
+    edges = []
+    for u, v, table in problem.edges:
+        if u == 0:
+            layers[v] = layers[v] + (layers[0][:, None] + table).min(axis=0)
+        elif v == last:
+            layers[u] = layers[u] + (layers[last][None, :] + table).min(axis=1)
+        else:
+            edges.append((u - 1, v - 1, table))
+    return Problem(layers[1:-1], edges)
+
+
+# plans --------------------------------------------------------------------------------------------
+
+
+def test_alexnet_finds_one_weird_trick():
+    plan = mm.parallel.plan(NETWORKS["alexnet"](), (1024, 3, 224, 224), "k80-fdr", 64)
+    assert is_hybrid(plan.candidate)
+    assert plan.gap == 0.0
+    strategies = {name: step.seconds for name, step in plan.found.strategies.items()}
+    assert plan.seconds < strategies["data"]
+    assert plan.seconds < strategies["model"]
+    convolutions = [one for one in plan.layers if one.kind == "correlation"]
+    dense = [one for one in plan.layers if one.kind == "contract"]
+    assert {choice for one in convolutions for choice in one.option} == {"batch"}
+    assert all({"input", "output"} & set(one.option) for one in dense)
+    assert str(plan).count("batch × batch") >= 5
+
+
+def test_a_plan_is_never_slower_than_a_fixed_strategy():
+    network = mm.nn.Sequential(mm.nn.Dense(4096), mm.nn.Dense(4096), mm.nn.Dense(10))
+    for machine in ("ethernet-10g", "dgx-h200"):
+        for batch in (8, 8192):
+            plan = mm.parallel.plan(network, (batch, 1024), machine, 8)
+            fixed = [step.seconds for step in plan.found.strategies.values() if step]
+            assert plan.seconds <= min(fixed)
+
+
+def test_equal_blocks_are_priced_and_eliminated_once():
+    def counts(blocks):
+        layers = [mm.nn.Residual(mm.nn.Dense(64, activation="relu")) for _ in range(blocks)]
+        graph = layer_graph(mm.nn.Sequential(mm.nn.Dense(64), *layers), (256, 64))
+        with recording() as times:
+            tables = CostTables(graph, PlannerMesh((64, 64)), CostModel(K80))
+            best_assignment(problem_of(tables))
+        return times.counts
+
+    few, many = counts(4), counts(40)
+    assert few["priced layers"] == many["priced layers"] < 8
+    assert few["priced edges"] == many["priced edges"] < 8
+
+
+@pytest.mark.parametrize(("name", "layers"), [("resnet50", 60), ("vgg16", 18)])
+def test_plans_for_4096_workers_price_each_kind_of_layer_once(name, layers):
+    graph = layer_graph(NETWORKS[name](), (32 * 4096, *NETWORKS[name].image))
+    assert len(graph.layers) > layers
+    kinds = len({layer.signature for layer in graph.layers})
+    with recording() as times:
+        tables = CostTables(graph, PlannerMesh((64, 64)), CostModel(K80))
+        found = best_assignment(problem_of(tables))
+    assert found.relaxed == 0
+    assert times.counts["priced layers"] == kinds
+    assert times.counts["priced edges"] <= 2 * kinds + 2
+    if name == "resnet50":
+        assert kinds < len(graph.layers) / 2
+
+
+def test_memory_is_a_constraint():
+    network, shape = mm.nn.Sequential(mm.nn.Dense(4096), mm.nn.Dense(4096)), (4096, 256)
+    free = mm.parallel.plan(network, shape, "k80-fdr", 4)
+    tight = mm.parallel.plan(network, shape, "k80-fdr", 4, memory=0.75 * free.memory)
+    assert tight.memory <= 0.75 * free.memory
+    assert tight.found.best.bound <= tight.found.best.seconds * (1 + 1e-9)
+    with pytest.raises(MagmathError, match="more workers"):
+        mm.parallel.plan(network, shape, "k80-fdr", 4, memory=1e6)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_one_worker_stands_for_all_equal_ones(workers):
+    graph = layer_graph(NETWORKS["lenet5"](), (64, 1, 28, 28))
+    best = search(graph, CostModel(K80), workers, K80.memory).best
+    assert simulated_step(best).seconds == pytest.approx(
+        simulated_step(best, every_worker=True).seconds
+    )
+
+
+def test_overlap_hides_messages_and_a_straggler_shows():
+    plan = mm.parallel.plan(NETWORKS["lenet5"](), (512, 1, 28, 28), "ethernet-10g", 4)
+    assert plan.simulate(overlap=False).seconds > plan.seconds
+    slow = plan.simulate(slowdown={1: 3.0})
+    assert slow.seconds > 1.5 * plan.seconds
+    assert slow.timeline.busy_seconds(1, "compute") == pytest.approx(
+        3 * slow.timeline.busy_seconds(0, "compute")
+    )
+
+
+def test_a_replicated_update_is_hidden_by_the_next_forward_pass():
+    network = mm.nn.Sequential(*[mm.nn.Dense(2048) for _ in range(4)])
+    graph = layer_graph(network, (4096, 2048))
+    data = uniform(
+        CostTables(graph, PlannerMesh((4,)), CostModel(load_machine("ethernet-10g"))), "batch"
+    )
+    sharded, plain = simulated_step(data, sharded=True), simulated_step(data)
+    assert sharded.seconds < plain.seconds
+
+
+def test_bad_arguments():
+    with pytest.raises(MagmathError, match="needs a module"):
+        mm.parallel.plan("alexnet", (1, 2))
+    with pytest.raises(DataError, match="no machine 'abacus'"):
+        mm.parallel.plan(mm.nn.Dense(2), (1, 2), "abacus")
+
+
+def test_files(tmp_path):
+    plan = mm.parallel.plan(mm.nn.Dense(8), (16, 4), "dgx-h200", 2)
+    plan.save_svg(tmp_path / "plan.svg")
+    plan.save_timeline(tmp_path / "step.json")
+    assert (tmp_path / "plan.svg").read_text().startswith("<svg")
+    assert "traceEvents" in (tmp_path / "step.json").read_text()
+    with pytest.raises(MagmathError, match="must end with"):
+        plan.save_timeline(tmp_path / "step.txt")
+    assert plan.as_data()["workers"] == 2

@@ -1,0 +1,61 @@
+"""Table 1 of the dMath paper: what enters the simulation, and how near it is."""
+
+from dataclasses import replace
+
+import pytest
+
+import magmath as mm
+from magmath.errors import MagmathError
+from magmath.parallel.planner import layer_graph, measured_speed, plan_graph
+from magmath.reproduce import EXPERIMENTS
+from magmath.reproduce.dmath_table1 import COLUMNS, PAPER_MACHINE, _graphs, simulated_rows
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    with mm.init(workers=0):
+        return {column.title: _graphs(column) for column in COLUMNS[:2]}
+
+
+def test_only_the_first_row_enters(graphs):
+    column = COLUMNS[1]
+    rows = simulated_rows(column, graphs[column.title])
+    other = replace(column, paper=(column.paper[0], *[1.0] * 6))
+    changed = simulated_rows(other, graphs[column.title])
+    assert [row.simulated for row in rows] == [row.simulated for row in changed]
+    assert rows[0].simulated == pytest.approx(rows[0].paper)
+    assert rows[1].as_data()["paper"] == 915
+
+
+def test_most_rows_of_alexnet_are_within_a_fifth(graphs):
+    errors = [
+        abs(row.error)
+        for column in COLUMNS[:2]
+        for row in simulated_rows(column, graphs[column.title])[1:]
+    ]
+    assert len(errors) == 12
+    assert sum(error <= 0.21 for error in errors) >= 10
+
+
+def test_the_given_speed_is_met(graphs):
+    graph = graphs["AlexNet 256"][256]
+    for given in (100.0, 533.0):
+        speed = measured_speed(graph, PAPER_MACHINE, given)
+        made = plan_graph(graph, PAPER_MACHINE, strategy="data", speed=speed)
+        assert made.samples_per_second == pytest.approx(given)
+    with pytest.raises(MagmathError, match="at most"):
+        measured_speed(graph, PAPER_MACHINE, 1e9)
+
+
+def test_fixed_strategies():
+    with mm.init(workers=0):
+        graph = layer_graph(mm.nn.Sequential(mm.nn.Dense(64), mm.nn.Dense(8)), (32, 16))
+    made = plan_graph(graph, PAPER_MACHINE, 4, strategy="model")
+    assert set(made.options.values()) == {("output",)}
+    assert made.gap is None
+    with pytest.raises(MagmathError, match="known are auto, data"):
+        plan_graph(graph, PAPER_MACHINE, 4, strategy="gossip")
+
+
+def test_it_is_an_experiment():
+    assert EXPERIMENTS["dmath-table1"].reference == "dMath paper, Table 1"

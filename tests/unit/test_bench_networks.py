@@ -1,0 +1,106 @@
+"""The networks of `bench cnn` and `bench infer`: the zoo's, and the same numbers for each system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.bench.contestants import networks as own
+from magmath.bench.peers.networks import NETWORKS, ZOO_SETTINGS, NetworkProblem, draw_weights
+from magmath.bench.peers.torch_networks import TorchInference, TorchTrainer
+
+# The least sizes at which adaptive pooling in the zoo's networks changes nothing.
+SIZES = {"alexnet_cifar": 32, "resnet18": 8, "resnet50": 32, "googlenet": 32, "inception_v3": 75}
+
+
+@pytest.fixture
+def inline() -> Iterator[Any]:
+    with current("inline") as pool:
+        yield pool
+
+
+def test_every_network_has_settings_and_the_papers_parameters() -> None:
+    assert set(NETWORKS) == set(ZOO_SETTINGS) <= set(mm.nn.zoo.NETWORKS)
+    counts = {
+        name: sum(array.size for array in draw_weights(NETWORKS[name], (3, size, size)))
+        for name, size in SIZES.items()
+    }
+    assert counts == {
+        "alexnet_cifar": 7_506_762,
+        "resnet18": 11_173_962,
+        "resnet50": 25_557_032,
+        "googlenet": 6_998_552,
+        "inception_v3": 23_834_568,
+    }
+
+
+@pytest.mark.parametrize("name", ["alexnet_cifar", "resnet18", "googlenet"])
+def test_weights_are_in_the_order_of_the_zoo(name: str, inline: Any) -> None:
+    size = SIZES[name]
+    problem = NetworkProblem(name, 1, size, 1)
+    network = mm.nn.zoo.NETWORKS[name](classes=problem.classes, **ZOO_SETTINGS[name])
+    network.build((1, 3, size, size))
+    shapes = [parameter.shape for parameter in network.parameters()]
+    assert shapes == [array.shape for array in problem.weights()]
+
+
+def losses(contestant: Any, trainer: Any, case: dict[str, Any]) -> tuple[float, float]:
+    contestant.prepare(case)
+    trainer.reset()
+    trainer.train(1)
+    return contestant.finish()["loss"], trainer.loss()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_torch_computes_the_same_network(
+    last: bool, inline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "SETTLE_SECONDS", 1e-3)
+    monkeypatch.setattr(own, "use_workers", lambda count: None)
+    case = {"network": "resnet18", "batch": 4, "size": 16, "epochs": 1, "workers": 0}
+    problem = NetworkProblem.of(case)
+    mine, theirs = losses(own.train(), TorchTrainer(problem, last), case)
+    assert mine == pytest.approx(theirs, rel=1e-4)  # smaller maps amplify rounding
+    mine, theirs = losses(own.infer(), TorchInference(problem, last), case)
+    assert mine == pytest.approx(theirs, rel=1e-4)
+
+
+@pytest.mark.parametrize("module", ["jax", "tensorflow"])
+def test_other_frameworks_compute_the_same_network(module: str) -> None:
+    pytest.importorskip(module, reason=f"{module} comes with the extra 'bench'")
+    from importlib import import_module
+
+    peer = import_module(f"magmath.bench.peers.{module}_networks")
+    problem = NetworkProblem("alexnet_cifar", 2, 32, 1)
+    for kind in ("train", "infer"):
+        expected = (TorchTrainer if kind == "train" else TorchInference)(problem)
+        expected.train(1)
+        for build in getattr(peer, kind)()._variants(problem).values():
+            trainer = build()
+            trainer.train(1)
+            assert trainer.loss() == pytest.approx(expected.loss(), rel=1e-4)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_runtimes_compute_the_same_network(runtime: str) -> None:
+    pytest.importorskip(runtime, reason=f"{runtime} comes with the extra 'bench'")
+    pytest.importorskip("onnx", reason="onnx comes with the extra 'bench'")
+    from magmath.bench.peers import onnx_networks
+
+    problem = NetworkProblem("googlenet", 1, 32, 1)
+    for build in getattr(onnx_networks, runtime)()._variants(problem).values():
+        assert build().loss() == pytest.approx(TorchInference(problem).loss(), rel=1e-4)
+
+
+def test_problem_is_the_same_for_everyone() -> None:
+    problem = NetworkProblem.of(
+        {"network": "resnet18", "batch": 2, "size": 8, "epochs": 3, "workers": 0}
+    )
+    for array, again in zip(problem.weights(), problem.weights(), strict=True):
+        np.testing.assert_array_equal(array, again)
+    np.testing.assert_array_equal(problem.data()[0], problem.data()[0])

@@ -1,0 +1,332 @@
+"""Local convolutions: every algorithm against float64 with its error bound, and their choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magmath.kernels import depthwise, winograd
+from magmath.kernels.convolution import bind_convolution, candidates_for
+from magmath.kernels.convolution_candidates import CANDIDATES
+from magmath.kernels.convolution_problem import PASSES, ConvolutionProblem, key
+from magmath.kernels.dispatch.measurements import ROUNDS
+from magmath.kernels.dispatch.online import OnlineCall, Option
+from magmath.kernels.dispatch.registry import Candidate, is_always_ready
+from magmath.kernels.dispatch.tuner import Call, Tuner
+from magmath.kernels.gemm import bind_gemm
+from magmath.kernels.winograd_transforms import FORMS, TAPS, TILES
+
+OFF = Tuner(enabled=False)
+# images, channels, outputs, rows, columns, padding: 1×1 images, odd sizes, channels that fill no
+# vector, tiles that the image fills only in part
+SHAPES = [
+    (2, 1, 1, 1, 1, 1),
+    (1, 3, 5, 2, 7, 1),
+    (3, 20, 37, 13, 9, 1),
+    (2, 64, 48, 14, 14, 1),
+    (1, 65, 130, 7, 31, 0),
+    (2, 24, 17, 6, 80, 2),
+]
+
+
+class Exact:
+    """Exact arithmetic, in which the transforms are identities."""
+
+    def plus(self, x: Fraction, y: Fraction) -> Fraction:
+        return x + y
+
+    def minus(self, x: Fraction, y: Fraction) -> Fraction:
+        return x - y
+
+    def scaled(self, factor: float, x: Fraction) -> Fraction:
+        return Fraction(factor).limit_denominator(60) * x
+
+    def multiply_add(self, factor: float, x: Fraction, y: Fraction) -> Fraction:
+        return self.scaled(factor, x) + y
+
+
+def _integers(seed: int, count: int) -> list[Fraction]:
+    return [Fraction(int(x)) for x in np.random.default_rng(seed).integers(-9, 10, count)]
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_the_transforms_give_the_correlation_exactly(tile: int) -> None:
+    forms, exact = FORMS[tile], Exact()
+    d, g = _integers(1, tile + TAPS - 1), _integers(2, TAPS)
+    products = [a * b for a, b in zip(forms.inputs(exact, d), forms.filters(exact, g), strict=True)]
+    expected = [sum(d[o + j] * g[j] for j in range(TAPS)) for o in range(tile)]
+    assert forms.outputs(exact, products) == expected
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_the_transforms_give_the_gradient_of_the_filter_exactly(tile: int) -> None:
+    forms, exact = FORMS[tile], Exact()
+    d, y = _integers(3, tile + TAPS - 1), _integers(4, tile)
+    products = [
+        a * b for a, b in zip(forms.inputs(exact, d), forms.cotangents(exact, y), strict=True)
+    ]
+    expected = [sum(d[o + j] * y[o] for o in range(tile)) for j in range(TAPS)]
+    assert forms.weights(exact, products) == expected
+
+
+def _problem(
+    direction: str, shape: Sequence[int], *, groups: int = 1, last: bool = False, kernel: int = 3,
+    stride: int = 1, dilation: int = 1, dtype: torch.dtype = torch.float32,
+) -> ConvolutionProblem:  # fmt: skip
+    """Return a problem on random numbers, whose result is NaN."""
+    images, channels, outputs, rows, columns, pad = shape
+    generator = torch.Generator().manual_seed(len(direction))
+    reach = dilation * (kernel - 1)
+    space = [(n + 2 * pad - reach - 1) // stride + 1 for n in (rows, columns)]
+
+    def random(*extents: int) -> torch.Tensor:
+        numbers = torch.randn(*extents, generator=generator, dtype=dtype)
+        return numbers.to(memory_format=torch.channels_last) if last else numbers
+
+    x = random(images, channels * groups, rows, columns)
+    w = random(outputs * groups, channels, kernel, kernel) / (channels * kernel**2) ** 0.5
+    y = random(images, outputs * groups, *space)
+    pair = (stride,) * 2, (dilation,) * 2
+    problem = ConvolutionProblem(direction, x, w, y, (-pad, -pad), *pair, groups)
+    problem.out.fill_(torch.nan)
+    return problem
+
+
+def _expected(problem: ConvolutionProblem) -> torch.Tensor:
+    """Return the result in float64, by torch."""
+    x, w, y = (tensor.double() for tensor in (problem.x, problem.w, problem.y))
+    pad = [-start for start in problem.offset]
+    mask = [problem.direction == "data", problem.direction == "filter", False]
+    if problem.direction == "forward":
+        return torch.nn.functional.conv2d(
+            x, w, None, problem.stride, pad, problem.dilation, problem.groups
+        )
+    gradients = torch.ops.aten.convolution_backward(
+        y, x.zero_() if mask[0] else x, w, None, problem.stride, pad, problem.dilation, False,
+        [0, 0], problem.groups, mask,
+    )  # fmt: skip
+    return gradients[0 if mask[0] else 1]
+
+
+def _error(problem: ConvolutionProblem, expected: torch.Tensor) -> float:
+    """Return the maximum error relative to the root mean square of the result."""
+    size = expected.square().mean().sqrt().clamp_min(1e-30)
+    return float((problem.out.double() - expected).abs().max() / size)
+
+
+@pytest.mark.parametrize("direction", PASSES)
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+def test_winograd_stays_within_its_error_bound(direction: str, tile: int, last: bool) -> None:
+    for shape in SHAPES:
+        problem = _problem(direction, shape, last=last)
+        expected = _expected(problem)
+        winograd.bind(problem, tile)()
+        assert _error(problem, expected) <= winograd.ERROR_BOUND[tile], shape
+
+
+@pytest.mark.parametrize("direction", PASSES)
+def test_winograd_of_groups_strided_views_and_one_thread(direction: str) -> None:
+    problem = _problem(direction, (2, 18, 16, 11, 10, 1), groups=3)
+    wide = problem.x.new_full((2, 2 * 54, 11, 16), torch.nan)
+    wide[:, ::2, :, 3:13] = problem.x
+    problem = replace(problem, x=wide[:, ::2, :, 3:13])
+    expected = _expected(replace(problem, x=problem.x.clone()))
+    call = winograd.bind(problem, 4)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        call()
+    finally:
+        torch.set_num_threads(threads)
+    assert _error(problem, expected) <= winograd.ERROR_BOUND[4]
+
+
+def test_winograd_accepts_no_empty_batch_stride_or_small_channels() -> None:
+    accepted = _problem("forward", (2, 16, 16, 16, 16, 1))
+    assert winograd.takes(accepted, 4)
+    for shape in ((0, 16, 16, 16, 16, 1), (2, 15, 16, 16, 16, 1), (1, 16, 16, 4, 4, 1)):
+        assert not winograd.takes(_problem("forward", shape), 4)
+    assert not winograd.takes(_problem("forward", (2, 16, 16, 16, 16, 1), stride=2), 4)
+    assert not winograd.takes(_problem("forward", (2, 16, 16, 16, 16, 1), dilation=2), 4)
+
+
+problems = st.builds(
+    _problem,
+    st.sampled_from(PASSES),
+    st.tuples(
+        st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(5, 12),
+        st.integers(5, 12), st.integers(0, 3),
+    ),
+    groups=st.integers(1, 2),
+    last=st.booleans(),
+    kernel=st.integers(1, 3),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+)  # fmt: skip
+
+
+@given(problems)
+@settings(max_examples=30, deadline=None)
+def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
+    expected = _expected(problem)
+    for candidate in CANDIDATES.values():
+        if candidate.takes(problem):
+            problem.out.fill_(torch.nan)
+            candidate.bind(problem, _product)()
+            assert _error(problem, expected) < 5e-5, candidate.name
+
+
+@pytest.mark.parametrize("direction", PASSES)
+def test_depthwise_with_several_outputs_a_channel(direction: str) -> None:
+    for shape, kernel, dilation in (
+        ((2, 1, 1, 11, 40, 1), 3, 1), ((1, 1, 2, 7, 9, 2), 2, 2), ((3, 1, 3, 1, 1, 1), 3, 1),
+        ((1, 1, 1, 12, 21, 0), 5, 1),
+    ):  # fmt: skip
+        problem = _problem(direction, shape, groups=6, kernel=kernel, dilation=dilation)
+        assert depthwise.takes(problem)
+        expected = _expected(problem)
+        depthwise.bind(problem)()
+        assert _error(problem, expected) < 5e-6
+
+
+def _product(*operands: torch.Tensor, **factors: Any) -> Call:
+    return bind_gemm(*operands, tuner=OFF, **factors)
+
+
+@pytest.mark.parametrize("direction", PASSES)
+def test_tiles_whose_offsets_differ_from_the_padding(direction: str) -> None:
+    """A worker's tile starts in the middle of x, and a neighbour has other elements that y needs."""
+    whole = _problem(direction, (2, 16, 16, 12, 12, 1))
+    problem = replace(
+        whole, x=whole.x[:, :, 3:9].clone(), y=whole.y[:, :, 2:7].clone(), offset=(-2, -1)
+    )
+    x = torch.zeros(2, 16, 8, 14, dtype=torch.float64)  # rows -2 … 5 of the tile
+    x[:, :, 2:, 1:13] = problem.x[:, :, :6]
+    w, y = problem.w.double(), problem.y.double()
+    if direction == "forward":
+        expected = torch.nn.functional.conv2d(x[:, :, :7], w)
+    elif direction == "data":
+        full = torch.nn.functional.conv_transpose2d(y, w)  # rows -2 … 4
+        expected = torch.zeros(2, 16, 6, 12, dtype=torch.float64)
+        expected[:, :, :5] = full[:, :, 2:, 1:13]
+    else:
+        expected = torch.nn.grad.conv2d_weight(x[:, :, :7], w.shape, y)
+    for name in ("torch", "channels-last", "winograd 4×4", "winograd 2×2"):
+        problem.out.fill_(torch.nan)
+        CANDIDATES[name].bind(problem, _product)()
+        assert _error(problem, expected) < 5e-5, name
+
+
+@given(problems, st.integers(0, 1 << 22))
+@settings(max_examples=60, deadline=None)
+def test_no_candidate_needs_more_than_the_workspace_limit(
+    problem: ConvolutionProblem, limit: int
+) -> None:
+    default, *others = candidates_for(problem, limit)
+    assert default.name == "torch"
+    assert all(candidate.workspace(problem) <= limit for candidate in others)
+
+
+def test_winograd_is_offered_unless_it_is_off() -> None:
+    problem = _problem("forward", (2, 32, 32, 16, 16, 1))
+    names = [candidate.name for candidate in candidates_for(problem, 1 << 28)]
+    assert names == ["torch", "channels-last", "winograd 4×4", "winograd 2×2"]
+    names = [candidate.name for candidate in candidates_for(problem, 1 << 28, winograd=False)]
+    assert names == ["torch", "channels-last"]
+
+
+def test_a_disabled_tuner_executes_the_default() -> None:
+    problem = _problem("forward", (2, 32, 32, 16, 16, 1))
+    bind_convolution(problem, tuner=OFF)()
+    expected = torch.nn.functional.conv2d(problem.x, problem.w, padding=1)
+    assert torch.equal(problem.y, expected)
+
+
+def test_the_program_decides_while_it_runs() -> None:
+    problem, tuner = _problem("forward", (2, 32, 32, 16, 16, 1)), Tuner()
+    call, expected = bind_convolution(problem, tuner=tuner), _expected(problem)
+    names = tuple(candidate.name for candidate in candidates_for(problem, 1 << 28))
+    for _ in range(len(names) * (ROUNDS + 1) + 1):
+        problem.out.fill_(torch.nan)
+        call()
+        assert _error(problem, expected) < 5e-5
+    assert tuner.known_choice(key(problem), names) in names
+
+
+def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], Call]:
+    """Return a function that makes calls that take so many seconds of a simulated clock."""
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def make(name: str, seconds: float) -> Call:
+        def call() -> None:
+            now[0] += seconds
+            made.append(name)
+
+        return call
+
+    made: list[str] = []
+    make.__dict__["made"] = made
+    return make
+
+
+def _options(make: Callable[[str, float], Call], **seconds: float) -> dict[str, Option]:
+    return {
+        name: Option(lambda name=name, s=s: make(name, s), is_always_ready)  # type: ignore[misc]
+        for name, s in seconds.items()
+    }
+
+
+def test_each_candidate_is_measured_in_turn_and_the_fastest_remains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make, tuner = _timed(monkeypatch), Tuner()
+    call = OnlineCall(tuner, "op", _options(make, default=1.0, fast=0.8, hopeless=9.0))
+    for _ in range(2 * ROUNDS + 20):
+        call()
+    made = make.__dict__["made"]
+    assert made[:6] == ["default"] * 2 + ["fast"] * 2 + ["hopeless"] * 2
+    assert made.count("hopeless") == 2  # one loads, one is measured
+    assert made[-10:] == ["fast"] * 10
+    again = OnlineCall(tuner, "op", _options(make, default=1.0, fast=0.8, hopeless=9.0))
+    again()
+    assert made[-1] == "fast"
+
+
+def test_the_default_remains_unless_it_is_clearly_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = _timed(monkeypatch)
+    call = OnlineCall(Tuner(), "op", _options(make, default=1.0, other=0.97))
+    for _ in range(2 * ROUNDS + 5):
+        call()
+    assert make.__dict__["made"][-1] == "default"
+
+
+def test_a_candidate_that_is_being_compiled_is_measured_when_it_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make, ready = _timed(monkeypatch), [False]
+    options = _options(make, default=1.0, quick=0.9, fast=0.5)
+    options["fast"] = replace(options["fast"], is_ready=lambda: ready[0])
+    call = OnlineCall(Tuner(), "op", options)
+    for _ in range(20):
+        call()
+    made = make.__dict__["made"]
+    assert "fast" not in made
+    assert made[-1] == "quick"
+    ready[0] = True
+    for _ in range(20):
+        call()
+    assert made[-1] == "fast"
+
+
+def test_candidates_have_the_names_of_their_rows() -> None:
+    assert all(isinstance(c, Candidate) and c.name == name for name, c in CANDIDATES.items())

@@ -1,0 +1,280 @@
+"""Parameter search: the metric, what may stop a trial, what survives a kill, and bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sqlite3
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from magmath.cli.main import main
+from magmath.errors import DataError, MagmathError, OptionError
+from magmath.train import LossCurve, SearchResults, Trial
+from magmath.train.parameter_search.plots import histograms, matrices
+from magmath.train.parameter_search.space import Amount, Space
+
+losses = st.lists(st.floats(0, 5), min_size=1, max_size=12)
+
+
+def data(count: int = 96) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(count, 6)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
+
+
+def build(learning_rate: float = 0.1) -> Any:
+    layers = [mm.nn.Dense(8, activation="relu"), mm.nn.Dense(3)]
+    return mm.nn.NeuralNetwork(layers, optimizer=mm.optim.GradientDescent(learning_rate))
+
+
+SPACE = {"batch": [8, 16], "learning_rate": [0.1, 0.5, 1e30]}
+
+
+def searched(**options: Any) -> SearchResults:
+    options = {"images": 480, "threshold": 1.2, "early_stopping": False, **options}
+    return mm.train.search(build, *data(), options.pop("space", SPACE), **options)
+
+
+# the metric ---------------------------------------------------------------------------------------
+
+
+@given(st.lists(losses, min_size=1, max_size=4), st.integers(1, 5))
+@settings(deadline=None)
+def test_the_area_is_the_integral_and_never_falls(epochs: list[list[float]], points: int) -> None:
+    curve, areas = LossCurve(), [0.0]
+    for epoch in epochs:
+        curve = curve.extended(epoch, 2.0, points)
+        areas.append(curve.area)
+    times = np.array([0.0, *curve.seconds])
+    heights = np.array([curve.losses[0], *curve.losses])
+    assert math.isclose(curve.area, np.trapezoid(heights, times), rel_tol=1e-9, abs_tol=1e-9)
+    assert math.isclose(curve.seconds[-1], 2.0 * len(epochs))
+    assert all(later >= earlier - 1e-9 for earlier, later in pairwise(areas))
+    assert curve.minimum >= min(map(min, epochs)) - 1e-9
+
+
+@given(st.lists(st.lists(losses, min_size=3, max_size=3), min_size=1, max_size=6), st.floats(0, 5))
+@settings(deadline=None)
+def test_stopping_at_the_best_area_does_not_change_the_winner(
+    trials: list[list[list[float]]], threshold: float
+) -> None:
+    """Both searches on the same curves, each epoch lasting a second."""
+
+    def run(stops: bool) -> Trial | None:
+        done: list[Trial] = []
+        for number, epochs in enumerate(trials):
+            best = SearchResults(tuple(done), threshold, 1).best
+            curve, state = LossCurve(), "finished"
+            for epoch in epochs:
+                curve = curve.extended(epoch, 1.0, 4)
+                if stops and best is not None and curve.area > best.curve.area:
+                    state = "stopped"
+                    break
+            done.append(Trial(number, {"batch": number}, state, curve))  # type: ignore[arg-type]
+        return SearchResults(tuple(done), threshold, 1).best
+
+    assert run(stops=True) == run(stops=False)
+
+
+@given(st.integers(1, 400), st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, unique=True),
+       st.integers(8, 90))  # fmt: skip
+@settings(deadline=None)
+def test_every_trial_sees_the_images_in_whole_steps(
+    images: int, batches: list[int], available: int
+) -> None:
+    space = Space.of({"batch": batches, "workers": [0, 1]})
+    fits = [e for e in range(1, images + 1)
+            if images % e == 0 and images // e <= available
+            and all(images // e % b == 0 for b in batches)]  # fmt: skip
+    if not fits:
+        with pytest.raises(OptionError, match="cannot be divided"):
+            Amount.of(space, images, available)
+        return
+    assert Amount.of(space, images, available) == Amount(fits[0], images // fits[0])
+
+
+def test_the_reports_numbers() -> None:
+    space = Space.of({"batch": [16, 32, 64, 128, 256, 512], "workers": [1, 2, 4, 8]})
+    amount = Amount.of(space, 307_200, 50_000)
+    assert amount.epochs * amount.samples == 307_200
+    assert amount.samples % (512 * 8) == 0
+
+
+# trials -------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_compared_by_area_above_the_threshold(tmp_path: Path) -> None:
+    results = searched()
+    assert len(results.trials) == 6
+    states = {(t.settings["batch"], t.settings["learning_rate"]): t.state for t in results.trials}
+    assert states[8, 1e30] == states[16, 1e30] == "diverged"
+    assert states[8, 0.1] == states[16, 0.5] == "finished"
+    best = results.best
+    assert best is not None
+    for trial in results.trials:
+        if trial.is_admissible(1.2):
+            assert trial.curve.area >= best.curve.area
+    results.save(tmp_path / "r.csv")
+    results.save(tmp_path / "r.json")
+    rows = list(csv.DictReader((tmp_path / "r.csv").read_text().splitlines()))
+    assert [row["state"] for row in rows] == [t.state for t in results.trials]
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert stored["best"] == best.number
+    assert len(stored["trials"][0]["curve"]["losses"]) == len(results.trials[0].curve.losses)
+    assert len(histograms(results).axes[0].patches) == 4, "diverged trials have no bar"
+    assert len(matrices(results).axes[0].texts) == 2, "they are marked in the matrix"
+
+
+def test_trials_are_reproducible_and_independent_of_their_order() -> None:
+    once = searched(space={"batch": [8], "learning_rate": [0.1, 0.5]})
+    again = searched(space={"batch": [8], "learning_rate": [0.5]})
+    assert once.trials[1].curve.losses == again.trials[0].curve.losses
+
+
+def test_random_and_halving() -> None:
+    some = searched(method="random", trials=3, seed=1)
+    assert len(some.trials) == 3
+    halved = searched(halving=2)
+    states = [t.state for t in halved.trials]
+    assert states.count("diverged") == 2
+    assert states.count("eliminated") >= 2
+    finished = [t for t in halved.trials if t.state == "finished"]
+    assert finished
+    shorter = [t for t in halved.trials if t.state == "eliminated"]
+    assert all(len(t.curve.losses) < len(finished[0].curve.losses) for t in shorter)
+
+
+@pytest.mark.skipif(find_spec("optuna") is None, reason="Optuna is not installed")
+def test_optuna_proposes(tmp_path: Path) -> None:
+    store = tmp_path / "s.sqlite"
+    first = searched(method="optuna", trials=4, storage=store)
+    assert 1 <= len(first.trials) <= 4
+    again = searched(method="optuna", trials=4, storage=store)
+    assert again.trials[: len(first.trials)] == first.trials
+
+
+@pytest.mark.skipif(find_spec("optuna") is not None, reason="Optuna is installed")
+def test_without_optuna_the_error_names_the_extra() -> None:
+    with pytest.raises(OptionError, match=r"magmath\[search\]"):
+        searched(method="optuna")
+
+
+def test_workers_are_pools_that_trials_share() -> None:
+    space = {"batch": [8], "workers": [0, 1], "learning_rate": [0.1, 0.5]}
+    results = searched(space=space, device="cpu")
+    assert [t.workers for t in results.trials] == [0, 0, 1, 1]
+    for one, other in zip(results.trials[:2], results.trials[2:], strict=True):
+        np.testing.assert_allclose(one.curve.losses, other.curve.losses, rtol=1e-4)
+    assert list(results.best_by_workers) == [0, 1]
+
+
+# a killed search ----------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """As a signal would end the process."""
+
+
+def test_a_killed_search_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "search.sqlite"
+    ended: list[int] = []
+
+    def kill(results: SearchResults, trial: Trial) -> None:
+        if len(results.trials) == 2:
+            raise Killed
+
+    def note(results: SearchResults, trial: Trial) -> None:
+        ended.append(trial.number)
+
+    with pytest.raises(Killed):
+        searched(storage=store, on_progress=kill)
+    resumed = searched(storage=store, on_progress=note)
+    assert set(ended) == {2, 3, 4, 5}, "the first two are not trained again"
+    whole = searched()
+    for one, other in zip(resumed.trials, whole.trials, strict=True):
+        assert one.settings == other.settings
+        assert one.curve.losses == other.curve.losses
+    assert searched(storage=store) == resumed
+
+
+def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
+    store = tmp_path / "search.sqlite"
+    searched(storage=store, space={"batch": [8]})
+    with pytest.raises(DataError, match=r"another search: threshold is 1.2 there and 1.0 here"):
+        searched(storage=store, space={"batch": [8]}, threshold=1.0)
+    with pytest.raises(DataError, match="space is "):
+        searched(storage=store, space={"batch": [16]})
+    text = tmp_path / "notes.txt"
+    text.write_text("no database" * 100)
+    with pytest.raises(DataError, match="not a results database"):
+        searched(storage=text)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE music (title TEXT)")
+    with pytest.raises(DataError, match="not a results database"):
+        searched(storage=other)
+    with pytest.raises(DataError, match="folder .* does not exist"):
+        searched(storage=tmp_path / "absent" / "s.sqlite")
+    assert text.read_text().startswith("no database")
+
+
+# bad input ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"space": {}}, OptionError, "the space is empty"),
+        ({"space": {"batch": []}}, OptionError, "batch needs a list of at least one"),
+        ({"space": {"learning_rate": [0.1]}}, OptionError, 'needs "batch"'),
+        ({"space": {"batch": [97]}}, DataError, "a step takes 97 images .* the data set has 96"),
+        ({"space": {"batch": [32], "workers": [4]}}, DataError, "a step takes 128 images"),
+        ({"space": {"batch": [7]}}, OptionError, "cannot be divided .* images=455 can"),
+        ({"space": {"batch": [8, 8]}}, OptionError, "twice"),
+        ({"space": {"batch": [8], "learning_rate": [{}]}}, OptionError, "numbers or names"),
+        ({"method": "magic"}, OptionError, "known are grid, random, optuna"),
+        ({"trials": 0}, OptionError, "at least 1"),
+        ({"halving": 1}, OptionError, "halving must be at least 2"),
+    ],
+)
+def test_bad_input(changes: dict[str, Any], error: type[MagmathError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        searched(**changes)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "search", "--network", "mlp", "--data", "digits", "--batch", "64,128",
+        "--learning-rate", "0.5", "--images", "1280", "--threshold", "2.5", "--no-early-stopping",
+        "--output", str(tmp_path / "out"), "--json",
+    ]  # fmt: skip
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["best"] in (0, 1)
+    assert "learning rate" in err
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert names == {
+        "search.sqlite",
+        "results.csv",
+        "results.json",
+        "histograms.png",
+        "matrices.png",
+    }
+    command[command.index("2.5")] = "2"
+    assert main(command) == 1
+    assert "another search" in " ".join(capsys.readouterr().err.split())
+    assert main(["search", "--network", "perceptron"]) == 1
+    assert "unknown network" in capsys.readouterr().err
+    assert main(["search", "--batch", "8,x", "--output", str(tmp_path)]) == 1
+    assert "--batch needs numbers" in capsys.readouterr().err
