@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Node, provenance_of, topological
+from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.rebuild import with_expressions
@@ -44,7 +44,7 @@ def gradients(
         if not node.dtype.is_floating:
             raise DTypeError(f"grad: needs real floating point, was given {node.dtype}")
     output, sources, lost = _connected(output, sources)
-    order = topological([output])
+    order = topological_until([output], _arguments(sources))
     known = {node.known for node in sources}
     wanted = [node for node in order if node.known in known]
     ends = [node for node in order if node in lost]
@@ -122,12 +122,20 @@ def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node],
     """Return the output as an expression of the sources, also through evaluated arrays; the sources
     in this expression; and the leaves through which it depends on them whose expressions cannot be
     built again."""
-    known = {node.known for node in sources}
-    alike = known.union(sources, [node for node in topological([output]) if node.known in known])
+    known, ends = {node.known for node in sources}, _arguments(sources)
+    order = topological_until([output], ends)
+    alike = known.union(sources, [node for node in order if node.known in known])
     (output, *sources), lost = with_expressions(
-        [output, *sources], alike, lambda read: not alike.isdisjoint(read.nodes())
+        [output, *sources], alike, lambda read: not alike.isdisjoint(read.nodes()), ends=ends
     )
     return output, list(sources), lost
+
+
+def _arguments(sources: Sequence[Node]) -> set[Node]:
+    """Return the sources that are arguments of a differentiated function: the function depends on
+    nothing else through what they are computed from, which may be the pending steps of a long
+    loop."""
+    return {node for node in sources if node.name == "argument"}
 
 
 def _add(table: dict[Node, Node], node: Node, part: Node) -> None:

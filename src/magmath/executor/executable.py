@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 Poll = Callable[[int, list[float]], bool]
 Number = bool | int | float | complex
-KEPT_BINDINGS = 4
+KEPT_BINDINGS = 64
+"""Bindings of a program that are cached: a loop in Python that replaces arrays in each step uses
+the same blocks of memory in turn, which takes some tens of sets."""
 CHUNK_SECONDS = 0.05  # between polls for interrupts and reports of progress
 
 

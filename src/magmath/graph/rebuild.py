@@ -19,12 +19,17 @@ def existing(read: WeakOperand) -> Node | None:
 
 
 def with_expressions(
-    roots: Sequence[Node], kept: Collection[Node], wanted: Wanted, replace: Replace = existing
+    roots: Sequence[Node],
+    kept: Collection[Node],
+    wanted: Wanted,
+    replace: Replace = existing,
+    ends: Collection[Node] = (),
 ) -> tuple[list[Node], set[Node]]:
     """Return the roots with expressions in place of the leaves that depend on wanted operands, and
     the leaves whose expressions cannot be built again.
 
-    Leaves in `kept` do not change. `replace` returns the nodes for operands of rebuilt expressions.
+    Leaves in `kept` do not change, nor what `ends` are computed from. `replace` returns the nodes
+    for operands of rebuilt expressions.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
@@ -38,6 +43,9 @@ def with_expressions(
             node = stack.pop()
             assert node is not None
             new[node] = _mapped(node, expressions, new)
+            continue
+        if node in ends:
+            new[node] = node
             continue
         if node in seen:
             continue

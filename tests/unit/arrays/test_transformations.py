@@ -13,6 +13,7 @@ import magmath as mm
 from arrays import check
 from engines import current
 from executors import Compiled, NativeWherePossible
+from magmath import autodiff
 from magmath.codegen import background_build
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.executor import executable
@@ -372,3 +373,32 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
 def test_mistakes(mistake: Callable[[], object], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         mistake()
+
+
+def test_a_gradient_does_not_walk_the_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop of pending steps costs the same in each step."""
+    walked: list[int] = []
+    walk = autodiff.topological_until
+
+    def counted(outputs: Any, ends: Any) -> Any:
+        found = walk(outputs, ends)
+        walked.append(len(found))
+        return found
+
+    monkeypatch.setattr(autodiff, "topological_until", counted)
+    x = mm.asarray([0.5, -0.25])
+    slope = mm.grad(lambda w: mm.sum(mm.tanh(w) * x))
+    w, expected = mm.asarray([1.0, 2.0]), np.array([1.0, 2.0])
+    for _ in range(30):
+        w = w - 0.1 * slope(w)
+        expected = expected - 0.1 * (1 - np.tanh(expected) ** 2) * np.array([0.5, -0.25])
+    assert walked[-1] == walked[0] < 20
+    np.testing.assert_allclose(np.asarray(w), expected, rtol=1e-5)
+
+
+def test_arguments_that_depend_on_one_another_are_independent() -> None:
+    x = mm.asarray(3.0)
+    slopes = mm.grad(lambda a, b: a * b, argnums=(0, 1))(x, x * 2)
+    assert [float(slope) for slope in slopes] == [6.0, 3.0]
+    nested = mm.grad(lambda a: mm.grad(lambda b: a * b * b)(a * 2))(x)
+    assert float(nested) == 24.0
