@@ -26,6 +26,7 @@ from magmath.ops import (
     manipulation,
     masking,
     matrix_algebra,
+    normalization,
     pooling,
     qr,
     realignment,
@@ -70,6 +71,7 @@ OPERATIONS: dict[str, Operation] = {
     **convolution.OPERATIONS,
     **realignment.OPERATIONS,
     **pooling.OPERATIONS,
+    **normalization.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
 }
