@@ -424,7 +424,7 @@ _ONE_MORE_LETTER = """
     piece_positions piece_elements piece_totals piece_scan
     reshape concat slice take_along scatter_along sort argsort
     fft_c2c fft_r2c fft_c2r fft_twiddle
-    max_pool max_pool_select max_pool_scatter sum_pool sum_pool_input
+    centred_dot centred_squares max_pool max_pool_select max_pool_scatter sum_pool sum_pool_input
     cholesky lu qr inv diagonal parity det logabsdet det_sign
     eigh eigvalsh eig eigvals svd svdvals pinv
 """

@@ -117,6 +117,7 @@ ROWS: dict[str, Row] = {
     "atan2": _binary(REAL_FLOATS),
     "hypot": _binary(REAL_FLOATS, ("nonzero", "nonzero")),
     "logaddexp": _binary(REAL_FLOATS),
+    "where_positive": _binary(REAL_FLOATS, slopes=(0,)),
     "copysign": _binary(REAL_FLOATS, slopes=(0,)),
     "nextafter": _binary(REAL_FLOATS, slopes=()),
     "equal": _binary(ANY, ("count", "count"), ()),

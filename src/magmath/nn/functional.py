@@ -16,7 +16,7 @@ from magmath.api.activations import log_softmax as log_softmax
 from magmath.api.activations import relu as relu
 from magmath.api.activations import sigmoid as sigmoid
 from magmath.api.activations import softmax as softmax
-from magmath.api.data_types import astype
+from magmath.api.data_types import astype, result_type
 from magmath.api.indexing import take
 from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.random import Distributions
@@ -25,6 +25,7 @@ from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of
+from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.convolutions import conv as conv
@@ -38,6 +39,7 @@ from magmath.nn.pools import max_pool as max_pool
 from magmath.nn.resampling import interpolate as interpolate
 from magmath.nn.resampling import pad as pad
 from magmath.ops import creation, realignment
+from magmath.ops.normalization import affine, centred_squares
 from magmath.ops.pooling import SUM_POOL
 
 # activations --------------------------------------------------------------------------------------
@@ -322,9 +324,10 @@ def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
     """Mean and (biased) variance of each channel over all other axes, in float32 at least."""
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
-    mean = statistics.mean(wide, axis=others)
-    centred = wide - _along(mean, axis, x.ndim)
-    return mean, statistics.mean(elementwise.square(centred), axis=others)
+    mean = statistics.mean(wide, axis=others, keepdims=True)
+    squares = Array(centred_squares(wide.node, mean.node, others))
+    channels, count = (x.shape[axis],), x.size // max(x.shape[axis], 1)
+    return reshape(mean, channels), reshape(squares, channels) / count
 
 
 def batch_norm(
@@ -344,14 +347,12 @@ def batch_norm(
     """
     x = floating("batch_norm", x)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
-    y = _scaled(
-        wide - _along(mean, axis, x.ndim),
-        _along(variance, axis, x.ndim),
-        None if weight is None else _along(weight, axis, x.ndim),
-        None if bias is None else _along(bias, axis, x.ndim),
-        epsilon,
-    )
-    return astype(y, x.dtype, copy=False)
+    factor = (1.0 if weight is None else weight) / elementwise.sqrt(variance + epsilon)
+    vectors = [v for v in (mean, factor, bias) if v is not None]
+    common = result_type(wide, *vectors)
+    m, a, *b = [astype(_along(v, axis, x.ndim), common, copy=False).node for v in vectors]
+    y = affine(astype(wide, common, copy=False).node, m, a, b[0] if b else None)
+    return astype(Array(y.at_line(user_line())), x.dtype, copy=False)
 
 
 def _along(values: Array, axis: int, ndim: int) -> Array:

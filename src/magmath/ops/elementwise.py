@@ -43,6 +43,7 @@ from magmath.ops.torch_gaps import (
     remainder_kernel,
     round_kernel,
     sign_kernel,
+    where_positive_kernel,
 )
 
 FLOATING: set[str] = set()
@@ -208,11 +209,14 @@ def _power_vjp(node: Node, g: Node) -> Gradients:
 def _extremum_vjp(comparison: str) -> Vjp:
     """Return the vjp of an extremum: at ties the second operand gets the cotangent.
 
-    relu therefore has slope 0 at 0.
+    relu therefore has slope 0 at 0. Its gradient reads the result, which later layers need anyway.
     """
 
     def vjp(node: Node, g: Node) -> Gradients:
         x, y = node.inputs
+        is_relu = comparison == "greater" and y.name == "constant" and y.attributes["value"] == 0
+        if is_relu and x.shape == node.shape and x.dtype.kind == "float":
+            return call("where_positive", g, node), None
         first, zero = call(comparison, x, y), _c(0, g)
         return where(first, g, zero), where(first, zero, g)
 
@@ -344,6 +348,10 @@ BINARY = (
          _extremum_vjp("greater"), bits=same_bits_of_integers),
     _row("minimum", "real", "np.minimum({0}, {1})",
          _extremum_vjp("less"), bits=same_bits_of_integers),
+    _row("where_positive", "real floating", "({one} - {one} if {1} <= 0 else {0})",
+         lambda n, g: (call("where_positive", g, n.inputs[1]), None),
+         numpy=lambda g, y: np.where(y <= 0, 0, g), kernel=where_positive_kernel, brief=False,
+         bits=same_bits_always),
     _row("atan2", "real floating", "np.arctan2({0}, {1})", _atan2_vjp,
          numpy=np.arctan2, flops=20),
     _row("hypot", "real floating", "np.hypot({0}, {1})", _hypot_vjp, flops=6),

@@ -92,6 +92,26 @@ def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     return bind
 
 
+def where_positive_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Return a kernel for the gradient of relu: the first operand where the second one is not ≤ 0,
+    otherwise 0.
+
+    torch's `where` takes twenty times as long, as its loop branches at each element.
+    """
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        (g, y), out = call.inputs, call.out
+        if g.shape == y.shape == out.shape and out.device.type == "cpu":
+            gradient = torch.ops.aten.threshold_backward.grad_input
+            return partial(gradient, g, y, 0, grad_input=out)
+        zero = torch.zeros((), dtype=out.dtype, device=out.device)
+        return lambda: torch.where(y <= 0, zero, g, out=out)
+
+    return bind
+
+
 def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel that computes complex numbers by NumPy on the CPU.
 

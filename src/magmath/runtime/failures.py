@@ -28,7 +28,7 @@ _CLASSES: Final[dict[str, type[Exception]]] = {
 
 def user_line_of(error: BaseException) -> str:
     """Return the user's line that built the failing operation, from the attribute `user_line`."""
-    return str(getattr(error, "user_line_of", ""))
+    return str(getattr(error, "user_line", ""))
 
 
 def add_user_line(error: Exception) -> None:
