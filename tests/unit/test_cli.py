@@ -98,7 +98,7 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("bench", "nonsense"), "known are layers, parallel"),
+        (("bench", "nonsense"), "known are programs, layers, cnn"),
         (("bench", "layers", "--peers", "keras"), "unknown peers keras"),
         (("train", "mlp", "--data", "imagenet"), "known are digits"),
         (("train", "mlp", "--data", "mnist"), r"$MAGMATH_DATA (which is not set)"),

@@ -202,7 +202,7 @@ def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None
         w.line(f"{target} = {combine(name, target, value)}")
 
 
-def _is_adjacent(x: Operand, axis: Sequence[int]) -> bool:
+def _is_adjacent(x: NativeOperand, axis: Sequence[int]) -> bool:
     """Return True if the reduced elements are adjacent: the last axis is, in row-major order."""
     last = len(x.shape) - 1
     return last in axis and x.shape[last] > 1 and (not x.strides or x.strides[last] == 1)
