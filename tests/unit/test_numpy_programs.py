@@ -11,6 +11,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.bench import programs
+from magmath.bench.programs.comparison import difference
 from numpy_programs import PROGRAMS, compare, result
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
@@ -40,7 +41,7 @@ def test_benchmarked_program_gives_numpys_numbers(
     data = program.data(program.SIZES[0] // 2)
     with current(*kind):
         ours = program.main(mm, *map(mm.asarray, data))
-        assert programs.difference(ours, program.main(np, *data)) < 1e-8
+        assert difference(ours, program.main(np, *data)) < 1e-8
 
 
 def test_other_variants_of_a_program_give_the_same_numbers() -> None:
@@ -49,15 +50,15 @@ def test_other_variants_of_a_program_give_the_same_numbers() -> None:
         variant = programs.variant(program, "with_scipy")
         if variant is not None:
             data = program.data(program.SIZES[0])
-            found = programs.difference(variant(np, *data), program.main(np, *data))
+            found = difference(variant(np, *data), program.main(np, *data))
             assert found < 1e-6, (name, found)
 
 
 def test_difference_of_results() -> None:
     pair = np.array([3, 4])
     whole = (np.array([1.0, 2.0, np.inf]), [pair])
-    assert programs.difference(whole, whole) == 0
-    assert programs.difference((np.array([1.0, 2.5, np.inf]), pair), whole) == 0.25
-    assert programs.difference((np.array([1.0, 2.0, 5.0]), pair), whole) == np.inf
-    assert programs.difference((np.array([1.0, np.nan, np.inf]), pair), whole) == np.inf
-    assert programs.difference((np.array([1.0]), pair), whole) == np.inf
+    assert difference(whole, whole) == 0
+    assert difference((np.array([1.0, 2.5, np.inf]), pair), whole) == 0.25
+    assert difference((np.array([1.0, 2.0, 5.0]), pair), whole) == np.inf
+    assert difference((np.array([1.0, np.nan, np.inf]), pair), whole) == np.inf
+    assert difference((np.array([1.0]), pair), whole) == np.inf

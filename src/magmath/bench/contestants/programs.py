@@ -12,11 +12,11 @@ from typing import Any, final
 import numpy as np
 
 import magmath as mm
-from magmath.bench import programs
 from magmath.bench.contestants.common import VERSIONS, use_workers
 from magmath.bench.peers.programs import check, operands
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
+from magmath.bench.programs.comparison import difference
 from magmath.errors import MagmathError
 
 TOLERANCE = 1e-6
@@ -65,7 +65,7 @@ class ProgramContestant(RepeatedContestant):
         """Return the check and the accuracy of predictions. Raises MagmathError if the result
         differs from NumPy's."""
         ours = computed(self._main, self._given)
-        found = programs.difference(ours, self._main(np, *self._data))
+        found = difference(ours, self._main(np, *self._data))
         if not found <= TOLERANCE:
             raise MagmathError(
                 f"the result differs from NumPy's by {found:.2g} of its largest value"

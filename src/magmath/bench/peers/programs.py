@@ -11,6 +11,7 @@ import numpy as np
 from magmath.bench import programs
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
+from magmath.bench.programs.comparison import numbers
 
 Run = Callable[[Any, tuple[Any, ...]], Callable[[], Any]]
 
@@ -23,7 +24,7 @@ def operands(case: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
 
 def check(case: dict[str, Any], result: Any) -> float:
     """Return a number that is compared between systems: the mean size of the result's numbers."""
-    arrays = [np.abs(array[np.isfinite(array)]) for array in programs.numbers(result)]
+    arrays = [np.abs(array[np.isfinite(array)]) for array in numbers(result)]
     return float(np.mean([array.mean(dtype=np.float64) for array in arrays]))
 
 

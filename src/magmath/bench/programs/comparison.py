@@ -1,0 +1,38 @@
+"""The comparison of the results of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+
+
+def numbers(result: Any) -> Iterator[Any]:
+    """Yield the arrays of a program's result as NumPy arrays."""
+    if isinstance(result, (tuple, list)):
+        for part in result:
+            yield from numbers(part)
+    else:
+        yield numpy.asarray(result)
+
+
+def difference(ours: Any, theirs: Any) -> float:
+    """Return the largest difference of two results, relative to the largest value of each array.
+
+    Infinite where shapes differ, or where one is infinite or undefined and the other is not.
+    """
+    pairs = list(zip(numbers(ours), numbers(theirs), strict=True))
+    return max(_difference(*pair) for pair in pairs)
+
+
+def _difference(ours: Any, theirs: Any) -> float:
+    if ours.shape != theirs.shape:
+        return numpy.inf
+    finite = numpy.isfinite(theirs)
+    if not numpy.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
+        return numpy.inf
+    gaps = numpy.abs(ours[finite].astype(float) - theirs[finite].astype(float))
+    scale = numpy.abs(theirs[finite]).max(initial=1e-300)
+    found = gaps.max(initial=0.0) / scale
+    return float(found) if numpy.isfinite(found) else numpy.inf
