@@ -3,8 +3,8 @@
 The same text of `main` runs with NumPy and with magmath as `np`. `SIZES` are the values of n for
 about 100 KB, 10 MB and 400 MB. `with_scipy` and `with_numexpr` are the program as a person writes
 it with these libraries, where that is usual. `JAX` and `DASK` say that `main` runs with these
-libraries, which cannot write into an array. These files import nothing of magmath but each other, and
-this one loads nothing else: `magmath --help` lists the benchmarks.
+libraries, which cannot write into an array. These files import nothing of magmath but each other,
+and this one loads nothing else: `magmath --help` lists the benchmarks.
 """
 
 from __future__ import annotations
