@@ -181,10 +181,15 @@ def test_an_interrupted_fit_keeps_its_history() -> None:
         draw = np.random.default_rng(0)
         net = mm.nn.NeuralNetwork([mm.nn.Dense(64, activation="relu"), mm.nn.Dense(10)])
         x, y = draw.normal(size=(2000, 64)).astype(np.float32), draw.integers(0, 10, 2000)
-        timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+
+        class Interrupting(mm.train.Callback):
+            def on_epoch_end(self, trainer: mm.train.Trainer, record: object) -> None:
+                if timer.ident is None:
+                    timer.start()
+
         with pytest.raises(KeyboardInterrupt):
-            net.fit(x, y, epochs=1_000_000)
+            net.fit(x, y, epochs=1_000_000, callbacks=[Interrupting()])
         timer.join()
         history = net.history
         assert history is not None

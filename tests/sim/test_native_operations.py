@@ -86,7 +86,8 @@ def test_special_numbers_are_treated_alike(
 ) -> None:
     cases: list[tuple[str, Case]] = []
     numbers = np.array(SPECIAL, dtype)
-    grid = [torch.from_numpy(g.copy()) for g in np.meshgrid(numbers, numbers, indexing="ij")]
+    axes = np.meshgrid(*[numbers] * 4, indexing="ij")
+    grid = [torch.from_numpy(axis.copy()) for axis in axes]
     dice = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
     for name, row in ROWS.items():
         if OPERATIONS[name].elementwise and dtype in row.dtypes and name != "astype":

@@ -46,13 +46,13 @@ by_rows = Layout.split(0)
 @pytest.fixture(autouse=True)
 def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All workers compute collectively if possible, a few bytes at a time."""
-    every = candidate_cost.candidates
+    every = candidate_cost.layout_candidates
 
     def chosen(node: Node, *rest: Any) -> Any:
         offered = list(every(node, *rest))
         return [c for c in offered if is_distributed(node, c.inputs, c.output)] or offered
 
-    monkeypatch.setattr(candidate_cost, "candidates", chosen)
+    monkeypatch.setattr(candidate_cost, "layout_candidates", chosen)
     monkeypatch.setattr(request_batching, "MIN_ROUND_BYTES", 40)
     candidate_cost.prices_of.cache_clear()
     yield

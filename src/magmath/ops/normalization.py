@@ -128,11 +128,8 @@ def _bind_affine(call: KernelCall) -> Callable[[], object]:
         return lambda: run(x, factor, shift, mean, ones, False, 0.0, 0.0, out=y,
                            save_mean=nothing[0], save_invstd=nothing[1])  # fmt: skip
 
-    def general() -> None:
-        torch.sub(x, m, out=y)
-        y.mul_(a).add_(b)
-
-    return general
+    # One pass at the end: y may have the memory of any operand.
+    return lambda: torch.addcmul(b, torch.sub(x, m), a, out=y)
 
 
 def _bind_dot(call: KernelCall) -> Callable[[], object]:
