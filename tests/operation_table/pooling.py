@@ -23,7 +23,9 @@ def _windows(dice: Dice) -> tuple[Shape, Shape, dict[str, Any]]:
         padding = [(n // 2, n // 2) for n in kernel]
     if dice.smooth:  # every window has elements: the maximum of none is infinite
         dilation = [1] * len(kernel)
-        padding = [(min(a, k - 1), min(b, k - 1)) for (a, b), k in zip(padding, kernel, strict=True)]
+        padding = [
+            (min(a, k - 1), min(b, k - 1)) for (a, b), k in zip(padding, kernel, strict=True)
+        ]
     x, y = [], []
     for d, k in enumerate(kernel):
         reach = dilation[d] * (k - 1) + 1
