@@ -8,6 +8,7 @@ that can is made beside other work), "exact" (threads, deterministic) and "proce
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,14 @@ def start(kind: str, workers: int) -> Pool:
     with warnings.catch_warnings():  # more workers than processors: slow, and meant
         warnings.simplefilter("ignore", RuntimeWarning)
         return start_pool(workers, device="cpu", threads=1)
+
+
+def close_pools() -> None:
+    """Close the pools of this process, which returns their memory; `engine_of` starts new ones."""
+    gc.collect()  # modules and their arrays refer to each other
+    for key in [key for key in _engines if key[0] != "processes"]:
+        _engines.pop(key).pool.close()
+    gc.collect()
 
 
 @contextmanager

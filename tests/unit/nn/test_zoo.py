@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import magmath as mm
-from engines import current
+from engines import close_pools, current
 from magmath import nn
 from magmath.errors import MagmathError
 from magmath.nn import zoo
@@ -36,6 +36,13 @@ COUNTS: list[tuple[str, dict[str, Any], int]] = [
     ("resnet50", {}, 25_557_032),
     ("mobilenet_v2", {}, 3_504_872),
 ]
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[None]:
+    """Return the memory of large networks after each test."""
+    yield
+    close_pools()
 
 
 @contextmanager
