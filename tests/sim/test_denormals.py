@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -73,3 +75,18 @@ def test_the_mode_reaches_all_threads_and_is_restored() -> None:
         assert zeros() == 0
     finally:
         torch.set_num_threads(before)
+
+
+def test_the_mode_reaches_torch_if_another_openmp_runtime_was_loaded_first() -> None:
+    """scikit-learn contains a runtime of its own, with other threads."""
+    program = """
+import sklearn.cluster
+import torch
+from magmath.kernels.denormals import flushed
+torch.set_num_threads(2)
+numbers = torch.full((1 << 20,), 1e-30)
+with flushed():
+    assert int((numbers * 1e-10 == 0).sum()) == len(numbers)
+assert int((numbers * 1e-10 == 0).sum()) == 0
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=90)

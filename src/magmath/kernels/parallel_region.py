@@ -6,9 +6,11 @@ torch's own kernels use the same threads, so no two sets of threads compete for 
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from typing import Any
 
+import torch
 from threadpoolctl import threadpool_info
 
 
@@ -31,14 +33,19 @@ _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @cache
 def _parallel() -> Any:
-    """Return GOMP_parallel(function, argument, threads, flags) of the loaded OpenMP runtime, or
-    None. LLVM's and Intel's runtimes have it too."""
-    for found in threadpool_info():
-        if found["user_api"] == "openmp":
-            library = ctypes.CDLL(found["filepath"])
-            if hasattr(library, "GOMP_parallel"):
-                function = library.GOMP_parallel
-                function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-                function.restype = None
-                return function
+    """Return GOMP_parallel(function, argument, threads, flags) of torch's OpenMP runtime, or None.
+    LLVM's and Intel's runtimes have it too.
+
+    Other packages, such as scikit-learn, contain runtimes of their own, with other threads. If
+    torch contains none, it uses that of the system.
+    """
+    home = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+    paths = [found["filepath"] for found in threadpool_info() if found["user_api"] == "openmp"]
+    for path in [path for path in paths if path.startswith(home)] or paths:
+        library = ctypes.CDLL(path)
+        if hasattr(library, "GOMP_parallel"):
+            function = library.GOMP_parallel
+            function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+            function.restype = None
+            return function
     return None
