@@ -11,7 +11,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.bench import programs
-from magmath.bench.programs.comparison import difference
+from magmath.bench.programs.agreement import difference
 from numpy_programs import PROGRAMS, compare, result
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]

@@ -19,7 +19,7 @@ from engines import current, engine_of
 from executors import Compiled, NativeWherePossible
 from graphs import expressions, held_variable, leaf_of, numpy_values, stepping
 from magmath.codegen import background_build
-from magmath.core.dtypes import DType, float32, float64
+from magmath.core.dtypes import DType, float32, float64, uint64
 from magmath.engine.engine import Engine
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import ProtocolError
@@ -294,6 +294,20 @@ def test_temporaries_that_live_together_lie_apart(
         for b, other_begin, other_end in spans[:place_]:
             together = a.first <= b.last and b.first <= a.last
             assert not together or end <= other_begin or other_end <= begin
+
+
+def test_an_output_is_computed_in_its_own_storage_from_the_first_operation_on() -> None:
+    """Random initial values need no temporary array."""
+    engine = engine_of("planned")
+    draws = apply(
+        OPERATIONS["random_normal"],
+        parameter(1, uint64),
+        parameter(2, uint64),
+        shape=(30, 40),
+        dtype=float32,
+    )
+    scaled = apply(OPERATIONS["multiply"], draws, parameter(0.1, float32))
+    assert arrange(engine.compile(engine.cut(Graph((scaled,)))).program).nbytes == 0
 
 
 # keys: what programs are looked up by ---------------------------------------------------------------------

@@ -58,7 +58,7 @@ def search(
     network
         A network of `mm.nn.zoo`.
     data
-        "digits", "fashion-mnist", "mnist-5k" or "mnist".
+        A data set of `mm.data.load`, such as "digits", "fashion-mnist", "mnist-5k" or "cifar-10".
     data_path
         Folder of the data set's files, where it does not come with a package.
     batch

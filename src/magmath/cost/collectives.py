@@ -101,8 +101,8 @@ def algorithms(
     """Return the algorithms of a collective, each with its seconds and its seconds per byte.
 
     The bytes are those of the whole result of one group for "allgather" and "allreduce", of the
-    operand of one worker for "reduce_scatter", of what one worker sends for "all_to_all", and of
-    what it sends to its two neighbours in a row of workers for "halo".
+    operand of one worker for "reduce_scatter", of all messages of one worker for "all_to_all", and
+    of its messages to the two neighbours in a row of workers for "halo".
     """
     if group.size == 1:
         return ((Algorithm("none", ()), 0.0, 0.0),)

@@ -117,7 +117,7 @@ def _forward_split(node: Node, letter: str, split: Split, operand: int | None) -
 
 
 def _backward_split(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
-    """Return the split of cotangents (operand 0), and of what their windows read (operand 1)."""
+    """Return the split of cotangents (operand 0), or of the elements in their windows (1)."""
     axis, attributes = LETTERS.index(letter), node.attributes
     d = axis - (node.ndim - len(attributes["kernel"]))
     extent, kernel = node.inputs[0].shape[axis], attributes["kernel"][d]
@@ -172,74 +172,53 @@ def _flops(node: Node) -> float:
     return float(windows.size * prod(node.attributes["kernel"]))
 
 
-MAX_POOL = Operation(
-    name="max_pool",
-    infer=_max_infer,
-    axes=_axes,
-    reduction=None,
-    vjp=_max_vjp,
-    kernel=kernels.bind_max,
-    native=None,
-    reference=kernels.max_reference,
-    flops=_flops,
-    derived_split=_forward_split,
-    memory_orders=any_memory_order,
-)
+def _operation(
+    name: str, infer: Any, vjp: Any, kernel: Any, reference: Any, split: Any
+) -> Operation:
+    return Operation(
+        name=name,
+        infer=infer,
+        axes=_axes,
+        reduction=None,
+        vjp=vjp,
+        kernel=kernel,
+        native=None,
+        reference=reference,
+        flops=_flops,
+        derived_split=split,
+        memory_orders=any_memory_order,
+    )
 
-MAX_POOL_SELECT = Operation(
-    name="max_pool_select",
-    infer=_select_infer,
-    axes=_axes,
-    reduction=None,
-    vjp=_select_vjp,
-    kernel=kernels.bind_select,
-    native=None,
-    reference=kernels.select_reference,
-    flops=_flops,
-    derived_split=_forward_split,
-    memory_orders=any_memory_order,
-)
 
-MAX_POOL_SCATTER = Operation(
-    name="max_pool_scatter",
-    infer=_scatter_infer,
-    axes=_axes,
-    reduction=None,
-    vjp=_scatter_vjp,
-    kernel=kernels.bind_scatter,
-    native=None,
-    reference=kernels.scatter_reference,
-    flops=_flops,
-    derived_split=_backward_split,
-    memory_orders=any_memory_order,
+MAX_POOL = _operation(
+    "max_pool", _max_infer, _max_vjp, kernels.bind_max, kernels.max_reference, _forward_split
 )
-
-SUM_POOL = Operation(
-    name="sum_pool",
-    infer=_sum_infer,
-    axes=_axes,
-    reduction=None,
-    vjp=_sum_vjp,
-    kernel=kernels.bind_sum,
-    native=None,
-    reference=kernels.sum_reference,
-    flops=_flops,
-    derived_split=_forward_split,
-    memory_orders=any_memory_order,
+MAX_POOL_SELECT = _operation(
+    "max_pool_select",
+    _select_infer,
+    _select_vjp,
+    kernels.bind_select,
+    kernels.select_reference,
+    _forward_split,
 )
-
-SUM_POOL_INPUT = Operation(
-    name="sum_pool_input",
-    infer=_sum_input_infer,
-    axes=_axes,
-    reduction=None,
-    vjp=_sum_input_vjp,
-    kernel=kernels.bind_sum_input,
-    native=None,
-    reference=kernels.sum_input_reference,
-    flops=_flops,
-    derived_split=_backward_split,
-    memory_orders=any_memory_order,
+MAX_POOL_SCATTER = _operation(
+    "max_pool_scatter",
+    _scatter_infer,
+    _scatter_vjp,
+    kernels.bind_scatter,
+    kernels.scatter_reference,
+    _backward_split,
+)
+SUM_POOL = _operation(
+    "sum_pool", _sum_infer, _sum_vjp, kernels.bind_sum, kernels.sum_reference, _forward_split
+)
+SUM_POOL_INPUT = _operation(
+    "sum_pool_input",
+    _sum_input_infer,
+    _sum_input_vjp,
+    kernels.bind_sum_input,
+    kernels.sum_input_reference,
+    _backward_split,
 )
 
 OPERATIONS = {

@@ -32,7 +32,7 @@ def assign_memory_orders(
     kernels, can depend on the number of workers.
     """
     orders: dict[Node, MemoryOrder] = {}
-    if environment.deterministic or not any(n.operation.memory_orders for n in schedule.order):
+    if environment.deterministic or not _preferred(schedule.order):
         return orders
     groups = _Groups(storage)
     groups.pin(_visible(graph, storage))
@@ -41,6 +41,12 @@ def assign_memory_orders(
     for members, order in groups.chosen():
         orders |= {node: order for node in members if node.ndim == len(order)}
     return orders
+
+
+def _preferred(nodes: Iterable[Node]) -> bool:
+    """Return True if an operation prefers an order for one of its arrays."""
+    rules = ((node, node.operation.memory_orders) for node in nodes)
+    return any(rule is not None and any(rule(node)) for node, rule in rules)
 
 
 def _visible(graph: Graph, storage: Storage) -> Iterable[Node]:

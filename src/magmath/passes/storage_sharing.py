@@ -189,10 +189,14 @@ def _alike(x: Node, y: Node) -> bool:
 
 def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Give results the storage of an operand after its last use: element-wise results that of any
-    operand, an array that is written in part that of its first operand."""
+    operand, an array that is written in part that of its first operand.
+
+    An output has storage of its own. There, the operand gets the storage of the output.
+    """
     position = {node: i for i, node in enumerate(schedule.order)}
     users = users_of(graph.nodes)
     kept = set(graph.roots)
+    own = _with_own_storage(graph, storage)
     last: dict[Node, int] = {}
     for node in schedule.order:
         uses = [position[user] for user in users.get(node, []) if user in position]
@@ -200,7 +204,9 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
         kept_on = len(schedule.order) if node in schedule.invariant or node in kept else 0
         last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
     for node in schedule.order:
-        fixed = node in storage.alias or node in kept or node in storage.window
+        fixed = (
+            node in storage.alias or node in storage.window or (node in kept and node not in own)
+        )
         operation = node.operation
         if fixed or not (operation.elementwise or operation.in_place or operation.overwrites_first):
             continue
@@ -212,6 +218,16 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
             read = [root, *[v for v in node.inputs if storage.root(v) is root]]
             same = all(_alike(v, node) for v in read) and root.name != "constant"
             if private and same and last[root] <= position[node]:
-                storage.alias[node] = x
-                last[root] = last[node]
+                if node in own:
+                    storage.alias[root] = node
+                else:
+                    storage.alias[node] = x
+                    last[root] = last[node]
                 break
+
+
+def _with_own_storage(graph: Graph, storage: Storage) -> set[Node]:
+    """Return the outputs that become arrays of their own, computed where these are stored."""
+    targets = graph.targets or (None,) * len(graph.outputs)
+    pairs = enumerate(zip(graph.outputs, targets, strict=True))
+    return {node for i, (node, target) in pairs if target is None and i not in storage.copied}

@@ -259,7 +259,7 @@ class Trainer:
         return self._scored(*validation)
 
     def _scored(self, x: Any, y: Any) -> Feed:
-        """Return the feed of what is to be evaluated."""
+        """Return the feed of the samples and targets to be evaluated."""
         feed = self._feed("evaluate", x, y, SCORE, shuffle=False)
         return self._checked("evaluate", feed, SCORE, training=False)
 

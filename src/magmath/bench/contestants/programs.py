@@ -16,7 +16,7 @@ from magmath.bench.contestants.common import VERSIONS, use_workers
 from magmath.bench.peers.programs import check, operands
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
-from magmath.bench.programs.comparison import difference
+from magmath.bench.programs.agreement import difference
 from magmath.errors import MagmathError
 
 TOLERANCE = 1e-6

@@ -11,7 +11,7 @@ import numpy as np
 from magmath.bench import programs
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
-from magmath.bench.programs.comparison import numbers
+from magmath.bench.programs.agreement import numbers
 
 Run = Callable[[Any, tuple[Any, ...]], Callable[[], Any]]
 
