@@ -7,7 +7,7 @@ of layouts.
 from __future__ import annotations
 
 from magmath.graph import Graph, Node
-from magmath.passes.candidate_cost import PricedCandidate
+from magmath.passes.candidate_cost import EvaluatedCandidate
 from magmath.passes.candidates import algorithm
 from magmath.passes.environment import Environment
 from magmath.passes.place import Alternatives, alternatives
@@ -48,7 +48,7 @@ def _table(choice: Alternatives) -> str:
     return "\n".join(lines)
 
 
-def _row(node: Node, option: PricedCandidate, taken: bool) -> tuple[str, ...]:
+def _row(node: Node, option: EvaluatedCandidate, taken: bool) -> tuple[str, ...]:
     candidate = option.candidate
     return (
         "*" if taken else "",

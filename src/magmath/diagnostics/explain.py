@@ -20,7 +20,7 @@ from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
-from magmath.passes.price import node_seconds, node_traffic
+from magmath.passes.node_cost import node_seconds, node_traffic
 from magmath.program.arena import arrange
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 

@@ -24,7 +24,7 @@ from magmath.executor.context import Context
 from magmath.executor.native import write_loop, write_segments
 from magmath.executor.native_source import NativeSource
 from magmath.executor.segments import Segments
-from magmath.kernels.threads import single_threaded
+from magmath.kernels.thread_count import single_threaded
 
 if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from magmath.arrays.tree import flatten
 from magmath.arrays.variable import Variable
 from magmath.nn.abstract import inputs_of, trace_call
+from magmath.nn.forward_hooks import forward_hook
 from magmath.nn.inventory import joined
-from magmath.nn.observers import observing
 from magmath.nn.variables import Deferred
 
 if TYPE_CHECKING:
@@ -101,11 +101,11 @@ def summary(
     """One line for each module, with the shape of its output and its own parameters."""
     shown: dict[int, Any] = {}
 
-    def observer(called: object, outputs: Any) -> None:
+    def record(called: object, outputs: Any) -> None:
         shown[id(called)] = outputs
 
     inputs = inputs_of("summary", shapes, dtype)
-    with observing(observer):
+    with forward_hook(record):
         trace_call(module, inputs)
     inventory = module._built("summary")
     rows = [("layer", "output", "parameters")]

@@ -23,10 +23,10 @@ from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError
 from magmath.nn.abstract import inputs_of, trace_call
 from magmath.nn.describe import representation, summary
+from magmath.nn.forward_hooks import active_hooks
 from magmath.nn.inventory import Inventory, named, note_change
-from magmath.nn.observers import observers
+from magmath.nn.state_file import assign_state, load, save
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
-from magmath.nn.weights import assign_state, load, save
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
@@ -47,22 +47,23 @@ _forced = 0
 """Number of active `Module.mode` blocks; in these the mode does not depend on modules' state."""
 
 
-def _observed(call: Call) -> Call:
-    """Return a module's `__call__`, wrapped so that traces and observers record it."""
+def _with_hooks(call: Call) -> Call:
+    """Return a module's `__call__`, wrapped so that traces note its state and hooks run after
+    it."""
 
     @wraps(call)
-    def observed(self: Module, *args: Any, **kwargs: Any) -> Any:
+    def with_hooks(self: Module, *args: Any, **kwargs: Any) -> Any:
         trace = tracing.current()
         if trace is not None:
             trace.note_state(self)
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
         outputs = call(self, *args, **kwargs)
-        for observer in observers:
-            observer(self, outputs)
+        for hook in active_hooks:
+            hook(self, outputs)
         return outputs
 
-    return observed
+    return with_hooks
 
 
 class Module:
@@ -86,7 +87,7 @@ class Module:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):
-            cls.__call__ = _observed(vars(cls)["__call__"])  # type: ignore[method-assign]
+            cls.__call__ = _with_hooks(vars(cls)["__call__"])  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for these inputs; each module class defines it."""

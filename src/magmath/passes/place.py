@@ -1,6 +1,6 @@
 """Place: chooses a layout for every node and inserts the redistributions that the layouts need.
 
-The candidates of a node (`passes/candidates.py`) are priced (`passes/candidate_cost.py`). The pass
+The candidates of a node (`passes/candidates.py`) have costs (`passes/candidate_cost.py`). The pass
 chooses, node by node, the cheapest candidate that fits the memory. An operation with decompositions
 is placed in each of them, and the cheapest is chosen. The value of the result does not depend on
 the layouts.
@@ -21,12 +21,12 @@ from magmath.ops.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialised
 from magmath.passes.candidate_cost import (
+    CandidateCosts,
+    CostCache,
+    EvaluatedCandidate,
     OperandState,
-    PriceCache,
-    PricedCandidate,
-    Pricing,
+    cost_cache_of,
     is_readable_as,
-    prices_of,
 )
 from magmath.passes.candidates import is_contraction
 from magmath.passes.default_reduction import default_reduction
@@ -79,7 +79,7 @@ class Alternatives:
     """
 
     node: Node
-    options: list[PricedCandidate]
+    options: list[EvaluatedCandidate]
     panels: int
 
 
@@ -184,15 +184,15 @@ class _Placing:
             return node
         return node.replace((), self.environment.whole(node.shape))
 
-    def options(self, node: Node) -> list[PricedCandidate]:
-        """Return the priced candidates of a node with placed operands, in the order of
+    def options(self, node: Node) -> list[EvaluatedCandidate]:
+        """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        return Pricing(self._prices, node, operands, self.wanted.get(node)).options()
+        return CandidateCosts(self._costs, node, operands, self.wanted.get(node)).evaluated()
 
     @cached_property
-    def _prices(self) -> PriceCache:
-        return prices_of(self.environment)
+    def _costs(self) -> CostCache:
+        return cost_cache_of(self.environment)
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""
@@ -210,7 +210,7 @@ class _Placing:
 
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
-        best = self._prices.best(node, self._operands(operands), self.wanted.get(node))
+        best = self._costs.best(node, self._operands(operands), self.wanted.get(node))
         self.cost += best.cost
         self.workspace = max(self.workspace, best.workspace)
         line = self._line_of(node)

@@ -17,7 +17,7 @@ from magmath.arrays.variable import Variable
 from magmath.engine.rng_state import RngState
 from magmath.errors import WeightsError
 from magmath.nn.module import Module
-from magmath.nn.weights import read, write
+from magmath.nn.state_file import read, write
 from magmath.optim import Optimizer
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History

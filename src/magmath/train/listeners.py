@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, final
 
 from magmath.errors import MagmathError
 from magmath.train.history import EpochRecord
-from magmath.train.report import Reporter
+from magmath.train.reporter import Reporter
 
 Owner = TypeVar("Owner", contravariant=True)
 

@@ -18,13 +18,13 @@ from magmath.graph import Shape
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.layers import Sequential
 from magmath.nn.module import Module, check_module
+from magmath.nn.state_file import load_arrays, read, write
 from magmath.nn.variables import Parameter
-from magmath.nn.weights import load_arrays, read, write
 from magmath.optim import Optimizer
 from magmath.parallel.names import StrategyLike
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
-from magmath.train.report import Reporter
+from magmath.train.reporter import Reporter
 from magmath.train.trainer import Loss, Metrics, Trainer
 
 if TYPE_CHECKING:

@@ -31,14 +31,14 @@ from magmath.optim import OPTIMIZERS, Optimizer
 from magmath.parallel.names import StrategyLike, as_strategy
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.checkpoint import Checkpoint
-from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
 from magmath.train.history import EpochRecord, History
 from magmath.train.inference import Inference
 from magmath.train.listeners import Listener, Reporting, as_listener
-from magmath.train.measures import Metric, chosen_metrics, metric_functions
-from magmath.train.report import console_reporter
+from magmath.train.metric_choice import Metric, chosen_metrics, metric_functions
+from magmath.train.reporter import console_reporter
+from magmath.train.resident_data import ResidentData
 from magmath.train.step import StepSettings, TrainingStep
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Trainer:
         self._stream = None if self.seed is None else RngState(self.seed, OWN_STREAM)
         self._inference = Inference(self.module, self.loss)
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
-        self._data: list[DataSet] = []
+        self._data: list[ResidentData] = []
         self._shapes: dict[Hashable, Any] = {}
         self._last_feed: Feed | None = None
         self._stopped = False
@@ -144,19 +144,19 @@ class Trainer:
         with first, self.module.mode(training):
             return trace_call(self.module, inputs)
 
-    def _outputs(self, data: DataSet, count: int, training: bool) -> Any:
+    def _outputs(self, data: ResidentData, count: int, training: bool) -> Any:
         """Return abstract outputs for a batch of a data set; caches them."""
         key = data.signature, count, training
         if key not in self._shapes or not self.module.is_built:
             self._shapes[key] = self.trace(data.abstract(count), training)
         return self._shapes[key]
 
-    def _data_set(self, operation: str, x: Any, y: Any) -> DataSet:
+    def _data_set(self, operation: str, x: Any, y: Any) -> ResidentData:
         """Return the data on the workers; reuses a cached data set of the same arrays."""
         for data in self._data:
             if data.is_of(x, y):
                 return data
-        data = DataSet(operation, x, y, self.dtype)
+        data = ResidentData(operation, x, y, self.dtype)
         self._data = [data, *self._data][:KEPT_DATA_SETS]
         return data
 
@@ -180,7 +180,7 @@ class Trainer:
             data.checked = operation
         return feed
 
-    def _measured(self, data: DataSet, rows: int, training: bool) -> Mapping[str, Metric]:
+    def _measured(self, data: ResidentData, rows: int, training: bool) -> Mapping[str, Metric]:
         outputs = self._outputs(data, min(rows, data.count), training)
         classifies = self.loss is cross_entropy
         return chosen_metrics(self.metrics, outputs, data.targets, classifies)
@@ -291,7 +291,7 @@ class Trainer:
         used."""
         if isinstance(x, Loader):
             return self._outputs_of(self._scored(x, None))[0]
-        data = DataSet("predict", x, None, self.dtype)
+        data = ResidentData("predict", x, None, self.dtype)
         self._outputs(data, min(SCORE, data.count), training=False)
         return self._inference.outputs(data)
 

@@ -26,7 +26,7 @@ PROBABILITY_ERROR = 1e-2
 
 
 @final
-class DataSet:
+class ResidentData:
     """Inputs and targets, replicated so that every worker can read any sample.
 
     Each host has one copy if its workers share memory, otherwise each worker. `targets` is None if
@@ -124,7 +124,7 @@ def _all_same(some: list[Any], others: list[Any]) -> bool:
     return len(some) == len(others) and all(map(is_, some, others))
 
 
-def check_classes(operation: str, outputs: Any, data: DataSet) -> None:
+def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
     """Check the targets of cross-entropy: labels in range, or probabilities."""
     targets = data.targets
     single = isinstance(outputs, AbstractArray) and isinstance(targets, Array)
