@@ -10,68 +10,68 @@ import torch
 from hypothesis import strategies as st
 
 from magmath.ops import scans
-from operation_table.dice import ANY, BOOL, NUMERIC, REAL, Case, Dice, Draw, Row, Shape
+from operation_table.draws import ANY, BOOL, NUMERIC, REAL, Case, Draw, Draws, Row, Shape
 
 
 def _reduction(domain: str, *, empty: bool = True, extents: tuple[int, int] = (0, 6)) -> Draw:
-    def draw(dice: Dice) -> Case:
+    def draw(draws: Draws) -> Case:
         low, high = extents
-        shape = dice.shape(extents=(low if empty else max(low, 1), high))
-        attributes = {"axis": dice.axes(len(shape)), "keepdims": dice.draw(st.booleans())}
-        return Case((dice.numbers(shape, domain),), attributes)
+        shape = draws.shape(extents=(low if empty else max(low, 1), high))
+        attributes = {"axis": draws.axes(len(shape)), "keepdims": draws.draw(st.booleans())}
+        return Case((draws.numbers(shape, domain),), attributes)
 
     return draw
 
 
-def _position_of(dice: Dice) -> Case:
-    shape = dice.shape(1, extents=(1, 6))
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    attributes = {"axis": axis, "keepdims": dice.draw(st.booleans())}
-    return Case((dice.numbers(shape),), attributes)
+def _position_of(draws: Draws) -> Case:
+    shape = draws.shape(1, extents=(1, 6))
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    attributes = {"axis": axis, "keepdims": draws.draw(st.booleans())}
+    return Case((draws.numbers(shape),), attributes)
 
 
 def _running(domain: str) -> Draw:
-    def draw(dice: Dice) -> Case:
-        shape = dice.shape(1)
-        axis = dice.draw(st.integers(0, len(shape) - 1))
-        return Case((dice.numbers(shape, domain),), {"axis": axis})
+    def draw(draws: Draws) -> Case:
+        shape = draws.shape(1)
+        axis = draws.draw(st.integers(0, len(shape) - 1))
+        return Case((draws.numbers(shape, domain),), {"axis": axis})
 
     return draw
 
 
-def _pieces(dice: Dice) -> tuple[Shape, dict[str, Any]]:
+def _pieces(draws: Draws) -> tuple[Shape, dict[str, Any]]:
     """A shape, and pieces of one of its axes."""
-    shape = dice.shape(1, extents=(1, 6))
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    inner = dice.draw(st.sets(st.integers(0, shape[axis]), max_size=4))
+    shape = draws.shape(1, extents=(1, 6))
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    inner = draws.draw(st.sets(st.integers(0, shape[axis]), max_size=4))
     return shape, {"axis": axis, "cuts": tuple(sorted({0, shape[axis], *inner}))}
 
 
-def _piece_positions(dice: Dice) -> Case:
-    shape, attributes = _pieces(dice)
-    name = dice.draw(st.sampled_from(["argmax", "argmin"]))
-    return Case((dice.numbers(shape),), {**attributes, "name": name})
+def _piece_positions(draws: Draws) -> Case:
+    shape, attributes = _pieces(draws)
+    name = draws.draw(st.sampled_from(["argmax", "argmin"]))
+    return Case((draws.numbers(shape),), {**attributes, "name": name})
 
 
-def _piece_elements(dice: Dice) -> Case:
-    shape, attributes = _pieces(dice)
+def _piece_elements(draws: Draws) -> Case:
+    shape, attributes = _pieces(draws)
     axis = attributes["axis"]
-    ends = [dice.random.integers(a, b) for a, b in pairwise(attributes["cuts"])]
+    ends = [draws.random.integers(a, b) for a, b in pairwise(attributes["cuts"])]
     places = torch.tensor(ends).reshape([-1 if d == axis else 1 for d in range(len(shape))])
     indices = places.expand(*shape[:axis], len(ends), *shape[axis + 1 :]).contiguous()
-    return Case((dice.numbers(shape), indices), attributes)
+    return Case((draws.numbers(shape), indices), attributes)
 
 
-def _piece_totals(dice: Dice) -> Case:
-    shape, attributes = _pieces(dice)
-    name = dice.draw(st.sampled_from(["sum", "prod"]))
-    return Case((dice.numbers(shape, "count"),), {**attributes, "name": name})
+def _piece_totals(draws: Draws) -> Case:
+    shape, attributes = _pieces(draws)
+    name = draws.draw(st.sampled_from(["sum", "prod"]))
+    return Case((draws.numbers(shape, "count"),), {**attributes, "name": name})
 
 
-def _piece_scan(dice: Dice) -> Case:
-    (x,), attributes = (case := _piece_totals(dice)).operands, case.attributes
+def _piece_scan(draws: Draws) -> Case:
+    (x,), attributes = (case := _piece_totals(draws)).operands, case.attributes
     axis, count = attributes["axis"], len(attributes["cuts"]) - 1
-    wide = replace(dice, dtype=scans.long_sum_dtype(dice.dtype))
+    wide = replace(draws, dtype=scans.long_sum_dtype(draws.dtype))
     totals = wide.numbers((*x.shape[:axis], count, *x.shape[axis + 1 :]), "count")
     return Case((x, totals), attributes)
 
