@@ -93,7 +93,7 @@ def _mask(draws: Draws) -> tuple[Shape, torch.Tensor, dict[str, Any]]:
     return shape, torch.from_numpy(mask), {"axis": axis, "cuts": cuts, "counts": counts}
 
 
-def _count_pieces(draws: Draws) -> Case:
+def _segment_counts(draws: Draws) -> Case:
     _, mask, attributes = _mask(draws)
     return Case((mask.to(to_torch(draws.dtype)),), {"cuts": attributes["cuts"]})
 
@@ -127,7 +127,7 @@ def _searchsorted(draws: Draws) -> Case:
 ROWS: dict[str, Row] = {
     "take": Row(_take, ANY, (0,)),
     "scatter_add": Row(_scatter_add, NUMERIC, (0,)),
-    "count_pieces": Row(_count_pieces, BOOL),
+    "segment_counts": Row(_segment_counts, BOOL),
     "compress": Row(_compress, ANY, (0,)),
     "expand": Row(_expand, ANY, (0,)),
     "sort": Row(_sort, (*BOOL, *REAL), (0,)),

@@ -1,4 +1,4 @@
-"""Reductions and running totals, of whole axes and of pieces of them."""
+"""Reductions and running totals, of whole axes and of segments of them."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def _running(domain: str) -> Draw:
     return draw
 
 
-def _pieces(draws: Draws) -> tuple[Shape, dict[str, Any]]:
-    """A shape, and pieces of one of its axes."""
+def _segments(draws: Draws) -> tuple[Shape, dict[str, Any]]:
+    """A shape, and segments of one of its axes."""
     shape = draws.shape(1, extents=(1, 6))
     axis = draws.draw(st.integers(0, len(shape) - 1))
     inner = draws.draw(st.sets(st.integers(0, shape[axis]), max_size=4))
     return shape, {"axis": axis, "cuts": tuple(sorted({0, shape[axis], *inner}))}
 
 
-def _piece_positions(draws: Draws) -> Case:
-    shape, attributes = _pieces(draws)
+def _segment_positions(draws: Draws) -> Case:
+    shape, attributes = _segments(draws)
     name = draws.draw(st.sampled_from(["argmax", "argmin"]))
     return Case((draws.numbers(shape),), {**attributes, "name": name})
 
 
-def _piece_elements(draws: Draws) -> Case:
-    shape, attributes = _pieces(draws)
+def _segment_elements(draws: Draws) -> Case:
+    shape, attributes = _segments(draws)
     axis = attributes["axis"]
     ends = [draws.random.integers(a, b) for a, b in pairwise(attributes["cuts"])]
     places = torch.tensor(ends).reshape([-1 if d == axis else 1 for d in range(len(shape))])
@@ -62,14 +62,14 @@ def _piece_elements(draws: Draws) -> Case:
     return Case((draws.numbers(shape), indices), attributes)
 
 
-def _piece_totals(draws: Draws) -> Case:
-    shape, attributes = _pieces(draws)
+def _segment_totals(draws: Draws) -> Case:
+    shape, attributes = _segments(draws)
     name = draws.draw(st.sampled_from(["sum", "prod"]))
     return Case((draws.numbers(shape, "count"),), {**attributes, "name": name})
 
 
-def _piece_scan(draws: Draws) -> Case:
-    (x,), attributes = (case := _piece_totals(draws)).operands, case.attributes
+def _segment_scan(draws: Draws) -> Case:
+    (x,), attributes = (case := _segment_totals(draws)).operands, case.attributes
     axis, count = attributes["axis"], len(attributes["cuts"]) - 1
     wide = replace(draws, dtype=scans.long_sum_dtype(draws.dtype))
     totals = wide.numbers((*x.shape[:axis], count, *x.shape[axis + 1 :]), "count")
@@ -85,10 +85,10 @@ ROWS: dict[str, Row] = {
     "all": Row(_reduction("any"), BOOL),
     "argmax": Row(_position_of, REAL),
     "argmin": Row(_position_of, REAL),
-    "piece_positions": Row(_piece_positions, REAL),
-    "piece_elements": Row(_piece_elements, REAL),
-    "piece_totals": Row(_piece_totals, NUMERIC),
-    "piece_scan": Row(_piece_scan, NUMERIC),
+    "segment_positions": Row(_segment_positions, REAL),
+    "segment_elements": Row(_segment_elements, REAL),
+    "segment_totals": Row(_segment_totals, NUMERIC),
+    "segment_scan": Row(_segment_scan, NUMERIC),
     "cumulative_sum": Row(_running("count"), NUMERIC, (0,)),
     "cumulative_prod": Row(_running("factor"), NUMERIC, (0,)),
 }

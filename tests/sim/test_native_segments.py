@@ -17,7 +17,7 @@ from magmath.codegen import background_build
 from magmath.core.dtypes import DTYPES
 from magmath.engine.engine import Engine
 from magmath.executor import executable, tiers
-from magmath.executor.segments import Segments
+from magmath.executor.native_segments import NativeSegments
 from magmath.graph import Graph
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call
@@ -56,13 +56,13 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     found: list[Any] = []
-    bind = Segments.bind
+    bind = NativeSegments.bind
 
-    def noted(self: Segments, tensors: Any) -> Any:
+    def noted(self: NativeSegments, tensors: Any) -> Any:
         found.append(tensors.program)
         return bind(self, tensors)
 
-    monkeypatch.setattr(Segments, "bind", noted)
+    monkeypatch.setattr(NativeSegments, "bind", noted)
     Counted.sources.clear()
     yield found
     Counted.sources.clear()
