@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def explain(x: Any) -> Explanation:
-    """Return how an array, a compiled function or a network's training step is computed.
+    """Return the explanation of an array, a compiled function or a network's training step.
 
-    A compiled function is explained as it was last called. The same as `x.explain()`.
+    For a compiled function it is that of the last call. Equal to `x.explain()`.
     """
     if not callable(getattr(x, "explain", None)):
         raise MagmathError(

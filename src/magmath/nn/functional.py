@@ -46,7 +46,7 @@ from magmath.ops.pooling import SUM_POOL
 
 
 def identity(x: Array) -> Array:
-    """x."""
+    """Return x."""
     return as_array("identity", x)
 
 

@@ -137,7 +137,7 @@ class Module:
                 setattr(self, name, part.make(shape, dtype))
 
     def _walked(self) -> Inventory[Module]:
-        """The parts, whether or not all have been built."""
+        """Return the parts, whether or not all are built."""
         found = self._inventory
         if found is None or not found.is_current:
             found = Inventory(self, Module)
@@ -146,7 +146,8 @@ class Module:
         return found
 
     def _built(self, operation: str) -> Inventory[Module]:
-        """The parts. MagmathError in the name of the operation where one has no shape yet."""
+        """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
+        shape yet."""
         found = self._walked()
         if found.deferred:
             path = next(iter(found.deferred))
@@ -155,7 +156,7 @@ class Module:
             where = f" {owner!r}" if owner else ""
             raise MagmathError(
                 f"{operation}: the layer{where} ({type(layer).__name__}) has no "
-                f"{path.rpartition('.')[2]} yet, because it has seen no input; call "
+                f"{path.rpartition('.')[2]} yet, because it has received no input; call "
                 f"module.build(shape) with the shape of an input, or call the module, before"
             )
         return found
@@ -273,7 +274,7 @@ class Module:
         """Make all parameters for inputs of these shapes, batch included; return the module.
 
         `module.build((1, 784))` traces a call with an input of that shape and computes only the
-        initial values of the parameters. Several shapes stand for several arguments; for keyword
+        initial values of the parameters. Several shapes are those of several arguments; for keyword
         arguments or nested inputs use `nn.abstract.trace_call`. dtype: the type of the inputs, by
         default the default floating point type.
         """
@@ -348,4 +349,4 @@ def check_module(operation: str, module: object) -> Module:
         remedy = f'for an activation write mm.nn.Activation("{module}")'
     elif callable(module):
         remedy = "make a module of a function with mm.nn.Lambda(function)"
-    raise MagmathError(f"{operation}: {module!r} is no module; {remedy}")
+    raise MagmathError(f"{operation}: {module!r} is not a module; {remedy}")

@@ -64,7 +64,7 @@ def _axes(node: Node) -> str:
     return f"{operand}->{result}"
 
 
-def _ways(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+def _decompositions(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Return the search by segments, if the axis is split: the first extremum of their extrema."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
@@ -109,7 +109,7 @@ POSITIONS = tuple(
         native=None,
         reference=reference,
         flops=lambda node: float(node.inputs[0].size),
-        decompositions=_ways,
+        decompositions=_decompositions,
     )
     for name, reference in REFERENCES.items()
 )

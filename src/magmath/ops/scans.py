@@ -89,7 +89,7 @@ def _cumulative_axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def _cumulative_ways(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+def _cumulative_decompositions(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Return the scan by segments, whose totals are computed first, if the axis is split."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
@@ -141,7 +141,7 @@ def _cumulative(name: str, vjp: Vjp) -> Operation:
         native=None,
         reference=SCANS[name][1],
         flops=lambda node: float(node.size),
-        decompositions=partial(_cumulative_ways, name),
+        decompositions=partial(_cumulative_decompositions, name),
     )
 
 

@@ -1,4 +1,4 @@
-"""Blocks: reductions of operands that are too large to store compute these operands block by block.
+"""Block reduction: reductions compute operands that are too large to store block by block.
 
 An operand that is computed by creation, broadcast and element-wise operations need not be stored if
 only reductions read it. Every such operand that would take more than a share of a worker's memory

@@ -154,9 +154,9 @@ class CandidateCosts:
     def _lean(self, found: list[LayoutCandidate]) -> list[LayoutCandidate]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
-        A worker may store at most so much more than with the leanest candidate as the environment
-        grants for the workspace of an operation (or for LAPACK), and at most an eighth of its
-        memory limit.
+        Compared with the candidate that needs the least memory, a worker may store at most the
+        additional bytes that the environment allows for the workspace of an operation (or for
+        LAPACK), and at most an eighth of its memory limit.
         """
         stored = [self._stored(c) for c in found]
         spare, limit = self.environment.workspace, self.environment.memory

@@ -136,13 +136,13 @@ class _Placing:
     def _place_cheapest(self, node: Node) -> None:
         """Place a node itself, or the cheapest of its decompositions."""
         layouts = [_layout(self.new[source]) for source in node.inputs]
-        ways = (
+        decompositions = (
             [] if self.environment.deterministic else node.operation.decompositions(node, layouts)
         )
-        if not ways:
+        if not decompositions:
             self.new[node] = self._placed(node)
             return
-        trials = [(way, self._tried(node, way)) for way in (node, *ways)]
+        trials = [(graph, self._trial(node, graph)) for graph in (node, *decompositions)]
         self.taken[node], best = min(trials, key=lambda trial: (trial[1].excess, trial[1].cost))
         self.new.update(best.new.maps[0])
         self.copies.update(best.copies.maps[0])
@@ -154,19 +154,21 @@ class _Placing:
         """Bytes by which the workspace exceeds the limit of the environment."""
         return max(0, self.workspace - self.environment.workspace)
 
-    def _tried(self, node: Node, way: Node) -> _Placing:
-        """Return the state after `node` has been placed as the decomposition `way`."""
-        wanted = {**self.wanted, way: self.wanted[node]} if node in self.wanted else self.wanted
+    def _trial(self, node: Node, decomposition: Node) -> _Placing:
+        """Return the state after `node` has been placed as `decomposition`, or as itself."""
+        wanted = self.wanted
+        if node in wanted:
+            wanted = {**wanted, decomposition: wanted[node]}
         new, copies = self.new.new_child(), self.copies.new_child()
         trial = _Placing(
             self.environment, wanted, new, copies, self.cost,
             lines=self.lines, line=self._line_of(node),
         )  # fmt: skip
-        if way is node:
+        if decomposition is node:
             new[node] = trial._placed(node)
         else:
-            trial._place_all(way)
-            new[node] = new[way]
+            trial._place_all(decomposition)
+            new[node] = new[decomposition]
         return trial
 
     def _line_of(self, node: Node) -> Line:

@@ -24,7 +24,7 @@ from magmath.train.step import TrainingStep
 
 
 class EpochOwner(Protocol):
-    """A trainer, as the loop over its epochs uses it."""
+    """The attributes of a trainer that the loop over its epochs uses."""
 
     epochs_done: int
     stop_requested: bool
@@ -173,7 +173,7 @@ def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) ->
             step = done - len(losses) + i + 1
             raise NonFiniteLoss(
                 f"fit: the loss became {loss} at step {step} of {steps} in epoch {epoch + 1}; "
-                f"lower the learning rate, or look for nan or huge values in the data; parameters "
-                f"that have become nan too must be made again: net.load(path) of a file from "
-                f"before, or another network"
+                "lower the learning rate, or look for nan or huge values in the data; if "
+                "parameters have become nan, load earlier ones with net.load(path), or make a new "
+                "network"
             )

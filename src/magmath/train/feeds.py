@@ -1,6 +1,6 @@
-"""Feeds: where the batches of a training step come from.
+"""Feeds: the sources of the batches of a training step.
 
-`ResidentFeed` has a data set on the workers, out of which each step takes its batch; an epoch is
+`ResidentFeed` has a data set on the workers, from which each step selects its batch; an epoch is
 one run of many steps. `StreamFeed` sends the batches of a `data.Loader` to the workers one by one.
 """
 
@@ -49,7 +49,7 @@ class Feed(Protocol):
 
     @property
     def example(self) -> ResidentData:
-        """A data set with inputs and targets as those of a batch."""
+        """A data set whose inputs and targets have the types and shapes of a batch."""
 
     def places(self, batch: int) -> list[Node]:
         """Return new leaves for the operands of a step with a batch of `batch` samples."""
@@ -63,7 +63,7 @@ class Feed(Protocol):
         """Yield the runs of the epoch with this number."""
 
     def whole(self) -> Iterator[ResidentData]:
-        """Yield data sets that have all samples together."""
+        """Yield data sets that together contain all samples."""
 
     def check_classes(self, operation: str, outputs: Any) -> None:
         """Check the targets of cross-entropy. Raises DataError."""

@@ -122,7 +122,7 @@ class NeuralNetwork:
 
     @contextmanager
     def _noting_shape(self, x: Any) -> Iterator[Any]:
-        """Give the samples, and record their shape if the network is built within the block.
+        """Yield the samples, and record their shape if the network is built within the block.
 
         Raises ShapeError if the network was built for another shape. The shape is recorded even if
         training in the block is interrupted.
@@ -248,5 +248,6 @@ def _sample_shape(path: str | os.PathLike[str], metadata: dict[str, str]) -> tup
         return tuple(int(n) for n in json.loads(metadata["input_shape"]))
     except (KeyError, ValueError, TypeError):
         raise WeightsError(
-            f"load: {path} does not say what samples it is for; call net.build(sample_shape) first"
+            f"load: {path} does not contain the shape of samples; call net.build(sample_shape) "
+            "first"
         ) from None

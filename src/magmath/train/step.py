@@ -207,7 +207,7 @@ class TrainingStep:
 
     @cached_property
     def training(self) -> Training:
-        """The module and the optimizer, as the strategy sees them."""
+        """The module and the optimizer, for the strategy."""
         return Training.of(self._module, self._optimizer)
 
     def _place_variables(self) -> None:
@@ -227,12 +227,12 @@ class TrainingStep:
             v.move(layout)
 
     def place(self) -> None:
-        """Make the variables those that the program expects, after other uses of them."""
+        """Move the variables to the layouts that the program expects, after other uses of them."""
         self.strategy.prepare(self.training, self.engine.environment)
         self._move_variables()
 
     def collect(self) -> None:
-        """Assign the module's variables the values that the strategy has trained."""
+        """Assign the trained values of the strategy to the module's variables."""
         self.strategy.collect(self.training)
 
     # running ------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ class TrainingStep:
         self.is_whole = True
 
     def segments(self, first: int, steps: int) -> list[tuple[bool, int]]:
-        """Return the consecutive steps of one kind, from step `first` of the training: whether the
-        workers exchange their results, and the number of steps."""
+        """Return the runs of steps of one kind, from step `first` of the training on: for each run,
+        whether the workers exchange their results, and the number of steps."""
         every = self.strategy.every
         kinds = [(first + i + 1) % every == 0 for i in range(steps)]
         return [(kind, len(list(same))) for kind, same in groupby(kinds)]

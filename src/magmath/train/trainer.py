@@ -71,7 +71,7 @@ class Trainer:
 
     Inputs and targets are arrays, or tuples and dictionaries of arrays: a tuple has the arguments
     of the module, a dictionary its keyword arguments. Floating point arrays are converted to the
-    type of the parameters. A `data.Loader` takes the place of both.
+    type of the parameters. A `data.Loader` replaces both.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Trainer:
                 raise DataError(f"{operation}: needs targets y for its samples, was given none")
             return ResidentFeed(self._data_set(operation, x, y), batch_size, shuffle)
         if y is not None:
-            raise DataError(f"{operation}: a Loader has the targets too; leave out y")
+            raise DataError(f"{operation}: a Loader contains the targets; leave out y")
         return StreamFeed(operation, x, self.dtype)
 
     def _checked(self, operation: str, feed: Feed, rows: int, training: bool) -> Feed:
@@ -227,7 +227,7 @@ class Trainer:
         as_strategy(self.strategy)
         metric_functions(self.metrics or ())
         if resume and checkpoint is None:
-            raise MagmathError("fit: resume=True needs checkpoint=, the folder to go on from")
+            raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
         feed = self._feed("fit", x, y, batch_size, shuffle)
         self._checked("fit", feed, batch_size, training=True)
         held_out = None if validation is None else self._validation(validation)
@@ -339,12 +339,13 @@ def _initial_values(module: Module, seed: int) -> Iterator[None]:
 
 
 def _batching(x: Any, batch_size: int | None, shuffle: bool | None) -> tuple[int, bool]:
-    """Return batch size and shuffling of `fit`. Raises DataError if a loader is to get others."""
+    """Return the batch size and whether `fit` shuffles. Raises DataError if they are given in
+    addition to a loader."""
     if isinstance(x, Loader):
         if batch_size is not None or shuffle is not None:
             raise DataError(
-                "fit: a Loader has its batch_size and shuffle; give them to the Loader and not to "
-                "fit"
+                "fit: a Loader has its own batch_size and shuffle; pass them to the Loader and not "
+                "to fit"
             )
         return x.batch_size, x.shuffle
     size = BATCH_SIZE if batch_size is None else batch_size

@@ -45,7 +45,7 @@ Table = np.ndarray
 
 @dataclass(frozen=True)
 class CostModel:
-    """What the seconds of a step depend on.
+    """The settings on which the predicted seconds of a step depend.
 
     dtype      the element type of the computation
     slots      values that the optimizer stores for each parameter

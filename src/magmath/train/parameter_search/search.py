@@ -53,23 +53,23 @@ def search(
     build           returns a new network for settings, given as keyword arguments:
                     `build(learning_rate=0.1)`
     space           lists of values by name. "batch" is the number of samples of each worker in a
-                    step; for each of "workers" a pool is started, which its trials share with their
-                    tuned kernels and compiled programs (without it: the current pool); the other
-                    names are arguments of `build`
+                    step; for each value of "workers" one pool is started, whose trials share tuned
+                    kernels and compiled programs (without "workers": the current pool); the
+                    other names are arguments of `build`
     images          samples that each trial sees; the numbers of steps and epochs follow from it
     method          "grid": all combinations; "random": a choice of `trials` of them; "optuna":
                     `trials` proposals of Optuna (`pip install 'magmath[search]'`)
     early_stopping  end a trial as soon as its area exceeds the best admissible one of the same
                     number of workers. This cannot change the winner if no loss is negative
-    halving         successive halving: all trials train for a part of the epochs, the best of them
-                    by the last loss, one in `halving`, so many times longer, and so on. It may
-                    change the winner; needs a method other than "optuna"
+    halving         successive halving: all trials train for a part of the epochs; then one in
+                    `halving`, those with the lowest last loss, trains `halving` times as long, and
+                    so on. It may change the winner; needs a method other than "optuna"
     storage         an SQLite file, to which each trial is written when it ends. A search that was
                     killed continues from it
     on_progress     receives the results so far and the current trial after every epoch
 
-    The time is that of training, without compilation: the first trial with a size of step is
-    preceded by an epoch that does not count.
+    The time is that of training, without compilation: before the first trial with a new step
+    size, one epoch runs that is not measured.
 
     Raises OptionError for an empty space or impossible numbers, DataError for batches larger than
     the data, for a file that is not a results database or belongs to another search.
@@ -131,8 +131,8 @@ class _Pools:
         self._own = False
 
     def data(self, workers: int | None) -> tuple[Any, Any]:
-        """Return the samples in a pool of so many workers, which is started if there is another;
-        for None in the current pool."""
+        """Return the samples on the workers of a pool of this size, which is started if the
+        current one has another size; for None, on the current pool."""
         if self._data is None or workers != self._workers:
             self._data = None
             if workers is not None:
@@ -144,7 +144,7 @@ class _Pools:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Shut the last own pool down at the end."""
+        """Shut down the last pool that the search started, at the end of the block."""
         try:
             yield
         finally:
@@ -255,7 +255,7 @@ class _Search:
         return network
 
     def _limit(self, trial: Trial) -> float:
-        """Return the area from which on a trial cannot win."""
+        """Return the area above which a trial cannot win."""
         if not self._rules.early_stopping:
             return float("inf")
         rivals = [t for t in self._trials if t.workers == trial.workers]
