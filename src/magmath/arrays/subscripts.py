@@ -2,7 +2,7 @@
 
 Positions are operands of the program, so a loop over positions runs the same program repeatedly.
 Only the bounds of a slice that is larger than a worker's share of a dimension are part of the
-program; its result is then distributed like those elements of the array.
+program; the layout of its result then follows that of the array.
 """
 
 from __future__ import annotations
