@@ -111,7 +111,7 @@ class Variable(Array):
         return self._value
 
     def is_known(self) -> bool:
-        """True except while a function is traced."""
+        """Return True except while a function is traced."""
         return tracing.current() is None
 
     def assign(self, value: Any) -> None:

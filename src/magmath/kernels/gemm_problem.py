@@ -112,7 +112,7 @@ def _check_whole(product: GemmProblem) -> None:
             raise DTypeError("gemm: for bool, alpha must be 1 and beta 0 or 1")
     elif any(isinstance(factor, complex) or factor % 1 for factor in factors):
         raise DTypeError(
-            f"gemm: alpha and beta must be whole numbers for {product.dtype}, were given "
+            f"gemm: alpha and beta must be integers for {product.dtype}, were given "
             f"{' and '.join(map(str, factors))}"
         )
 
