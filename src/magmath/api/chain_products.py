@@ -12,7 +12,7 @@ from magmath.errors import ShapeError
 
 
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
-    """The product of several matrices, in the order of multiplication that needs the fewest
+    """Return the product of several matrices, in the order of multiplication that needs the fewest
     operations; the first and the last may be vectors."""
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(f"multi_dot: needs a list of arrays, was given {type(arrays).__name__}")
@@ -23,7 +23,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
 
 
 def _product(arrays: Sequence[Array], split: dict[tuple[int, int], int]) -> Array:
-    """The product of a chain, split where `split` says."""
+    """Return the product of a chain, split where `split` says."""
 
     def part(first: int, last: int) -> Array:
         if first == last:

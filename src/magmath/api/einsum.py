@@ -39,7 +39,8 @@ class _Term:
 
 
 def einsum(subscripts: str, /, *operands: Any, out: Any = None, optimize: Any = True) -> Array:
-    """The sum of products that `subscripts` say, in Einstein's notation as NumPy's einsum takes it.
+    """Return the sum of products that `subscripts` say, in Einstein's notation as NumPy's einsum
+    takes it.
 
     `"ij,jk->ik"` names each dimension of the operands and of the result; letters that the result
     lacks are summed over. Without `->` the result has, in alphabetical order, the letters that

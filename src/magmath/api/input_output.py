@@ -230,7 +230,8 @@ def _write(path: str, place: StorageSpec, array: Array) -> None:
 
 
 def _in_rows(layout: Layout) -> bool:
-    """True if each worker stores a range of the first dimension, a contiguous part of a file."""
+    """Return True if each worker stores a range of the first dimension, a contiguous part of a
+    file."""
     if layout.boxes is not None or layout.is_partial or layout.is_replicated:
         return False
     tiles = [layout.tiles(worker)[0] for worker in layout.mesh.workers]

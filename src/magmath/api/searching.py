@@ -26,8 +26,8 @@ def where(condition: Any, /) -> tuple[Array, ...]: ...
 @overload
 def where(condition: Any, x1: Any, x2: Any, /) -> Array: ...
 def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
-    """x1 where the condition holds, else x2. Of a condition alone, the indices where it holds, as
-    `nonzero` returns them. Numbers as a condition are true where they are not 0."""
+    """Return x1 where the condition holds, else x2. Of a condition alone, the indices where it
+    holds, as `nonzero` returns them. Numbers as a condition are true where they are not 0."""
     if x1 is None and x2 is None:
         return nonzero(condition)
     condition = as_array("where", condition)
@@ -53,14 +53,16 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
 def argmax(
     x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
 ) -> Array:
-    """The position of the first largest element along `axis` (of the flat array for None)."""
+    """Return the position of the first largest element along `axis` (of the flat array for
+    None)."""
     return stored("argmax", _arg("argmax", x, axis, keepdims), out)
 
 
 def argmin(
     x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
 ) -> Array:
-    """The position of the first smallest element along `axis` (of the flat array for None)."""
+    """Return the position of the first smallest element along `axis` (of the flat array for
+    None)."""
     return stored("argmin", _arg("argmin", x, axis, keepdims), out)
 
 

@@ -19,12 +19,12 @@ ROWS = 1 << 14
 
 
 def loadtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
-    """The table in a text file, with the options of `numpy.loadtxt`."""
+    """Return the table in a text file, with the options of `numpy.loadtxt`."""
     return _arrays(np.loadtxt(fname, as_dtype(dtype).dtype, *args, **options))
 
 
 def genfromtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
-    """The table in a text file in which values may be missing, with the options of
+    """Return the table in a text file in which values may be missing, with the options of
     `numpy.genfromtxt`."""
     return _arrays(np.genfromtxt(fname, as_dtype(dtype).dtype, *args, **options))
 
@@ -43,7 +43,7 @@ def fromfile(
     *,
     layout: LayoutLike = None,
 ) -> Array:
-    """The numbers in a file of raw bytes, or of text with separators."""
+    """Return the numbers in a file of raw bytes, or of text with separators."""
     return asarray(np.fromfile(file, as_dtype(dtype).dtype, count, sep, offset), layout=layout)
 
 

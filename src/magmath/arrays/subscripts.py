@@ -65,7 +65,7 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
 
 def _is_truth(key: Any) -> bool:
-    """True for a single truth value, which selects all or nothing, in a new dimension."""
+    """Return True for a single truth value, which selects all or nothing, in a new dimension."""
     if isinstance(key, (LazyArray, np.ndarray)):
         return key.ndim == 0 and key.dtype.kind in ("bool", "b")
     return isinstance(key, (bool, np.bool_))

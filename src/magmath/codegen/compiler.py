@@ -199,7 +199,7 @@ class _Module:
             emit_builtin(self.ir, BUILTIN_PREFIX + name, callee.function, types, callee.result)
 
     def is_known(self, name: str) -> bool:
-        """True if a function of this name exists."""
+        """Return True if a function of this name exists."""
         return name in self.functions or name in self.inside or name in self.outside
 
     def callee(self, name: str) -> _Callee:

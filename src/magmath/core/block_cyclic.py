@@ -62,7 +62,7 @@ class BlockCyclicRows:
         return panel < self.count and panel % self.size == self.rank
 
     def mine(self) -> Iterable[int]:
-        """The panels of this worker."""
+        """Return the panels of this worker."""
         return range(self.rank, self.count, self.size)
 
     def bounds(self, panel: int) -> tuple[int, int]:

@@ -133,7 +133,7 @@ def spec_of_numpy(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Ar
 
 
 def is_byte_swapped(dtype: np.dtype[Any]) -> bool:
-    """True for non-native byte order."""
+    """Return True for non-native byte order."""
     return not dtype.isnative
 
 

@@ -77,7 +77,7 @@ def _bind(product: GemmProblem, tuner: Tuner) -> Call:
 
 
 def _nothing() -> None:
-    """The call for a product without elements."""
+    """Return the call for a product without elements."""
 
 
 @cache

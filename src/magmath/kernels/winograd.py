@@ -56,7 +56,7 @@ def takes(problem: ConvolutionProblem, tile: int) -> bool:
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
-    """True if the pixels of a row or the channels of a pixel are contiguous."""
+    """Return True if the pixels of a row or the channels of a pixel are contiguous."""
     return tensor.stride(3) == 1 or tensor.stride(1) == 1
 
 

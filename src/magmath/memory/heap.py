@@ -162,7 +162,7 @@ class Heap:
         return len(self._lengths)
 
     def statistics(self) -> dict[str, int]:
-        """The counters by name."""
+        """Return the counters by name."""
         names = ("allocations", "chunks", "in_use", "peak", "reserved")
         return {name: getattr(self, name) for name in names}
 

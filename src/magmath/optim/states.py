@@ -200,5 +200,5 @@ class States:
 
 
 def _on_its_pool(kept: Kept, v: Variable) -> bool:
-    """False for states of an earlier pool, whose arrays no longer exist."""
+    """Return False for states of an earlier pool, whose arrays no longer exist."""
     return all(state.data.pool is v.data.pool for state in kept.variables())

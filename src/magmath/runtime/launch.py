@@ -164,7 +164,7 @@ class Launch:
             ) from error
 
     def exit_code(self) -> int | None:
-        """The launcher's exit code; None while it runs."""
+        """Return the launcher's exit code; None while it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> bool:

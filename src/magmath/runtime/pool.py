@@ -444,11 +444,12 @@ class Pool:
         return bool(self._failed)
 
     def has_failed(self, array: int) -> bool:
-        """True if the run that produces the array is known to have failed."""
+        """Return True if the run that produces the array is known to have failed."""
         return array in self._failed
 
     def was_abandoned(self, array: int) -> bool:
-        """True if the run that produces the array was interrupted between two instructions."""
+        """Return True if the run that produces the array was interrupted between two
+        instructions."""
         failure = self._failed.get(array)
         return failure is not None and failure.kind == "InterruptedError"
 
