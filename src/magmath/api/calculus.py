@@ -21,8 +21,8 @@ from magmath.errors import OptionError, ShapeError
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """Return the differences of neighbours in the flattened array, with numbers before and behind
-    them."""
+    """Return the differences of neighbours in the flattened array, with given numbers before and
+    after them."""
     steps = diff(ravel(ary))
     parts = [
         part if part is steps else astype(ravel(as_array("ediff1d", part)), steps.dtype)
@@ -128,7 +128,7 @@ def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:
     """Return the values at x of the lines through the points (xp, fp), of which xp rises; `left`
-    and `right` are the values beyond the ends, by default those at the ends."""
+    and `right` are the values outside of the points, by default those at the ends."""
     at = astype(as_array("interp", x), float64)
     places, values = as_array("interp", xp), floating("interp", fp)
     if places.ndim != 1 or values.shape != places.shape or not places.size:
@@ -167,8 +167,9 @@ def _interpolated(at: Array, places: Array, values: Array, left: Any, right: Any
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Array:
-    """Return Σ_j a[i - j] v[j] of two vectors. mode: "full" where they overlap, "same" the middle
-    part of that as long as the longer vector, "valid" where the shorter is within the longer."""
+    """Return Σ_j a[i - j] v[j] of two vectors. mode: "full": all positions with an overlap; "same":
+    the middle part of that, as long as the longer vector; "valid": the positions where the longer
+    vector contains the shorter one."""
     x, y = _vectors("convolve", a, v)
     return _part(convolved(x, y, method="direct"), x.size, y.size, mode, "convolve")
 
@@ -193,7 +194,7 @@ def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:
 
 
 def _part(whole: Array, m: int, n: int, mode: str, name: str) -> Array:
-    """Return the part of a full convolution of m and n elements that a mode asks for."""
+    """Return the part of a full convolution of m and n elements that a mode selects."""
     if mode not in ("full", "same", "valid"):
         raise OptionError(f'{name}: mode is "full", "same" or "valid", was given {mode!r}')
     short, long = min(m, n), max(m, n)

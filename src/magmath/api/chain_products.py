@@ -35,7 +35,7 @@ def _product(arrays: Sequence[Array], split: dict[tuple[int, int], int]) -> Arra
 
 
 def _splits(shapes: Sequence[tuple[int, ...]]) -> dict[tuple[int, int], int]:
-    """Where to split each part of a chain of products: by dynamic programming."""
+    """Return the split of each part of a chain of products, found by dynamic programming."""
     sizes = [1 if len(shapes[0]) == 1 else shapes[0][0]]
     sizes += [shape[0] if i and len(shape) == 1 else shape[-1] for i, shape in enumerate(shapes)]
     if len(shapes[-1]) == 1:

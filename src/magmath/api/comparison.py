@@ -1,4 +1,4 @@
-"""Whether arrays are equal, or close: truth values that are computed when they are asked for."""
+"""Comparison of whole arrays: equality and closeness, as lazy truth values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of complex numbers, and of whether numbers are real."""
+"""Functions of complex numbers, and tests whether numbers are real."""
 
 from __future__ import annotations
 

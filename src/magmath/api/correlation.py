@@ -65,8 +65,8 @@ def cov(
 ) -> Array:
     """Return the covariance of variables, which are rows, or columns where `rowvar` is False.
 
-    ddof: what is subtracted from the number of observations, 1 by default, 0 with `bias`.
-    fweights: how often each observation counts; aweights: weights of observations.
+    ddof: the number that is subtracted from that of the observations, 1 by default, 0 with `bias`.
+    fweights: the number of times that each observation counts; aweights: weights of observations.
     """
     x = _observations("cov", m, rowvar)
     if not x.shape[0]:

@@ -171,7 +171,7 @@ def full(
     device: object = None,
 ) -> Array:
     """Return an array filled with one number, or with the value of a 0-d array. Arrays have no
-    order in memory: `order` makes no difference, here and in the functions below."""
+    order in memory: `order` has no effect, here and in the functions below."""
     if isinstance(fill_value, Array):
         if fill_value.shape != ():
             raise ShapeError(

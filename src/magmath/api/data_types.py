@@ -130,8 +130,8 @@ def common_type(*arrays: Any) -> DType:
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Return True if the first type is the second, or is in the set of types that the second stands
-    for, such as `mm.floating`."""
+    """Return True if the first type is the second, or belongs to the set of types that the second
+    names, such as `mm.floating`."""
     second = arg2 if isinstance(arg2, type) else np.dtype(as_dtype(arg2).name)
     first = arg1 if isinstance(arg1, type) else np.dtype(as_dtype(arg1).name)
     return bool(np.issubdtype(first, second))
@@ -154,6 +154,5 @@ def size(a: Any, /, axis: int | tuple[int, ...] | None = None) -> int:
 
 
 def isscalar(element: Any, /) -> bool:
-    """Return True for Python's and NumPy's numbers and texts; arrays of no dimensions are
-    arrays."""
+    """Return True for Python's and NumPy's numbers and strings; a 0-d array is not a scalar."""
     return is_number(element) or isinstance(element, (np.generic, str, bytes))

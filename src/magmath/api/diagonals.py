@@ -117,8 +117,8 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 
 def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
-    """Write values to the main diagonal of an array; with `wrap`, a tall matrix has another one
-    below, after a row without."""
+    """Write values to the main diagonal of an array; with `wrap`, a tall matrix has further
+    diagonals below, each after an empty row."""
     a = target("fill_diagonal", a)
     if a.ndim < 2:
         raise ShapeError(f"fill_diagonal: needs 2 or more dimensions, was given {a.shape}")
@@ -133,7 +133,7 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
 
 
 def _cycled(values: Any, count: int) -> Any:
-    """Return values repeated from the first on, so many."""
+    """Return `count` values, repeated cyclically."""
     x = ravel(as_array("fill_diagonal", values))
     if x.size == 1:
         return x[0]

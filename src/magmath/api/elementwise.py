@@ -1,4 +1,4 @@
-"""Element-wise functions of the array API: they differ in name alone, so a table makes them.
+"""Element-wise functions of the array API: they differ only in name, so a table defines them.
 
 Each takes NumPy's `out`, `where` and `dtype`; functions of two operands have `reduce`,
 `accumulate`, `outer` and `at` (`ufunc_methods.py`).

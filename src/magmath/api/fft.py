@@ -63,8 +63,7 @@ Extents = Sequence[int] | None
 
 
 def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the discrete Fourier transform along one axis, complex; of length n where that is
-    given.
+    """Return the discrete Fourier transform along one axis, complex, of length n if n is given.
 
     Raises DTypeError for half types, ShapeError for an axis out of range or n < 1.
     """

@@ -181,7 +181,7 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 
 def _scaled(x: Array, power: Array) -> Array:
-    """Return x · 2**power; in four steps, none of which is out of range where the result is not."""
+    """Return x · 2**power; in four steps, which overflow only if the result does."""
     widest = finfo(x.dtype).bits * 64
     power = minimum(maximum(power, -widest), widest)
     quarter = floor_divide(power, 4)
@@ -204,7 +204,7 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
 
 def modf(x: Any, /) -> tuple[Array, Array]:
-    """Return the fractional and the whole part, both with the sign of x."""
+    """Return the fractional and the integral part, both with the sign of x."""
     x = floating("modf", x)
     whole = trunc(x)
     return copysign(where(isinf(x), 0.0, subtract(x, whole)), x), copysign(whole, x)
@@ -214,7 +214,7 @@ def nan_to_num(
     x: Any, /, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
     """Return x with numbers for nan and infinities: by default 0 and the largest and least number
-    of the type. Arrays are immutable, so `copy` makes no difference."""
+    of the type. Arrays are immutable, so `copy` has no effect."""
     given = as_array("nan_to_num", x)
     if given.dtype.kind == "complex":
         first, second = (

@@ -27,8 +27,8 @@ from magmath.ops.gather_scatter import SCATTER_ADD
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
-    """How often each integer from 0 to the largest occurs, or the sums of the weights of its
-    elements. The largest is computed; RangeError for negative integers."""
+    """Return the number of occurrences of each integer from 0 to the largest, or the sum of the
+    weights of its elements. The largest is computed. Raises RangeError for negative integers."""
     given = as_array("bincount", x)
     if given.ndim != 1:
         raise ShapeError(f"bincount: needs a 1-D array, was given shape {given.shape}")
@@ -91,8 +91,8 @@ def histogram(
 ) -> tuple[Array, Array]:
     """Return the counts of elements in bins, or sums of their weights, and the edges of the bins.
 
-    bins: how many of equal width, the edges, or the name of a rule (`histogram_bin_edges`). With
-    `density` the counts are divided by their sum and by the widths.
+    bins: the number of bins of equal width, the edges, or the name of a rule
+    (`histogram_bin_edges`). With `density` the counts are divided by their sum and by the widths.
     """
     x = ravel(a)
     edges = _edges("histogram", x, bins, range, weights)

@@ -1,4 +1,4 @@
-"""Indices: of grids, of elements with some property, of flattened arrays; and writing by them.
+"""Indices of grids, of elements with a property, and of flattened arrays; and writing by indices.
 
 Functions that write make the first argument a handle on the new value, as `x[i] = v` does.
 """
@@ -79,8 +79,8 @@ def ravel_multi_index(
     multi_index: Any, dims: Sequence[int], mode: str | Sequence[str] = "raise", order: str = "C"
 ) -> Array:
     """Return the positions in the flattened array of elements with these indices, one array for
-    each dimension. Indices that are out of range raise IndexError when `mode` says so, for which
-    the values are computed."""
+    each dimension. With mode="raise", indices out of range raise IndexError; their values are
+    computed for that."""
     shape = normal_shape("ravel_multi_index", dims)
     given = [as_array("ravel_multi_index", x) for x in multi_index]
     if len(given) != len(shape):
@@ -234,7 +234,7 @@ def _many(values: Any) -> bool:
 
 
 def _cycled(values: Any, size: int) -> Array:
-    """Return values repeated from the first on, so many; a single one as a 0-d array."""
+    """Return `size` values, repeated cyclically; a single value as a 0-d array."""
     x = ravel(as_array("put", values))
     if x.size == 1:
         return x[0]
@@ -265,7 +265,8 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
-    """Without the zeros at the front ("f") and back ("b"), in all axes or those given."""
+    """Return the array without the zeros at its front ("f") and back ("b"), along all axes or the
+    given ones."""
     if not set(trim.lower()) <= {"f", "b"}:
         raise OptionError(f'trim_zeros: trim is "f", "b" or "fb", was given {trim!r}')
     x = as_array("trim_zeros", filt)

@@ -27,7 +27,7 @@ from magmath.core.shapes import normalize_axis
 from magmath.errors import DTypeError, OptionError
 
 STEPS = 8
-"""Steps of Euclid's algorithm between two looks at whether it has ended."""
+"""Steps of Euclid's algorithm between two tests of its end."""
 
 
 def _integers(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
@@ -108,7 +108,7 @@ def unpackbits(
     """Return the bits of uint8 along an axis (of the flattened array for None), as 0 and 1 in
     uint8.
 
-    count: how many to return; a negative one leaves so many out at the end.
+    count: the number of bits to return; a negative one omits that many at the end.
     """
     weights = _weights("unpackbits", bitorder)
     x = as_array("unpackbits", x)

@@ -229,7 +229,7 @@ def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:
 
 
 def _lower(name: str, x: Array, uplo: str) -> Node:
-    """Return the Hermitian matrix with the triangle that is to be read as the lower one."""
+    """Return a Hermitian matrix whose lower triangle is the one that is read."""
     if uplo not in ("L", "U"):
         raise ValueError(f'{name}: UPLO must be "L" or "U", was given {uplo!r}')
     a = floating(name, x).node

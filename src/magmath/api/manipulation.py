@@ -146,7 +146,7 @@ def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
 
 
 def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Without the axes named, whose extent must be 1; without all such axes for None."""
+    """Return x without the given axes, whose extent must be 1; for None, without all such axes."""
     x = as_array("squeeze", x)
     if axis is None:
         axis = tuple(d for d, extent in enumerate(x.shape) if extent == 1)
@@ -179,8 +179,7 @@ def broadcast_shapes(*shapes: int | Shape) -> Shape:
 
 
 def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
-    """Return the nodes of a sequence of arrays that has some, in their common type or the one
-    given."""
+    """Return the nodes of a non-empty sequence of arrays, in their common type or in `dtype`."""
     if not isinstance(arrays, Iterable):
         raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
     given: list[Any] = list(arrays)
@@ -222,7 +221,7 @@ def stack(
 
 
 def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
-    """Return the arrays that lie one behind the other along an axis, without that axis."""
+    """Return the sub-arrays along an axis as a tuple; they lack that axis."""
     x = as_array("unstack", x)
     position = normalize_axis("unstack", axis, x.ndim)
     parts = [_sliced(x, {position: slice(i, i + 1)}) for i in range(x.shape[position])]
@@ -263,7 +262,7 @@ def roll(
 
 
 def tile(x: Array, /, reps: int | Sequence[int]) -> Array:
-    """Return x repeated as a whole, so many times along each axis; missing axes or counts are 1."""
+    """Return x repeated as a whole, `reps` times along each axis; missing axes or counts are 1."""
     given: Any = (reps,) if hasattr(reps, "__index__") else reps
     x, repetitions = as_array("tile", x), _integers("tile: repetitions", given)
     ndim = max(x.ndim, len(repetitions))
@@ -290,7 +289,7 @@ def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
 
 
 def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
-    """Return each element so many times along an axis (of the flat array for None).
+    """Return each element `repeats` times along an axis (of the flat array for None).
 
     `repeats` is a number, or an array of one for each position of the axis, which is evaluated:
     their sum is the extent.

@@ -1,4 +1,4 @@
-"""Reductions that leave nan out: nan becomes the neutral element, or is not counted."""
+"""Reductions that ignore nan: nan becomes the neutral element, or is not counted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _filled(name: str, a: Any, value: float) -> Array:
 
 
 def _mask(x: Array, mask: Any) -> Any:
-    """Where elements count: those that are not nan, and in the mask."""
+    """Return the mask of the elements that count: those that are not nan and in `mask`."""
     if not _has_nan(x):
         return mask
     there = logical_not(isnan(x))
@@ -132,7 +132,7 @@ def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
 def _check_some(name: str, a: Any, axis: int | None) -> None:
     x = as_array(name, a)
     if _has_nan(x) and any(all(isnan(x), axis)):
-        raise ShapeError(f"{name}: all elements along axis {axis} are nan; leave such out first")
+        raise ShapeError(f"{name}: all elements along axis {axis} are nan; omit such rows first")
 
 
 def nanmean(

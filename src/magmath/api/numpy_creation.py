@@ -1,5 +1,5 @@
 """Creation functions by NumPy's names. Arrays have no order in memory and are immutable: `order`,
-`subok` and `like` make no difference."""
+`subok` and `like` have no effect."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def geomspace(
 def fromfunction(
     function: Callable[..., Any], shape: Any, *, dtype: DTypeLike = float, **options: Any
 ) -> Any:
-    """What a function makes of the indices of each element: it is called once, with an array of
-    indices for each dimension."""
+    """Return the result of a function of the indices of the elements; it is called once, with one
+    array of indices per dimension."""
     return function(*indices(shape, dtype=dtype), **options)
 
 

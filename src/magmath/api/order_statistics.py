@@ -1,5 +1,5 @@
-"""Order statistics: medians, quantiles, partitions. Elements are sorted, which workers do
-collectively, and those at the positions that are needed are interpolated."""
+"""Order statistics: medians, quantiles, partitions. The workers sort the elements collectively;
+values between two sorted elements are interpolated."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Return the values below which parts q (0 to 1) of the elements along `axis` are; nan where
-    one is.
+    """Return the values below which the shares q (0 to 1) of the elements along `axis` are; nan if
+    an element is nan.
 
     q: a number, or an array whose axes come first in the result; its values are computed. method:
-    how a value between two elements is determined, as in NumPy; `weights` are not supported.
+    the rule for a value between two elements, as in NumPy; `weights` are not supported.
     """
     return stored("quantile", _quantile("quantile", a, q, axis, method, keepdims, weights), out)
 
@@ -141,7 +141,7 @@ def nanmedian(
 
 
 def _parts(name: str, q: Any) -> Any:
-    """Return the parts that are asked for, in the controller."""
+    """Return the requested shares as a NumPy array."""
     parts = q.numpy() if isinstance(q, Array) else np.asarray(q)
     if parts.dtype.kind not in "biuf":
         raise OptionError(f"{name}: q must be real numbers, was given {q!r}")
@@ -195,8 +195,7 @@ def _at(ordered: Array, parts: Any, n: int, method: str, name: str) -> Array:
 
 
 def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: str) -> Array:
-    """Return the quantiles of sorted elements, as many of which count at the front as `counts`
-    says."""
+    """Return the quantiles of sorted elements, of which only the first `counts` count."""
     low, share = _places(as_array(name, parts), counts, method, name, _Lazy)
     last = maximum(counts - 1, 0)
     shape = (*counts.shape[:-1], parts.size)
@@ -220,7 +219,7 @@ class _Lazy:
 
 def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
     """For each part a position among n sorted elements, and the share of the next element.
-    Positions before the first and behind the last element mean these."""
+    Positions before the first or after the last element denote that element."""
     if method in CONTINUOUS:
         alpha, beta = CONTINUOUS[method]
         place = n * parts + (alpha + parts * (1 - alpha - beta)) - 1

@@ -25,7 +25,7 @@ STATISTICS: dict[str, Callable[..., Array]] = {
 
 
 def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> Array:
-    """Return an array with `pad_width` more elements before and behind each axis.
+    """Return an array with `pad_width` more elements before and after each axis.
 
     mode: "constant" (with `constant_values`), "edge", "linear_ramp" (to `end_values`), "maximum",
     "minimum", "mean" and "median" (of `stat_length` elements at the edge), "reflect" and
@@ -150,9 +150,7 @@ def _copied(x: Array, d: int, place: Any, mode: str) -> Array:
     if mode == "wrap":
         return take(x, place % n, d)
     if mode not in ("reflect", "symmetric"):
-        raise OptionError(
-            f"pad: mode {mode!r} is not known; see mm.pad.__doc__ for those there are"
-        )
+        raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     period = 2 * n if mode == "symmetric" else 2 * (n - 1) or 1
     within = place % period
     mirrored = (period - 1 if mode == "symmetric" else period) - within

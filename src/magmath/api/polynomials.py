@@ -65,7 +65,7 @@ def polymul(a1: Any, a2: Any) -> Array:
 
 
 def _trimmed(p: Array) -> Array:
-    """Without leading zeros, but for one coefficient; the values are computed."""
+    """Return the coefficients without leading zeros, at least one; the values are computed."""
     (found,) = nonzero(p)
     return p[int(found[0]) :] if found.size else p[-1:]
 
@@ -156,7 +156,7 @@ def polyfit(
 
 def roots(p: Any) -> Array:
     """Return the roots of a polynomial: the eigenvalues of its companion matrix. Zeros at both ends
-    are left out, for which the coefficients are computed."""
+    are removed; the coefficients are computed for that."""
     x = _coefficients("roots", p)
     (found,) = nonzero(x)
     if not found.size:

@@ -320,7 +320,7 @@ def _choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) 
 def _drawn(state: State, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:
     element = as_dtype(dtype) if dtype is not None else get_default_dtype()
     if not element.is_floating:
-        raise DTypeError(f"random: draws floating point numbers, was asked for {element}")
+        raise DTypeError(f"random: draws floating point numbers, was given dtype {element}")
     return apply(record, *state.draw(), shape=shape, dtype=element, line=user_line())
 
 

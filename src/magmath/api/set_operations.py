@@ -1,5 +1,5 @@
-"""Sets as sorted arrays, by NumPy's names. How many elements a result has depends on the values,
-which are computed."""
+"""Sets as sorted arrays, by NumPy's names. The number of elements of a result depends on the
+values, which are computed."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def unique(
     equal_nan: bool = True,
     sorted: bool = True,
 ) -> Any:
-    """Return the different elements in order, or the different parts along an axis; where asked
-    for, with their first positions, with the number of the group of each element, and with their
-    counts."""
+    """Return the different elements in order, or the different parts along an axis; on request with
+    their first positions, with the number of the group of each element, and with their counts."""
     x = as_array("unique", ar)
     if axis is not None:
         return _unique_parts(x, axis, return_index, return_inverse, return_counts)
@@ -119,7 +118,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
 
 
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
-    """Return the elements that one of the arrays has and the other has not."""
+    """Return the elements that exactly one of the arrays has."""
     x, y = ravel(as_array("setxor1d", ar1)), ravel(as_array("setxor1d", ar2))
     if not assume_unique:
         x, y = unique(x), unique(y)

@@ -29,8 +29,8 @@ def sort(
     """Return x sorted along an axis, or flattened and sorted for None; NaN comes last in either
     direction.
 
-    Takes truth values, integers and real floating point. Equal elements always keep their order,
-    as `stable` asks; `kind` is NumPy's choice of an algorithm and makes no difference.
+    Takes truth values, integers and real floating point. Equal elements always keep their order, so
+    `stable` has no effect, nor has `kind`, NumPy's choice of an algorithm.
     """
     return _along(SORT, x, axis, descending)
 

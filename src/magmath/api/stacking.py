@@ -65,7 +65,8 @@ def vstack(arrays: Any, *, dtype: Any = None) -> Array:
 
 
 def hstack(arrays: Any, *, dtype: Any = None) -> Array:
-    """Return arrays joined along the second axis, or the first where they have but one."""
+    """Return arrays joined along the second axis, or along the first axis if they have one
+    dimension."""
     given = [atleast_1d(x) for x in _list("hstack", arrays)]
     return concat(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
 
@@ -82,7 +83,7 @@ def column_stack(arrays: Any) -> Array:
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """Return values joined behind an array along an axis; both are flattened for None."""
+    """Return an array with values appended along an axis; both are flattened for None."""
     return concat([as_array("append", arr), as_array("append", values)], axis)
 
 
@@ -117,8 +118,8 @@ def _blocks(arrays: Any, depth: int, ndim: int) -> Array:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Return the parts of an array along an axis: so many of nearly equal extent, or those between
-    positions."""
+    """Return the parts of an array along an axis: `indices_or_sections` parts of nearly equal
+    extent, or those between positions."""
     x = as_array("array_split", ary)
     place = normalize_axis("array_split", axis, x.ndim)
     return _parts(x, place, _cuts("array_split", indices_or_sections, x.shape[place]))
@@ -150,7 +151,7 @@ def _cuts(name: str, given: Any, extent: int) -> list[int]:
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """As `array_split`, but so many parts must be of equal extent."""
+    """Return the parts as `array_split` does; a number of parts must divide the extent."""
     x = as_array("split", ary)
     place = normalize_axis("split", axis, x.ndim)
     return _parts(x, place, _cuts("split", indices_or_sections, x.shape[place]))
@@ -162,7 +163,7 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Return `split` along the second axis, or the first if there is but one."""
+    """Return `split` along the second axis, or the first if there is only one."""
     x = as_array("hsplit", ary)
     return split(x, indices_or_sections, 1 if x.ndim > 1 else 0)
 
@@ -200,7 +201,7 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
 
 
 def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
-    """Return the elements in another shape: repeated from the first on, or cut."""
+    """Return the elements in another shape: repeated cyclically, or cut."""
     x = ravel(a)
     shape = normal_shape("resize", new_shape)
     size = 1
@@ -214,8 +215,8 @@ def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
-    """Without the positions of an axis (of the flattened array for None): an integer, a slice, or
-    integers or truth values."""
+    """Return the array without the positions `obj` of an axis (of the flattened array for None): an
+    integer, a slice, integers or truth values."""
     x, place = _along("delete", arr, axis)
     extent = x.shape[place]
     before = (slice(None),) * place
@@ -233,7 +234,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
-    """With values before positions of an axis (of the flattened array for None)."""
+    """Return the array with values inserted before positions of an axis (of the flattened array for
+    None)."""
     x, place = _along("insert", arr, axis)
     extent = x.shape[place]
     given = as_array("insert", values)

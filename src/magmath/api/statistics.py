@@ -83,7 +83,7 @@ _EXTREMA = {"max": maximum, "min": minimum}
 
 
 def _selected(name: str, x: Array, where: Any, initial: Any) -> Array:
-    """Return x with the neutral element of the reduction where the mask does not hold."""
+    """Return x with the neutral element of the reduction where the mask is false."""
     neutral = _NEUTRAL.get(name, initial)
     if neutral is None:
         raise ShapeError(f"{name}: a reduction with `where` needs an initial value")
@@ -295,8 +295,8 @@ def _variance(
         degrees: Any = builtins.max(0.0, float(count - correction))
     except TypeError:
         raise TypeError(
-            f"{name}: correction must be a real number, was given {correction!r}; 1 takes the "
-            f"values for a sample, 0 for all there are"
+            f"{name}: correction must be a real number, was given {correction!r}; 1 treats the "
+            "values as a sample, 0 as the whole population"
         ) from None
     wide = _wide(x)
     if where is True:
@@ -376,7 +376,7 @@ def _cumulative(
 
 
 def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
-    """How many elements along `axis` are true or not zero, as int64."""
+    """Return the number of elements along `axis` that are true or not zero, as int64."""
     truth = _truth("count_nonzero", x)
     axes = normalize_axes("count_nonzero", axis, truth.ndim)
     return sum(truth, axis=axes, keepdims=keepdims)

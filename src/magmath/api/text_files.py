@@ -1,5 +1,5 @@
-"""Text and raw files by NumPy's functions. They read in the controller; `mm.load` and
-`mm.data.read_csv` read with all workers."""
+"""Text and raw files by NumPy's functions. The controller reads the file; with `mm.load` and
+`mm.data.read_csv`, all workers read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 
 ROWS = 1 << 14
-"""Rows that are fetched and written at a time."""
+"""Number of rows that are fetched and written at a time."""
 
 
 def loadtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
@@ -30,7 +30,7 @@ def genfromtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any)
 
 
 def _arrays(read: Any) -> Any:
-    """What NumPy has read, columns with `unpack` as a list."""
+    """Return NumPy's result as arrays; the columns of `unpack` as a list."""
     return [asarray(one) for one in read] if isinstance(read, (list, tuple)) else asarray(read)
 
 
@@ -48,8 +48,8 @@ def fromfile(
 
 
 def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
-    """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`. Rows are
-    fetched some at a time."""
+    """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`. The rows are
+    fetched in parts."""
     x = as_array("savetxt", X)
     header, footer = options.pop("header", ""), options.pop("footer", "")
     named = isinstance(fname, (str, os.PathLike))
