@@ -1,8 +1,8 @@
 """A compiler from a small subset of Python with NumPy's names to machine code, by LLVM.
 
 Generated programs are loops over arrays of known types and strides, so there is no type inference,
-and the compiler is small and fast: fractions of a second where general compilers take half a
-minute. A source has functions with annotated arguments,
+and the compiler is small and fast: it takes fractions of a second for programs for which general
+compilers take half a minute. A source has functions with annotated arguments,
 
     from magmath.codegen.runtime_library import wait
 

@@ -1,8 +1,8 @@
 """The matrix product that candidates receive: two or three dimensions, types that kernels support.
 
 `reduced` converts a general product (any number of batch dimensions, broadcasting, unsigned
-integers) to that form without copying elements; `stand_in` creates operands of the same form for
-measurements, and `key` returns the form as the tuner's key.
+integers) to that form without copying elements; `dummy_operands` creates operands of the same form
+for measurements, and `key` returns the form as the tuner's key.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def key(product: GemmProblem) -> str:
     return " ".join(words)
 
 
-def stand_in(product: GemmProblem) -> GemmProblem:
+def dummy_operands(product: GemmProblem) -> GemmProblem:
     """Return a product of the same form on new operands, with the extents of the measurement."""
     m, n, k = _measured_extents(product)
     return replace(
