@@ -459,7 +459,7 @@ def refusals(comm: Communicator) -> None:
         comm.exchange([(0, strided)], [])
     with pytest.raises(ShapeError, match="ranks are 0 to"):
         comm.exchange([(comm.size, torch.zeros(1))], [])
-    with pytest.raises(DTypeError, match="knows the reductions"):
+    with pytest.raises(DTypeError, match="supports the reductions"):
         comm.allreduce(torch.zeros(1), "mean")
     with pytest.raises(DTypeError, match="needs tensors of bool"):
         comm.allreduce(torch.zeros(1), "any")
