@@ -204,7 +204,8 @@ def _product(*operands: torch.Tensor, **factors: Any) -> Call:
 
 @pytest.mark.parametrize("direction", PASSES)
 def test_tiles_whose_offsets_differ_from_the_padding(direction: str) -> None:
-    """A worker's tile starts in the middle of x, and a neighbour has other elements that y needs."""
+    """A worker's tile starts in the middle of x, and a neighbour has other elements that y
+    needs."""
     whole = _problem(direction, (2, 16, 16, 12, 12, 1))
     problem = replace(
         whole, x=whole.x[:, :, 3:9].clone(), y=whole.y[:, :, 2:7].clone(), offset=(-2, -1)
@@ -263,7 +264,7 @@ def test_the_program_decides_while_it_runs() -> None:
 
 
 def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], Call]:
-    """Return a function that makes calls that take so many seconds of a simulated clock."""
+    """Return a function that returns calls of given durations on a simulated clock."""
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
