@@ -245,7 +245,15 @@ def _remainder_vjp(node: Node, g: Node) -> Gradients:
     return g, -(g * call("floor", x / y))
 
 
+def _erf(x: Any) -> Any:
+    """Return the error function; NumPy has none."""
+    from scipy.special import erf
+
+    return erf(x)
+
+
 _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
+_TWO_BY_SQRT_PI = float(2.0 / np.sqrt(np.pi))
 
 UNARY = (
     _row("negative", "numeric", "(-{0})", lambda n, g: (-g,),
@@ -302,6 +310,8 @@ UNARY = (
          numpy=np.arccosh, flops=16),
     _row("atanh", "floating", "np.arctanh({0})",
          lambda n, g: (g / _one_minus_square(_x(n)),), numpy=np.arctanh, flops=16),
+    _row("erf", "real floating", "np.erf({0})",
+         _scaled(lambda n: call("exp", -_square(_x(n))) * _TWO_BY_SQRT_PI), numpy=_erf, flops=20),
     _row("floor", "real", "np.floor({0})", no_gradient,
          bits=same_bits_always),
     _row("ceil", "real", "np.ceil({0})", no_gradient,
