@@ -173,6 +173,10 @@ def _x(node: Node) -> Node:
     return node.inputs[0]
 
 
+def _is_number(node: Node) -> bool:
+    return node.name in ("constant", "parameter")
+
+
 def _sign_vjp(node: Node, g: Node) -> Gradients:
     """Return no cotangent for real types; z / |z| depends on the part of dz perpendicular to z."""
     if node.dtype.kind != "complex":
@@ -200,14 +204,15 @@ def _power_vjp(node: Node, g: Node) -> Gradients:
     one, zero = _c(1, x), _c(0, x)
     by_x = g * (y * x ** (y - 1))
     by_x = where(call("equal", y, zero), zero, by_x)  # x**0 is 1 even at x = 0
-    if y.name in ("parameter", "constant"):
+    if _is_number(y):
         return by_x, None
     safe = where(call("greater", x, zero), x, one)  # d/dy needs log x, defined for x > 0
     return by_x, g * (node * call("log", safe))
 
 
 def _extremum_vjp(comparison: str) -> Vjp:
-    """Return the vjp of an extremum: at ties the second operand gets the cotangent.
+    """Return the vjp of an extremum: at ties each operand gets half of the cotangent, and a number
+    gets all of it.
 
     relu therefore has slope 0 at 0. Its gradient reads the result, which later layers need anyway.
     """
@@ -217,8 +222,13 @@ def _extremum_vjp(comparison: str) -> Vjp:
         is_relu = comparison == "greater" and y.name == "constant" and y.attributes["value"] == 0
         if is_relu and x.shape == node.shape and x.dtype.kind == "float":
             return call("where_positive", g, node), None
-        first, zero = call(comparison, x, y), _c(0, g)
-        return where(first, g, zero), where(first, zero, g)
+        if _is_number(x):
+            return None, where(call(comparison, y, x), g, _c(0, g))
+        first = where(call(comparison, x, y), g, _c(0, g))
+        if _is_number(y):
+            return first, None
+        first = where(call("equal", x, y), g / 2, first)
+        return first, g - first
 
     return vjp
 
