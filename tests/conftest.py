@@ -43,7 +43,7 @@ torch.set_warn_always(True)
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Which library computes a factorisation is measured for up to half a second for each class of sizes.
-# Each library is tried on each routine in unit/test_routines.py; elsewhere the first one will do.
+# Each library is tried on each routine in unit/test_lapack_candidates.py; elsewhere the first one will do.
 lapack_candidates.LEAST_FLOPS = math.inf  # type: ignore[misc]
 
 free_processors.CHECK_SECONDS = math.inf  # the other tests keep processors busy

@@ -24,9 +24,9 @@ from operation_table import (
     reductions,
     transforms,
 )
-from operation_table.dice import BOOL, REAL, UNSIGNED, Case, Dice, Row, Shape
+from operation_table.draws import BOOL, REAL, UNSIGNED, Case, Draws, Row, Shape
 
-__all__ = ["BOOL", "FOLDED", "REAL", "ROWS", "UNSIGNED", "Case", "Dice", "Row", "Shape", "cases"]
+__all__ = ["BOOL", "FOLDED", "REAL", "ROWS", "UNSIGNED", "Case", "Draws", "Row", "Shape", "cases"]
 
 ROWS: dict[str, Row] = {
     **elementwise.ROWS,
@@ -50,4 +50,4 @@ def cases(draw: st.DrawFn, row: Row, dtype: str | None = None, smooth: bool = Fa
     name = dtype or draw(st.sampled_from(row.dtypes))
     random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     element = DTYPES["float64" if smooth else name]
-    return row.draw(Dice(draw, element, random, smooth))
+    return row.draw(Draws(draw, element, random, smooth))

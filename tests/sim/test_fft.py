@@ -190,7 +190,7 @@ LONG = [((64 * 66,), 0), ((64 * 65,), 0), ((65 * 68,), 0), ((2, 65 * 67, 3), 1)]
 @contextmanager
 def in_four_steps() -> Iterator[None]:
     """Within, what can be computed in four steps is, however small it is."""
-    asked, placed = [], _Placing._tried
+    asked, placed = [], _Placing._trial
 
     def tried(self: _Placing, node: Node, way: Node) -> _Placing:
         state = placed(self, node, way)
@@ -200,7 +200,7 @@ def in_four_steps() -> Iterator[None]:
         return state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Placing, "_tried", tried)
+        patch.setattr(_Placing, "_trial", tried)
         yield
     assert asked
 

@@ -32,7 +32,7 @@ some = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases
 
 
 def together(kind: str, workers: int) -> Engine:
-    """An engine in which collective sorting has the lowest price."""
+    """An engine in which collective sorting has the lowest cost."""
     engine = Engine(engine_of(kind, workers).pool)
     engine.environment = replace(engine.environment, machine=machine_of_speed(1e3))
     return engine

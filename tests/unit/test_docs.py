@@ -28,7 +28,7 @@ import operation_table
 from engines import current, engine_of
 from magmath.api import elementwise as functions
 from magmath.layout import Layout, Mesh, layout
-from magmath.nn.layers import norm
+from magmath.nn.layers import normalization
 from magmath.ops import OPERATIONS, elementwise
 from magmath.runtime import Pool
 
@@ -182,11 +182,11 @@ def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     @thorough
     @given(data=st.data())
     def holds(data: st.DataObject) -> None:
-        one, case = engine_of("inline"), data.draw(operation_table.cases(row))
+        one, case = engine_of("inline"), data.draw(operation_table.draws(row))
         result = bodies.computed(one, record.name, case)
         bodies.check_close(result, bodies.reference(record.name, case), case)
         bodies.check_any_layout(engine_of("shared", 3), record.name, case, data)
-        smooth = data.draw(operation_table.cases(row, smooth=True))
+        smooth = data.draw(operation_table.draws(row, smooth=True))
         bodies.check_first_gradient(one, record.name, smooth, row.slopes)
         bodies.check_second_gradient(one, record.name, smooth, row.slopes)
 
@@ -221,7 +221,7 @@ def test_recipe_for_an_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_recipe_for_a_layer() -> None:
-    scale = defined("nn/layers/scale.py", norm)["Scale"]
+    scale = defined("nn/layers/scale.py", normalization)["Scale"]
     net = mm.nn.NeuralNetwork(
         [scale()], loss="mean_squared_error", optimizer=mm.optim.GradientDescent(0.5)
     )

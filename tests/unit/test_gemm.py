@@ -25,7 +25,7 @@ from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import CANDIDATES, candidates_for
 from magmath.kernels.gemm_problem import GemmProblem, key, reduced, stand_in
-from magmath.kernels.threads import set_threads
+from magmath.kernels.thread_count import set_threads
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 COMPLEX = [torch.complex64, torch.complex128]
@@ -465,7 +465,7 @@ def child(script: str, **environment: str) -> str:
 THREADS = """
 import scipy.linalg.cython_blas, torch
 from threadpoolctl import threadpool_info
-from magmath.kernels.threads import set_threads, single_threaded_blas
+from magmath.kernels.thread_count import set_threads, single_threaded_blas
 
 def blas_threads():
     return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"}
@@ -492,7 +492,7 @@ def test_set_threads_refuses_less_than_one() -> None:
 
 LATE = """
 import threadpoolctl, torch
-from magmath.kernels.threads import set_threads
+from magmath.kernels.thread_count import set_threads
 set_threads(1)
 from magmath.kernels import blas
 blas.code("float32").address("gemm")

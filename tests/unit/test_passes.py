@@ -34,7 +34,7 @@ from magmath.ops.manipulation import permute, reshape
 from magmath.ops.redistribute import redistribute
 from magmath.ops.reductions import broadcast_to
 from magmath.passes import pipeline
-from magmath.passes.candidate_cost import prices_of
+from magmath.passes.candidate_cost import cost_cache_of
 from magmath.passes.fuse import fuse
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
@@ -175,9 +175,9 @@ def test_placed_graphs_keep_the_rules(kind: str, workers: int, data: st.DataObje
     check_forms(simplify(graph))
     planned = pipeline.run(graph, engine.environment)
     check_placed(planned.graph)
-    prices_of.cache_clear()
+    cost_cache_of.cache_clear()
     anew = pipeline.run(graph, engine.environment)
-    assert str(anew.graph) == str(planned.graph), "what is remembered of prices is what they are"
+    assert str(anew.graph) == str(planned.graph), "cached costs are the computed ones"
     order = {node: i for i, node in enumerate(planned.schedule.order)}
     assert set(order) == set(planned.graph.nodes)
     for node, i in order.items():

@@ -1,7 +1,7 @@
 """Masks, which are counted when the number of elements that they select is needed.
 
 The shape of x[mask] depends on the values of the mask. The mask is therefore computed and counted
-first, in pieces that fit its layout and that of the array. The rest is an expression of known
+first, in segments that fit its layout and that of the array. The rest is an expression of known
 shape.
 """
 
@@ -25,7 +25,7 @@ from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND
 
 @dataclass(frozen=True)
 class Counted:
-    """A computed mask, and the number of elements that it selects in each piece of its first
+    """A computed mask, and the number of elements that it selects in each segment of its first
     dimension."""
 
     node: Node

@@ -2,7 +2,7 @@
 
 A stage is a named block of code: a pass, lowering, sending. Nothing is recorded unless a recording
 is active, so that a stage costs one comparison otherwise. `bench plan` shows what is recorded, and
-tests assert counts: how many programs were planned, how many candidates were priced.
+tests assert counts: how many programs were planned, how many candidates were evaluated.
 """
 
 from __future__ import annotations

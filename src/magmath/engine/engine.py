@@ -53,7 +53,7 @@ NO_CONTEXT = nullcontext()
 
 
 class Target(Protocol):
-    """A variable, as the engine sees it."""
+    """The methods of a variable that the engine uses."""
 
     def release(self) -> list[Node]:
         """Return a list with the value's leaf, which only the list, the variable and user code
@@ -331,7 +331,7 @@ class Engine:
         return leaf
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
-        """True if a written array, the first of `own`, should be computed at once.
+        """Return True if a written array, the first of `own`, should be computed at once.
 
         That is so if no live reference outside `own` could be differentiated later. A write that
         depends on an earlier pending write stays pending.
@@ -392,12 +392,12 @@ class Engine:
 
 
 def _is_pending(node: Node) -> bool:
-    """True for a node whose value is still to be computed."""
+    """Return True for a node without a computed value."""
     return node.value is None or node.operation is PARAMETER
 
 
 def can_fail(node: Node) -> bool:
-    """True for an operation that fails for some values of its operands.
+    """Return True for an operation that fails for some values of its operands.
 
     Examples are singular matrices and indices out of range.
     """
@@ -428,7 +428,7 @@ def _with_former_values(
 
 
 def _is_copy(node: Node) -> bool:
-    """True for the redistribution of an evaluated array."""
+    """Return True for the redistribution of an evaluated array."""
     if node.operation is not REDISTRIBUTE or node.value is not None:
         return False
     source = node.inputs[0]

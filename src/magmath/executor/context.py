@@ -62,7 +62,7 @@ class Context:
     def threads_of_all(self) -> AbstractContextManager[None]:
         """Return a context in which kernels use the threads of all workers of this host, which
         wait."""
-        from magmath.kernels.threads import more_threads
+        from magmath.kernels.thread_count import more_threads
 
         return more_threads(self.comm.size if self.comm.shares_memory else 1)
 

@@ -25,7 +25,7 @@ from magmath.executor.context import Context
 from magmath.executor.native import write_loop
 from magmath.executor.select import Executor, Native
 from magmath.kernels.denormals import flushed_here, is_flushing
-from magmath.kernels.threads import single_threaded_blas
+from magmath.kernels.thread_count import single_threaded_blas
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.arena import arrange

@@ -21,7 +21,7 @@ from typing import Final, final
 
 import torch
 
-from magmath.kernels.threads import limit_running
+from magmath.kernels.thread_count import limit_running
 
 CHECK_SECONDS = 0.05
 """Time between looks at the waits; infinite for a fixed number of threads."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from magmath.kernels.fortran import invoke
-from magmath.kernels.threads import single_threaded_blas
+from magmath.kernels.thread_count import single_threaded_blas
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator

@@ -31,7 +31,7 @@ _MARGIN, _LINE, _GAP, _DEPTH = 6, 17, 20, 6
 
 
 class DrawnLayout(LayoutParts, Protocol):
-    """A `Layout`, as a picture sees it."""
+    """The attributes of a `Layout` that a picture uses."""
 
     @property
     def shared(self) -> bool:

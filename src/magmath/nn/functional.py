@@ -28,14 +28,14 @@ from magmath.core.shapes import normalize_axes, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
-from magmath.nn.convolutions import conv as conv
-from magmath.nn.convolutions import conv_transpose as conv_transpose
-from magmath.nn.pools import adaptive_avg_pool as adaptive_avg_pool
-from magmath.nn.pools import adaptive_max_pool as adaptive_max_pool
-from magmath.nn.pools import avg_pool as avg_pool
-from magmath.nn.pools import global_avg_pool as global_avg_pool
-from magmath.nn.pools import global_max_pool as global_max_pool
-from magmath.nn.pools import max_pool as max_pool
+from magmath.nn.convolution import conv as conv
+from magmath.nn.convolution import conv_transpose as conv_transpose
+from magmath.nn.pooling import adaptive_avg_pool as adaptive_avg_pool
+from magmath.nn.pooling import adaptive_max_pool as adaptive_max_pool
+from magmath.nn.pooling import avg_pool as avg_pool
+from magmath.nn.pooling import global_avg_pool as global_avg_pool
+from magmath.nn.pooling import global_max_pool as global_max_pool
+from magmath.nn.pooling import max_pool as max_pool
 from magmath.nn.resampling import interpolate as interpolate
 from magmath.nn.resampling import pad as pad
 from magmath.ops import creation, realignment
@@ -46,7 +46,7 @@ from magmath.ops.pooling import SUM_POOL
 
 
 def identity(x: Array) -> Array:
-    """x."""
+    """Return x."""
     return as_array("identity", x)
 
 

@@ -25,10 +25,10 @@ def note_change() -> None:
 
 
 class Composite(Protocol):
-    """A module, as a walk sees it."""
+    """The interface of a module to the walk."""
 
     def parts(self) -> Iterable[tuple[str, Any]]:
-        """The attributes by name, among which modules and variables are looked for."""
+        """Return the attributes by name, in which the walk finds modules and variables."""
 
 
 Kind = TypeVar("Kind", bound=Composite)
@@ -41,7 +41,7 @@ class Inventory(Generic[Kind]):
     kind       the class of all modules
     variables  by path; `modules` likewise, the module itself under ""
     aliases    further paths of variables, and the path under which `variables` has them
-    deferred   what has no shape yet
+    deferred    the variables without a shape so far
     """
 
     def __init__(self, root: Kind, kind: type[Kind]) -> None:
@@ -61,7 +61,7 @@ class Inventory(Generic[Kind]):
 
     @property
     def is_current(self) -> bool:
-        """True if another walk would find the same parts."""
+        """Return True if another walk would find the same parts."""
         return self._generation == _generation and all(
             _is_same(_items(container), items) for container, items in self._containers
         )

@@ -7,7 +7,7 @@ from magmath.graph import Operation
 from magmath.ops import (
     along_axis,
     argreduce,
-    blocks,
+    block_reduction,
     cholesky,
     concatenation,
     contraction,
@@ -45,7 +45,7 @@ OPERATIONS: dict[str, Operation] = {
     **leaves.OPERATIONS,
     **elementwise.OPERATIONS,
     **reductions.OPERATIONS,
-    **blocks.OPERATIONS,
+    **block_reduction.OPERATIONS,
     **argreduce.OPERATIONS,
     **scans.OPERATIONS,
     **manipulation.OPERATIONS,

@@ -61,9 +61,9 @@ class FunctionOfVariables:
         (node,), lost = with_expressions([expression.node], (), varies, replaced)
         if lost:
             raise MagmathError(
-                f"minimize: the expression depends on variables through an array of shape "
-                f"{next(iter(lost)).shape} that was computed, and what that was computed from does "
-                f"not exist any more; build the expression again"
+                "minimize: the expression depends on variables through an array of shape "
+                f"{next(iter(lost)).shape} that was computed from operands that no longer exist; "
+                "build the expression again"
             )
         self.reads_present_values = all(map(_is_present, newest, newest.values()))
         self._present = {v: n for v, n in newest.items() if v not in targets and _is_present(v, n)}
@@ -82,7 +82,8 @@ class FunctionOfVariables:
         self.key: Hashable = (graph.key, *read, *order)
 
     def is_of(self, expression: Array, variables: Sequence[Variable]) -> bool:
-        """True if it was made of this expression and these variables, and is still valid."""
+        """Return True if it was made from this expression and these variables, and is still
+        valid."""
         if self._node() is not expression.node or self._targets != [id(v) for v in variables]:
             return False
         present = self._present.items()  # for these, evaluated arrays are constants

@@ -19,7 +19,7 @@ OF_ALL = ("clip_value", "clip_norm", "groups")
 
 
 class Grouped(Protocol):
-    """An optimizer, as its groups see it: a dataclass whose fields are its settings."""
+    """An optimizer for its groups: a dataclass whose fields are its settings."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 

@@ -40,19 +40,19 @@ KEPT_PROGRAMS = 64
 
 
 class Updating(Protocol):
-    """An optimizer, as its programs see it."""
+    """The methods of an optimizer that its programs use."""
 
     @property
     def kept(self) -> States:
-        """What it keeps of the variables that were updated."""
+        """The states of the updated variables."""
 
     def rates(self, step: int) -> list[float]:
-        """The learning rate at a step, and those of groups that have their own."""
+        """Return the learning rate at a step, and those of groups that have their own."""
 
     def next_values(
         self, slots: Sequence[OptimizerSlot], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
-        """The nodes of parameters and of their states, each with the node of its next value."""
+        """Return pairs of each node of parameters and states and the node of its next value."""
 
 
 @final
@@ -132,7 +132,7 @@ class _Recent:
     program: _Program
 
     def is_for(self, engine: Engine, function: FunctionOfVariables, owned: list[int]) -> bool:
-        """True if the program is that of this function and these states."""
+        """Return True if the program is that of this function and these states."""
         return self.engine is engine and self.function is function and self.owned == owned
 
 
@@ -299,5 +299,5 @@ def check_finite_losses(values: Sequence[float]) -> None:
             raise NonFiniteLoss(
                 f"minimize: the expression became {value} at step {i + 1} of {len(values)}; lower "
                 f"the learning rate, clip the gradient, or look for nan or huge values in the "
-                f"data; minimize(…, check_finite=False) goes on without looking"
+                f"data; minimize(…, check_finite=False) does not check"
             )

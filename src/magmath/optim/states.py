@@ -80,7 +80,7 @@ class Kept:
         return owner.shape
 
     def variables(self) -> Iterator[Variable]:
-        """Yield the variable and its states, in the order of `Slot.nodes`."""
+        """Yield the variable and its states, in the order of `OptimizerSlot.nodes`."""
         owner = self.variable()
         assert owner is not None
         yield owner

@@ -89,13 +89,13 @@ def _transport(
     heartbeat_timeout: float | None,
 ) -> Transport:
     if workers == 0:
-        from magmath.kernels.threads import shorten_waits
+        from magmath.kernels.thread_count import shorten_waits
         from magmath.runtime.transport.inline import InlineTransport
 
         shorten_waits()
         return InlineTransport(options)
     if launcher == "threads":
-        from magmath.kernels.threads import shorten_waits
+        from magmath.kernels.thread_count import shorten_waits
         from magmath.runtime.transport.threads import ThreadTransport
 
         shorten_waits()

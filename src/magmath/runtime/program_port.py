@@ -68,7 +68,7 @@ class ProgramPort(Protocol):
 
 
 class ProgramOwner(Protocol):
-    """A worker, as its programs see it."""
+    """The attributes of a worker that its programs use."""
 
     comm: Communicator
     heap: Heap

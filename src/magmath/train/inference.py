@@ -13,8 +13,8 @@ from magmath.core.shapes import size_of
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
 from magmath.ops import dynamic_slice
-from magmath.train.dataset import DataSet
-from magmath.train.measures import Metric
+from magmath.train.metric_choice import Metric
+from magmath.train.resident_data import ResidentData
 from magmath.transform.compiled import compile
 
 SCORING_ROWS = 4096
@@ -33,7 +33,7 @@ class Inference:
         self._parts: dict[int, Callable[..., Any]] = {}
         self._scores: dict[Any, Callable[..., Any]] = {}
 
-    def outputs(self, data: DataSet) -> Any:
+    def outputs(self, data: ResidentData) -> Any:
         """Return the outputs for all samples, nested as the module nests them."""
         rows = _rows(data)
         if data.count <= rows:
@@ -45,7 +45,7 @@ class Inference:
             ]
         )
 
-    def joined(self, parts: Iterable[DataSet]) -> tuple[Any, Any]:
+    def joined(self, parts: Iterable[ResidentData]) -> tuple[Any, Any]:
         """Return the outputs and the targets of the samples of all parts."""
         found = [(self.outputs(part), part.targets) for part in parts]
         return _concatenated([outputs for outputs, _ in found]), _concatenated(
@@ -83,7 +83,7 @@ class Inference:
         return found + [metric(outputs, targets) for metric in metrics.values()]
 
 
-def _rows(data: DataSet) -> int:
+def _rows(data: ResidentData) -> int:
     """Return the number of samples for one call: activations need memory in proportion."""
     elements = sum(size_of(x.shape[1:]) for x in flatten(data.inputs)[0])
     return max(1, min(SCORING_ROWS, SCORING_ELEMENTS // max(elements, 1)))

@@ -157,7 +157,7 @@ class _LoopProgram:
 
 
 def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
-    """Compute loop-invariant expressions of arrays, which may stem from outside of the loop.
+    """Compute loop-invariant expressions of arrays, which may be defined outside the loop.
 
     They are computed once, and gradients with respect to them go through their values.
     """

@@ -110,7 +110,8 @@ class _Writer:
         return ready
 
     def _backward(self, ready: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """Append the backward pass and the exchanges of gradients; return what completes these."""
+        """Append the backward pass and the exchanges of gradients; return the instructions that
+        complete these."""
         layers = self._graph.layers
         cotangents: dict[int, list[int]] = {i: [] for i in range(len(layers))}
         gradients: dict[int, tuple[int, ...]] = {}

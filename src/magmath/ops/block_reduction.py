@@ -1,9 +1,9 @@
 """Reductions of operands that are never stored: each block is computed and reduced at once.
 
-`passes/blocks.py` builds these operations from reductions whose operand would take too much of a
-worker's memory: created arrays (filled, counted, random), broadcasts, and element-wise functions of
-these and other arrays. A block fits into the cache. The operand's expression is sent as plain data:
-a list of steps with operation, attributes and sources.
+`passes/block_reduction.py` builds these operations from reductions whose operand would take too
+much of a worker's memory: created arrays (filled, counted, random), broadcasts, and element-wise
+functions of these and other arrays. A block fits into the cache. The operand's expression is sent
+as plain data: a list of steps with operation, attributes and sources.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class BlockReduction:
         """Compute the result."""
         import torch
 
-        from magmath.kernels.threads import single_threaded
+        from magmath.kernels.thread_count import single_threaded
 
         count = prod(map(len, self._kept)) * prod(map(len, self._reduced))
         on_cpu = self._call.out.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""Segments: compiled functions that replace several ready calls of a program.
+"""Native segments: compiled functions that replace several ready calls of a program.
 
 The source from `executor/native.py` is compiled in the background; a binding then gets a call for
 each segment, with the addresses of its own tensors.
@@ -21,7 +21,7 @@ Ready = Callable[[], object]
 
 
 @final
-class Segments:
+class NativeSegments:
     """The compiled segments of a program; with `exact`, each operation is rounded by itself."""
 
     def __init__(self, source: NativeSource, *, exact: bool) -> None:

@@ -17,7 +17,7 @@ from magmath.codegen import background_build
 from magmath.core.dtypes import DTYPES
 from magmath.engine.engine import Engine
 from magmath.executor import executable, tiers
-from magmath.executor.segments import Segments
+from magmath.executor.native_segments import NativeSegments
 from magmath.graph import Graph
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call
@@ -56,13 +56,13 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     found: list[Any] = []
-    bind = Segments.bind
+    bind = NativeSegments.bind
 
-    def noted(self: Segments, tensors: Any) -> Any:
+    def noted(self: NativeSegments, tensors: Any) -> Any:
         found.append(tensors.program)
         return bind(self, tensors)
 
-    monkeypatch.setattr(Segments, "bind", noted)
+    monkeypatch.setattr(NativeSegments, "bind", noted)
     Counted.sources.clear()
     yield found
     Counted.sources.clear()
@@ -98,13 +98,13 @@ def elementwise_cases(dtype: str, size: int) -> list[tuple[str, Case]]:
     """Element-wise operations whose native form has the kernel's bits, for one type."""
     import torch
 
-    dice = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
+    draws = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
     cases = []
     for name, row in ROWS.items():
         operation = OPERATIONS[name]
         if not operation.elementwise or dtype not in row.dtypes or name == "astype":
             continue
-        kinds = [DTYPES[str(x.dtype).removeprefix("torch.")] for x in row.draw(dice).operands]
+        kinds = [DTYPES[str(x.dtype).removeprefix("torch.")] for x in row.draw(draws).operands]
         if not operation.same_bits(DTYPES[dtype], kinds):
             continue
         given = [torch.from_numpy(x) for x in operands(dtype, size, len(kinds))]
@@ -130,10 +130,10 @@ def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> 
         for size in (1, 2, 7, 33, 9000):
             cases = elementwise_cases(dtype, size)
             if size == 7:
-                dice = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
+                draws = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
                 cases += [
                     (name, case)
-                    for name, case in structured(dice)
+                    for name, case in structured(draws)
                     if dtype in ROWS[name].dtypes
                     and OPERATIONS[name].same_bits(DTYPES[dtype], [DTYPES[dtype]])
                 ]

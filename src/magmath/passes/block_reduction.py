@@ -1,9 +1,9 @@
-"""Blocks: reductions of operands that are too large to store compute these operands block by block.
+"""Block reduction: reductions compute operands that are too large to store block by block.
 
 An operand that is computed by creation, broadcast and element-wise operations need not be stored if
 only reductions read it. Every such operand that would take more than a share of a worker's memory
-becomes part of the reductions (`ops/blocks.py`). Smaller operands remain stored, so the plans of
-programs that fit comfortably do not change. The pass works on a placed graph.
+becomes part of the reductions (`ops/block_reduction.py`). Smaller operands remain stored, so the
+plans of programs that fit comfortably do not change. The pass works on a placed graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from magmath.graph import Graph, Node, applied, users_of
 from magmath.layout import Layout
-from magmath.ops.blocks import REDUCE_BLOCKS, ExpressionStep
+from magmath.ops.block_reduction import REDUCE_BLOCKS, ExpressionStep
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
 from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.ops.reductions import BROADCAST, REDUCTIONS

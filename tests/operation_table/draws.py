@@ -1,4 +1,4 @@
-"""What every row of the table is written in: element types, cases, and how they are drawn."""
+"""Element types, cases, and random draws, for the rows of the operation table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from kept import kept, lists
+from cached_strategies import cached, lists
 from magmath.core.dtypes import DType
 from magmath.memory.torch_dtypes import to_torch
 
@@ -56,8 +56,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Dice:
-    """What rows draw with: hypothesis for structure, a seeded generator for the numbers.
+class Draws:
+    """The random draws of a case: Hypothesis draws the structure, a seeded generator the numbers.
 
     With `smooth`, numbers are float64 and stay away from each other, from 0 and from integers, so
     that nothing jumps within a finite difference.
@@ -72,7 +72,7 @@ class Dice:
     def shape(self, least: int = 0, most: int = 3, extents: tuple[int, int] = (0, 6)) -> Shape:
         """A random shape of `least` to `most` dimensions."""
         low, high = (1, 3) if self.smooth else extents
-        return tuple(self.draw(kept(lists, low, high, least, most)))
+        return tuple(self.draw(cached(lists, low, high, least, most)))
 
     def numbers(self, shape: Shape, domain: str = "any") -> torch.Tensor:
         """Numbers of the case's type from a domain."""
@@ -120,7 +120,7 @@ class Dice:
         """Any of the axes, in order."""
         if not ndim:
             return ()
-        return tuple(sorted(self.draw(kept(_some_of, ndim))))
+        return tuple(sorted(self.draw(cached(_some_of, ndim))))
 
     def bounds(self, shape: Shape) -> tuple[tuple[int, int, int], ...]:
         """A slice of each dimension."""
@@ -130,7 +130,7 @@ class Dice:
         """A slice, in full half of the time."""
         if self.draw(st.booleans()):
             return 0, extent, 1
-        ends, steps = kept(_ends, extent), kept(st.sampled_from, (1, 1, 2, 3, -1, -2))
+        ends, steps = cached(_ends, extent), cached(st.sampled_from, (1, 1, 2, 3, -1, -2))
         return slice(self.draw(ends), self.draw(ends), self.draw(steps)).indices(extent)
 
 
@@ -142,7 +142,7 @@ def _ends(extent: int) -> st.SearchStrategy[int | None]:
     return st.none() | st.integers(-extent - 1, extent + 1)
 
 
-Draw = Callable[[Dice], Case]
+Draw = Callable[[Draws], Case]
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""The price of a placed node: its predicted seconds, and the traffic between workers."""
+"""The cost of a placed node: its predicted seconds, and the traffic between workers."""
 
 from __future__ import annotations
 

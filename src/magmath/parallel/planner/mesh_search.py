@@ -59,7 +59,7 @@ class Candidate:
         return max(0.0, (self.seconds - self.bound) / self.seconds) if self.seconds else 0.0
 
 
-def problem_of(tables: CostTables, hidden: float = 0.0, price: float = 0.0) -> Problem:
+def assignment_problem(tables: CostTables, hidden: float = 0.0, price: float = 0.0) -> Problem:
     """Return the assignment problem of the tables.
 
     hidden  share of the exchange of gradients that backward computation hides
@@ -77,20 +77,20 @@ def problem_of(tables: CostTables, hidden: float = 0.0, price: float = 0.0) -> P
     return Problem(own, edges)
 
 
-def memory_of(tables: CostTables, options: Sequence[int]) -> float:
+def assignment_memory(tables: CostTables, options: Sequence[int]) -> float:
     """Return the bytes that an assignment needs on a worker."""
     return sum(float(tables.layer_tables(i).memory[o]) for i, o in enumerate(options))
 
 
-def best_on(tables: CostTables, limit: float, hidden: float = 0.0) -> Candidate | None:
+def best_candidate(tables: CostTables, limit: float, hidden: float = 0.0) -> Candidate | None:
     """Return the cheapest candidate of a mesh within a limit of memory, or None if none fits.
 
     The limit enters with a price for memory (Lagrangian relaxation), which bisection raises as far
     as necessary; the relaxed optimum is a lower bound.
     """
-    problem = problem_of(tables, hidden)
+    problem = assignment_problem(tables, hidden)
     found = best_assignment(problem)
-    if memory_of(tables, found.options) <= limit:
+    if assignment_memory(tables, found.options) <= limit:
         return _candidate(tables, found.options, problem, found.bound, hidden)
     price, best = _price_that_fits(tables, limit, hidden)
     if best is None:
@@ -98,9 +98,9 @@ def best_on(tables: CostTables, limit: float, hidden: float = 0.0) -> Candidate 
     bound, low = found.bound, 0.0
     for _ in range(_ROUNDS):
         middle = (low + price) / 2
-        tried = best_assignment(problem_of(tables, hidden, middle))
+        tried = best_assignment(assignment_problem(tables, hidden, middle))
         bound = max(bound, tried.bound - middle * limit)
-        if memory_of(tables, tried.options) <= limit:
+        if assignment_memory(tables, tried.options) <= limit:
             price = middle
             best = min(best, tried.options, key=problem.cost)
         else:
@@ -115,8 +115,8 @@ def _price_that_fits(
     own = [tables.layer_tables(i) for i in range(len(tables.graph.layers))]
     price = sum(float(np.max(one.seconds)) for one in own) / max(limit, 1.0)
     for _ in range(_ROUNDS):
-        tried = best_assignment(problem_of(tables, hidden, price))
-        if memory_of(tables, tried.options) <= limit:
+        tried = best_assignment(assignment_problem(tables, hidden, price))
+        if assignment_memory(tables, tried.options) <= limit:
             return price, tried.options
         price *= 4
     return price, None
@@ -126,11 +126,11 @@ def _candidate(
     tables: CostTables, numbers: Sequence[int], problem: Problem, bound: float, hidden: float
 ) -> Candidate:
     options = tuple(tables.options[i][o] for i, o in enumerate(numbers))
-    memory = memory_of(tables, numbers)
+    memory = assignment_memory(tables, numbers)
     return Candidate(tables, options, hidden, problem.cost(numbers), bound, memory)
 
 
-def uniform(tables: CostTables, choice: str) -> Candidate:
+def uniform_candidate(tables: CostTables, choice: str) -> Candidate:
     """Return the candidate that divides every layer alike where that is possible: pure data
     parallelism for "batch", pure model parallelism for "output", one weird trick (Krizhevsky 2014)
     for "hybrid": the samples in convolutions, the outputs in dense layers."""
@@ -141,11 +141,11 @@ def uniform(tables: CostTables, choice: str) -> Candidate:
         wanted = (own,) * len(tables.mesh.shape)
         rest = (REPLICATED,) * len(tables.mesh.shape)
         chosen.append(options.index(wanted if wanted in options else rest))
-    return _candidate(tables, chosen, problem_of(tables), 0.0, 0.0)
+    return _candidate(tables, chosen, assignment_problem(tables), 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Step:
+class SimulatedStep:
     """A simulated training step: its seconds in the steady state, and the timeline of some steps
     of one worker that stands for all."""
 
@@ -160,45 +160,45 @@ def simulated_step(
     overlap: bool = True,
     sharded: bool = False,
     slowdown: dict[int, float] | None = None,
-) -> Step:
+) -> SimulatedStep:
     """Simulate training steps of a candidate. See `step_program` and `tasks` for the options."""
     program = step_program(candidate.tables, candidate.options, sharded=sharded)
     found, ends = tasks(program, candidate.tables, every_worker=every_worker, overlap=overlap)
     levels = candidate.tables.model.machine.levels
     timeline = simulate(found, levels, slowdown)
     if len(ends) == 1 or not found:
-        return Step(timeline.seconds, timeline)
+        return SimulatedStep(timeline.seconds, timeline)
     last, former = (timeline.spans[end].end for end in (ends[-1], ends[-2]))
-    return Step(last - former, timeline)
+    return SimulatedStep(last - former, timeline)
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search: the best candidate with its simulated step, the fixed strategies
     (None where one does not fit the memory), the largest gap of a mesh (None without a search), and
     the numbers of meshes and of simulated plans."""
 
     best: Candidate
-    step: Step
-    strategies: Mapping[str, Step | None]
+    step: SimulatedStep
+    strategies: Mapping[str, SimulatedStep | None]
     gap: float | None
     meshes: int
     simulated: int
 
 
-def search(graph: LayerGraph, model: CostModel, workers: int, limit: float) -> Found:
+def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: float) -> SearchResult:
     """Return the fastest plan over all meshes, within a limit of memory for each worker.
 
     Raises MagmathError if no candidate fits the memory.
     """
     all_tables = [CostTables(graph, mesh, model) for mesh in meshes(workers)]
-    fixed = {name: uniform(all_tables[0], choice) for name, choice in STRATEGIES.items()}
+    fixed = {name: uniform_candidate(all_tables[0], choice) for name, choice in STRATEGIES.items()}
     chosen: dict[Hashable, Candidate] = {
         (one.mesh, one.options): one for one in fixed.values() if one.memory <= limit
     }
     gap = 0.0
     for hidden in HIDDEN:
-        found = [best_on(tables, limit, hidden) for tables in all_tables]
+        found = [best_candidate(tables, limit, hidden) for tables in all_tables]
         fitting = sorted([one for one in found if one is not None], key=lambda one: one.seconds)
         chosen |= {(one.mesh, one.options): one for one in fitting[:SIMULATED]}
         gap = max([gap, *[one.gap for one in fitting]])
@@ -210,7 +210,7 @@ def search(graph: LayerGraph, model: CostModel, workers: int, limit: float) -> F
     steps = {key: simulated_step(one) for key, one in chosen.items()}
     best = min(chosen, key=lambda key: steps[key].seconds)
     compared = {name: steps.get((one.mesh, one.options)) for name, one in fixed.items()}
-    return Found(chosen[best], steps[best], compared, gap, len(all_tables), len(steps))
+    return SearchResult(chosen[best], steps[best], compared, gap, len(all_tables), len(steps))
 
 
 def is_hybrid(candidate: Candidate) -> bool:

@@ -1,4 +1,4 @@
-"""Data sets on the workers, for training and evaluation.
+"""Data sets that are stored on the workers, for training and evaluation.
 
 Inputs and targets are arrays, or tuples and dictionaries of arrays for modules with several inputs
 and losses of several targets; the first axis of all arrays numbers the samples.
@@ -26,7 +26,7 @@ PROBABILITY_ERROR = 1e-2
 
 
 @final
-class DataSet:
+class ResidentData:
     """Inputs and targets, replicated so that every worker can read any sample.
 
     Each host has one copy if its workers share memory, otherwise each worker. `targets` is None if
@@ -53,15 +53,19 @@ class DataSet:
         self.count = samples[0].shape[0]
         if any(x.shape[0] != self.count for x in samples):
             shapes = ", ".join([str(x.shape) for x in samples])
-            raise DataError(f"{operation}: all inputs need as many samples, was given {shapes}")
+            raise DataError(
+                f"{operation}: all inputs need the same number of samples, was given {shapes}"
+            )
         for x in flatten(self.targets)[0] if targets is not None else ():
             if x.ndim == 0 or x.shape[0] != self.count:
                 raise DataError(
-                    f"{operation}: {self.count} samples need as many targets, was given {x.shape}"
+                    f"{operation}: {self.count} samples need {self.count} targets, was given "
+                    f"{x.shape}"
                 )
 
     def is_of(self, inputs: Any, targets: Any) -> bool:
-        """True if it was made of the same array objects, not updated in place since."""
+        """Return True if the data set was made from these array objects and they have not been
+        updated in place."""
         given = _values_of(inputs, targets)
         mine = self._given
         return given is not None and mine is not None and _all_same(given, mine)
@@ -124,7 +128,7 @@ def _all_same(some: list[Any], others: list[Any]) -> bool:
     return len(some) == len(others) and all(map(is_, some, others))
 
 
-def check_classes(operation: str, outputs: Any, data: DataSet) -> None:
+def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
     """Check the targets of cross-entropy: labels in range, or probabilities."""
     targets = data.targets
     single = isinstance(outputs, AbstractArray) and isinstance(targets, Array)
@@ -159,7 +163,7 @@ def check_labels(operation: str, classes: int, labels: Array) -> None:
     low, high = int(statistics.min(labels)), int(statistics.max(labels))
     if low < 0 or high >= classes:
         raise DataError(
-            f"{operation}: labels must lie in 0 … {classes - 1} (the network has {classes} "
+            f"{operation}: labels must be in 0 … {classes - 1} (the network has {classes} "
             f"outputs), was given labels from {low} to {high}; correct the labels, or give the "
             f"last layer more units"
         )

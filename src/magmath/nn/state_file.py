@@ -21,29 +21,29 @@ FORMAT = "magmath-2"
 
 
 class Walked(Protocol):
-    """The parts of a module, as files need them."""
+    """The parts of a module that a state file contains."""
 
     @property
     def variables(self) -> Mapping[str, Variable]:
-        """By path."""
+        """The variables by path."""
 
 
 class Stateful(Protocol):
-    """A module, as files see it."""
+    """The methods of a module that a state file needs."""
 
     def state_dict(self) -> dict[str, Array]:
-        """The values of its variables by path."""
+        """Return the values of its variables by path."""
 
     def aliases(self) -> dict[str, str]:
-        """The further paths of shared variables, each with the path that `state_dict` has."""
+        """Return the further paths of shared variables, each with its path in `state_dict`."""
 
     def load_state_dict(
         self, state: Mapping[str, Any], strict: bool
     ) -> tuple[list[str], list[str]]:
-        """Take values by path; the paths that are missing, and those that are not known."""
+        """Assign values by path; return the missing paths and the unknown ones."""
 
     def _walked(self) -> Walked:
-        """The parts, whether or not all have been built."""
+        """Return the parts, whether or not all are built."""
 
 
 def assign_state(
@@ -112,7 +112,7 @@ def write(
     """Write arrays to a safetensors file with metadata."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise WeightsError(f"save: there is no folder {target.parent}; make it first")
+        raise WeightsError(f"save: the folder {target.parent} does not exist; create it first")
     save_on_controller(target, arrays, {"format": FORMAT, **metadata})
 
 
@@ -122,7 +122,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
 
     if not Path(path).exists():
         raise WeightsError(
-            f"load: there is no file {path}; give the path of one that net.save(path) has written"
+            f"load: the file {path} does not exist; give the path of one that net.save(path) has "
+            "written"
         )
     try:
         with safe_open(path, framework="pt") as file:

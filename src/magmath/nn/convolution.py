@@ -77,8 +77,8 @@ def conv_transpose(
 
     x               (N, channels, *space)
     weight          (channels, outputs / groups, *kernel)
-    output_padding  elements added at the end of each dimension, of which a strided convolution
-                    makes x too
+    output_padding  elements added at the end of each dimension: images of several sizes give
+                     the same convolution
 
     Each dimension of n elements becomes (n - 1)·stride - padding + dilation·(kernel - 1) + 1 +
     output_padding; with padding="same", n·stride. Source: Zeiler et al. (2010).

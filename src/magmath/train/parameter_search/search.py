@@ -1,25 +1,26 @@
-"""The search: runs trials in pools that they share, and stops those that cannot win."""
+"""The search: trains the proposed trials in shared pools, and returns their results."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 
 from magmath.api.creation import asarray
 from magmath.engine import session
-from magmath.errors import DataError, NonFiniteLoss, OptionError
-from magmath.train.history import EpochRecord
-from magmath.train.listeners import Listener
+from magmath.errors import DataError, OptionError
 from magmath.train.network import NeuralNetwork
 from magmath.train.parameter_search.curve import POINTS, LossCurve
 from magmath.train.parameter_search.database import Database
 from magmath.train.parameter_search.proposals import Proposals, proposals
-from magmath.train.parameter_search.results import SearchResults, State, Trial, best_of
-from magmath.train.parameter_search.space import RESERVED, Amount, Settings, Space, step_images
+from magmath.train.parameter_search.results import SearchResults, Trial, best_of
+from magmath.train.parameter_search.space import RESERVED, Amount, Settings, Space
+from magmath.train.parameter_search.trial_run import TrialRun
 from magmath.train.trainer import Trainer
 
 Build = Callable[..., NeuralNetwork]
@@ -52,55 +53,71 @@ def search(
     build           returns a new network for settings, given as keyword arguments:
                     `build(learning_rate=0.1)`
     space           lists of values by name. "batch" is the number of samples of each worker in a
-                    step; for each of "workers" a pool is started, which its trials share with their
-                    tuned kernels and compiled programs (without it: the current pool); the other
-                    names are arguments of `build`
+                    step; for each value of "workers" one pool is started, whose trials share tuned
+                    kernels and compiled programs (without "workers": the current pool); the
+                    other names are arguments of `build`
     images          samples that each trial sees; the numbers of steps and epochs follow from it
     method          "grid": all combinations; "random": a choice of `trials` of them; "optuna":
                     `trials` proposals of Optuna (`pip install 'magmath[search]'`)
     early_stopping  end a trial as soon as its area exceeds the best admissible one of the same
                     number of workers. This cannot change the winner if no loss is negative
-    halving         successive halving: all trials train for a part of the epochs, the best of them
-                    by the last loss, one in `halving`, so many times longer, and so on. It may
-                    change the winner; needs a method other than "optuna"
+    halving         successive halving: all trials train for a part of the epochs; then one in
+                    `halving`, those with the lowest last loss, trains `halving` times as long, and
+                    so on. It may change the winner; needs a method other than "optuna"
     storage         an SQLite file, to which each trial is written when it ends. A search that was
-                    killed goes on with it
+                    killed continues from it
     on_progress     receives the results so far and the current trial after every epoch
 
-    The time is that of training, without compilation: the first trial with a size of step is
-    preceded by an epoch that does not count.
+    The time is that of training, without compilation: before the first trial with a new step
+    size, one epoch runs that is not measured.
 
     Raises OptionError for an empty space or impossible numbers, DataError for batches larger than
-    the data, for a file that is no results database, or that belongs to another search.
+    the data, for a file that is not a results database or belongs to another search.
     """
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim == 0 or len(x) != len(y):
         raise DataError(f"search: x and y need one length, were given {x.shape} and {y.shape}")
-    if halving is not None and (halving < 2 or method == "optuna"):
-        raise OptionError(
-            f"search: halving must be at least 2, with method 'grid' or 'random', was given "
-            f"{halving} with {method!r}"
-        )
-    spaced = Space.of(space)
-    amount = Amount.of(spaced, images, len(x))
-    order = proposals(method, spaced, trials, seed, threshold)
-    description = {
-        "space": {name: list(values) for name, values in spaced.values.items()},
-        "images": images, "threshold": threshold, "method": method, "trials": trials,
-        "early_stopping": early_stopping, "halving": halving, "seed": seed,
-        "samples": [list(x.shape), str(x.dtype), float(np.sum(x, dtype=np.float64))],
-    }  # fmt: skip
-    kept = np.random.default_rng(seed).permutation(len(x))[: amount.samples]
-    database = Database(storage, description)
-    try:
-        pools = _Pools(x[kept], y[kept], device)
-        runner = _Search(
-            build, amount, threshold, early_stopping, seed, pools, database, on_progress
-        )
+    rules = _Rules(images, threshold, method, trials, early_stopping, halving, seed)
+    all_settings = Space.of(space)
+    amount = Amount.of(all_settings, images, len(x))
+    order = proposals(method, all_settings, trials, seed, threshold)
+    subset = np.random.default_rng(seed).permutation(len(x))[: amount.samples]
+    with closing(Database(storage, rules.description(all_settings, x))) as database:
+        pools = _Pools(x[subset], y[subset], device)
+        trial_search = _Search(build, amount, rules, pools, database, on_progress)
         with pools.closing():
-            return runner.halved(order, halving) if halving else runner.all(order)
-    finally:
-        database.close()
+            if halving:
+                return trial_search.successive_halving(order, halving)
+            return trial_search.full_trials(order)
+
+
+@final
+@dataclass(frozen=True)
+class _Rules:
+    """The rules of a search: the arguments of `search` on which its results depend."""
+
+    images: int
+    threshold: float
+    method: str
+    trials: int | None
+    early_stopping: bool
+    halving: int | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.halving is not None and (self.halving < 2 or self.method == "optuna"):
+            raise OptionError(
+                f"search: halving must be at least 2, with method 'grid' or 'random', was given "
+                f"{self.halving} with {self.method!r}"
+            )
+
+    def description(self, space: Space, x: npt.NDArray[Any]) -> dict[str, Any]:
+        """Return the identity of the search with this space and these samples, for its database."""
+        return {
+            "space": {name: list(values) for name, values in space.values.items()},
+            **asdict(self),
+            "samples": [list(x.shape), str(x.dtype), float(np.sum(x, dtype=np.float64))],
+        }
 
 
 @final
@@ -114,8 +131,8 @@ class _Pools:
         self._own = False
 
     def data(self, workers: int | None) -> tuple[Any, Any]:
-        """Return the samples in a pool of so many workers, which is started if there is another;
-        for None in the current pool."""
+        """Return the samples on the workers of a pool of this size, which is started if the
+        current one has another size; for None, on the current pool."""
         if self._data is None or workers != self._workers:
             self._data = None
             if workers is not None:
@@ -127,7 +144,7 @@ class _Pools:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Shut the last own pool down at the end."""
+        """Shut down the last pool that the search started, at the end of the block."""
         try:
             yield
         finally:
@@ -138,27 +155,24 @@ class _Pools:
 
 @final
 class _Search:
-    """The trials that are done, and the loop over the others."""
+    """The completed trials, and the loop over the remaining ones."""
 
     def __init__(
         self,
         build: Build,
         amount: Amount,
-        threshold: float,
-        early_stopping: bool,
-        seed: int,
+        rules: _Rules,
         pools: _Pools,
         database: Database,
         on_progress: OnProgress | None,
     ) -> None:
-        self._build, self._amount, self._threshold = build, amount, threshold
-        self._early_stopping, self._seed, self._pools = early_stopping, seed, pools
-        self._database, self._on_progress = database, on_progress
+        self._build, self._amount, self._rules = build, amount, rules
+        self._pools, self._database, self._on_progress = pools, database, on_progress
         self._trials = database.trials()
         self._warm: set[tuple[Any, ...]] = set()
 
-    def all(self, order: Proposals) -> SearchResults:
-        """Run all trials to their end."""
+    def full_trials(self, order: Proposals) -> SearchResults:
+        """Train every trial for all its epochs."""
         for trial in self._trials:
             order.tell(trial)
         for settings in order.remaining():
@@ -168,8 +182,8 @@ class _Search:
             order.tell(run.trial)
         return self._results()
 
-    def halved(self, order: Proposals, factor: int) -> SearchResults:
-        """Run all trials of each number of workers for a while, and the best of them further."""
+    def successive_halving(self, order: Proposals, factor: int) -> SearchResults:
+        """Train the trials of each number of workers in rounds, of which only the best continue."""
         done = {repr(trial.settings) for trial in self._trials}
         numbered = enumerate(order.remaining())
         groups: dict[Any, list[tuple[int, Settings]]] = {}
@@ -181,7 +195,7 @@ class _Search:
             self._halve([self._started(settings, number) for number, settings in group], factor)
         return self._results()
 
-    def _halve(self, runs: list[_Run], factor: int) -> None:
+    def _halve(self, runs: list[TrialRun], factor: int) -> None:
         epochs = self._amount.epochs
         rungs = 0
         while factor ** (rungs + 1) <= min(len(runs), epochs):
@@ -196,7 +210,7 @@ class _Search:
             )
             if rung:
                 count = max(1, len(runs) // factor)
-                ended += [run.eliminated() for run in runs[count:]]
+                ended += [run.eliminate() for run in runs[count:]]
                 runs = runs[:count]
             for run in ended:
                 self._end(run.trial)
@@ -213,20 +227,20 @@ class _Search:
 
     def _results(self) -> SearchResults:
         images = self._amount.epochs * self._amount.samples
-        return SearchResults(tuple(self._trials), self._threshold, images)
+        return SearchResults(tuple(self._trials), self._rules.threshold, images)
 
-    def _started(self, settings: Settings, number: int) -> _Run:
+    def _started(self, settings: Settings, number: int) -> TrialRun:
         key = (settings.get("workers"), settings["batch"])
         data = self._pools.data(settings.get("workers"))
         if key not in self._warm:
-            warm = _Run(
+            warm = TrialRun(
                 self._network(settings), Trial(-1, settings, "finished", LossCurve()), data, 1
             )
             warm.train(1)
             self._warm.add(key)
         points = max(1, POINTS // self._amount.epochs)
         trial = Trial(number, settings, "finished", LossCurve())
-        return _Run(self._network(settings), trial, data, points, self._limit, self._show)
+        return TrialRun(self._network(settings), trial, data, points, self._limit, self._show)
 
     def _network(self, settings: Settings) -> NeuralNetwork:
         arguments = {name: v for name, v in settings.items() if name not in RESERVED}
@@ -237,81 +251,17 @@ class _Search:
             )
         if network.seed is None:
             old = network.trainer
-            network.trainer = Trainer(old.module, old.loss, old.optimizer, seed=self._seed)
+            network.trainer = Trainer(old.module, old.loss, old.optimizer, seed=self._rules.seed)
         return network
 
     def _limit(self, trial: Trial) -> float:
-        """Return the area from which on a trial cannot win."""
-        if not self._early_stopping:
+        """Return the area above which a trial cannot win."""
+        if not self._rules.early_stopping:
             return float("inf")
         rivals = [t for t in self._trials if t.workers == trial.workers]
-        best = best_of(rivals, self._threshold)
+        best = best_of(rivals, self._rules.threshold)
         return float("inf") if best is None else best.curve.area
 
     def _show(self, trial: Trial) -> None:
         if self._on_progress is not None:
             self._on_progress(self._results(), trial)
-
-
-def no_limit(trial: Trial) -> float:
-    """Return infinity."""
-    return float("inf")
-
-
-def show_nothing(trial: Trial) -> None:
-    """Ignore the progress of a trial."""
-
-
-@final
-class _Run(Listener[Trainer]):
-    """A trial under way: its network, and its curve so far."""
-
-    def __init__(
-        self,
-        network: NeuralNetwork,
-        trial: Trial,
-        data: tuple[Any, Any],
-        points: int,
-        limit: Callable[[Trial], float] = no_limit,
-        show: Callable[[Trial], None] = show_nothing,
-    ) -> None:
-        self.network, self.trial, self._data, self._points = network, trial, data, points
-        self._limit, self._show = limit, show
-        self._epochs = 0
-
-    def train(self, epochs: int) -> None:
-        """Train until `epochs` epochs are done, or until the trial is stopped or diverges."""
-        if self.trial.state != "finished" or epochs <= self._epochs:
-            return
-        try:
-            self.network.fit(
-                *self._data,
-                batch_size=step_images(self.trial.settings),
-                epochs=epochs - self._epochs,
-                metrics=(),
-                callbacks=[self],
-            )
-        except NonFiniteLoss:
-            self._set("diverged", self.trial.curve)
-
-    def eliminated(self) -> _Run:
-        """Return this run, whose trial is now eliminated."""
-        self._set("eliminated", self.trial.curve)
-        return self
-
-    def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
-        """Extend the curve, and stop if the trial cannot win."""
-        self._epochs += 1
-        assert trainer.history is not None
-        steps = trainer.history.steps
-        losses = steps[-len(steps) // len(trainer.history.records) :]
-        curve = self.trial.curve.extended(losses, record.seconds, self._points)
-        state: State = "finished"
-        if curve.area > self._limit(self.trial):
-            state = "stopped"
-            trainer.stop()
-        self._set(state, curve)
-        self._show(self.trial)
-
-    def _set(self, state: State, curve: LossCurve) -> None:
-        self.trial = Trial(self.trial.number, self.trial.settings, state, curve)

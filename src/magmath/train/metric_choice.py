@@ -50,7 +50,8 @@ def chosen_metrics(
         return metric_functions(["accuracy"] if classes and (labels or classifies) else [])
     if "accuracy" in asked and not (classes and (labels or targets.shape[1:] == outputs.shape[1:])):
         raise DataError(
-            f"fit: accuracy is of two classes or more and integer labels, or a number for each "
-            f"class; the outputs are {outputs}, the targets {targets!r:.60}; leave `metrics` out"
+            "fit: accuracy needs outputs (N, classes) of two classes or more, and integer labels "
+            f"or a number for each class as targets; the outputs are {outputs}, the targets "
+            f"{targets!r:.60}; leave `metrics` out"
         )
     return metric_functions(asked)

@@ -54,9 +54,9 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(candidate_cost, "layout_candidates", chosen)
     monkeypatch.setattr(request_batching, "MIN_ROUND_BYTES", 40)
-    candidate_cost.prices_of.cache_clear()
+    candidate_cost.cost_cache_of.cache_clear()
     yield
-    candidate_cost.prices_of.cache_clear()
+    candidate_cost.cost_cache_of.cache_clear()
 
 
 def fresh(kind: str, workers: int) -> Engine:

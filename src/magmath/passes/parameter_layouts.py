@@ -1,15 +1,15 @@
-"""Partition: chooses the cheapest layouts of a step's parameters, part by part.
+"""Parameter layouts: chooses the cheapest layouts of a step's parameters, layer by layer.
 
-A step consists of parts, such as layers, each with a few options for the layouts of its parameters.
-Planning the whole step for every part and option takes time that is quadratic in the number of
-parts. This pass cuts the step into one block per part: the operations between the activations (and
-cotangents) that enter the part and those that leave it. A block is planned once for each option and
-each pair of layouts at its borders, and equal blocks share these prices. Dynamic programming
-(Viterbi) then finds the cheapest path through the chain of blocks, in time linear in the number of
-parts. The result is exact for a chain, given the layouts that are allowed at borders. A value that
-skips over parts, as in residual networks, has the layout of the first option's plan.
+Each layer of a step has a few options for the layouts of its parameters. Planning the whole step
+for every layer and option takes time that is quadratic in the number of layers. This pass cuts the
+step into one block per layer: the operations between the activations (and cotangents) that enter
+the layer and those that leave it. A block is planned once for each option and each pair of layouts
+at its borders, and equal blocks share these costs. Dynamic programming (Viterbi) then finds the
+cheapest path through the chain of blocks, in time linear in the number of layers. The result is
+exact for a chain, given the layouts that are allowed at borders. A value that skips over layers, as
+in residual networks, has the layout of the first option's plan.
 
-The pass compares the path with each option applied to all parts, by the price of a plan of the
+The pass compares the path with each option applied to all layers, by the cost of a plan of the
 whole step, and chooses the cheapest.
 """
 
@@ -29,24 +29,24 @@ from magmath.layout import Layout
 from magmath.ops.leaves import INPUT, input_leaf, variable_leaf
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
+from magmath.passes.node_cost import node_seconds
 from magmath.passes.place import placed
-from magmath.passes.price import node_seconds
 from magmath.passes.simplify import simplify
 
 MOST_KNOWN = 4096
-"""Maximum number of blocks, and of steps, whose prices are cached."""
+"""Maximum number of blocks, and of steps, whose costs are cached."""
 WORTH = 0.999
 """A mixture of options must be cheaper than the best single option by this factor."""
 BORDERS = ("rows", "columns", "whole")
-"""Layouts of the values that pass from one part to the next: split along the first dimension (for
+"""Layouts of the values that pass from one layer to the next: split along the first dimension (for
 activations, the samples of the batch), split along the last one, or whole on every worker."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a step: the leaves of its parameters, and their layouts under each option.
+class LayerOptions:
+    """A layer of a step: the leaves of its parameters, and their layouts under each option.
 
-    The options of all parts of a step have the same names in the same order.
+    The options of all layers of a step have the same names in the same order.
     """
 
     leaves: tuple[Node, ...]
@@ -54,85 +54,87 @@ class Part:
 
     @cached_property
     def signature(self) -> Hashable:
-        """Equal for parts with the same options."""
+        """Equal for layers with the same options."""
         return tuple(self.options.items())
 
 
 @dataclass(frozen=True)
-class Partition:
-    """The chosen option of each part, and the predicted seconds per step of the compared choices:
-    each option for all parts, and "auto", the chosen one."""
+class ChosenOptions:
+    """The chosen option of each layer, and the predicted seconds per step of the compared choices:
+    each option for all layers, and "auto", the chosen one."""
 
-    choice: tuple[str, ...]
+    options: tuple[str, ...]
     seconds: Mapping[str, float]
 
 
 @paused_gc()
-def partition(step: Graph, parts: Sequence[Part], environment: Environment) -> Partition:
-    """Return the cheapest options for the parts of a step; cached for steps with the same key."""
-    with stage("partition"):
-        first = next(iter(parts[0].options))
-        step, parts = _with_options(step, parts, [first] * len(parts))
-        key = (step.key, tuple([part.signature for part in parts]), environment)
-        found = _partitions.get(key)
+def choose_options(
+    step: Graph, layers: Sequence[LayerOptions], environment: Environment
+) -> ChosenOptions:
+    """Return the cheapest options for the layers of a step; cached for steps with the same key."""
+    with stage("parameter layouts"):
+        first = next(iter(layers[0].options))
+        step, layers = _with_options(step, layers, [first] * len(layers))
+        key = (step.key, tuple([layer.signature for layer in layers]), environment)
+        found = _chosen.get(key)
         if found is None:
-            found = store_bounded(
-                _partitions, key, _partition(step, parts, environment), MOST_KNOWN
-            )
+            found = store_bounded(_chosen, key, _choose(step, layers, environment), MOST_KNOWN)
         return found
 
 
-def forget_partitions() -> None:
+def clear_option_caches() -> None:
     """Clear the caches of earlier steps and blocks, for measurements of planning."""
-    _partitions.clear()
-    _prices.clear()
+    _chosen.clear()
+    _block_seconds.clear()
 
 
-_partitions: dict[Hashable, Partition] = {}
+_chosen: dict[Hashable, ChosenOptions] = {}
 
 
-def _partition(step: Graph, parts: Sequence[Part], environment: Environment) -> Partition:
-    """Return the partition of an uncached step whose parts have their first option."""
+def _choose(step: Graph, layers: Sequence[LayerOptions], environment: Environment) -> ChosenOptions:
+    """Return the options for an uncached step whose layers have their first option."""
     step = simplify(step)
     graph, images = placed(step, environment)
     layouts = {node: image.layout for node, image in images.items()}
-    names = list(parts[0].options)
+    names = list(layers[0].options)
     seconds = {names[0]: _seconds(graph, environment)}
     for name in names[1:]:
-        seconds[name] = _whole_seconds(step, parts, [name] * len(parts), environment)
+        seconds[name] = _whole_seconds(step, layers, [name] * len(layers), environment)
     best = min(names, key=seconds.__getitem__)
-    choice, seconds["auto"] = [best] * len(parts), seconds[best]
-    path = _cheapest_path(_blocks(step, parts, layouts, environment), names)
+    choice, seconds["auto"] = [best] * len(layers), seconds[best]
+    path = _cheapest_path(_blocks(step, layers, layouts, environment), names)
     if len(set(path)) > 1:
-        along_path = _whole_seconds(step, parts, path, environment)
+        along_path = _whole_seconds(step, layers, path, environment)
         if along_path < WORTH * seconds["auto"]:
             choice, seconds["auto"] = path, along_path
-    return Partition(tuple(choice), seconds)
+    return ChosenOptions(tuple(choice), seconds)
 
 
 def _with_options(
-    step: Graph, parts: Sequence[Part], choice: Sequence[str]
-) -> tuple[Graph, list[Part]]:
-    """Return the step and its parts with the parameters in the layouts of one option per part."""
+    step: Graph, layers: Sequence[LayerOptions], choice: Sequence[str]
+) -> tuple[Graph, list[LayerOptions]]:
+    """Return the step and its layers with the parameters in the layouts of one option per layer."""
     new: dict[Node, Node] = {}
-    for part, name in zip(parts, choice, strict=True):
-        for leaf, layout in zip(part.leaves, part.options[name], strict=True):
+    for layer, name in zip(layers, choice, strict=True):
+        for leaf, layout in zip(layer.leaves, layer.options[name], strict=True):
             new[leaf] = variable_leaf(leaf.shape, leaf.dtype, layout, None)
-    changed = [replace(part, leaves=tuple([new[leaf] for leaf in part.leaves])) for part in parts]
+    changed = [
+        replace(layer, leaves=tuple([new[leaf] for leaf in layer.leaves])) for layer in layers
+    ]
     return step.substituted(new), changed
 
 
 def _whole_seconds(
-    step: Graph, parts: Sequence[Part], choice: Sequence[str], environment: Environment
+    step: Graph, layers: Sequence[LayerOptions], choice: Sequence[str], environment: Environment
 ) -> float:
-    """Return the predicted seconds of a step with one option per part."""
-    changed, _ = _with_options(step, parts, choice)
+    """Return the predicted seconds of a step with one option per layer."""
+    changed, _ = _with_options(step, layers, choice)
     return _seconds(placed(changed, environment)[0], environment)
 
 
 def _seconds(graph: Graph, environment: Environment) -> float:
     """Return the predicted seconds of a placed graph."""
-    count("priced nodes", len(graph.nodes))
+    count("evaluated nodes", len(graph.nodes))
     return sum([node_seconds(node, environment) for node in fuse(graph).nodes])
 
 
@@ -165,15 +167,15 @@ def _cheapest_path(blocks: Sequence[_Block], options: Sequence[str]) -> list[str
 
 @dataclass
 class _Block:
-    """The operations of one part, as a graph whose leaves at the borders have no layout yet.
+    """The operations of one layer, as a graph whose leaves at the borders have no layout yet.
 
-    `own` are the positions of the part's parameters that the block reads; `left` and `right` are
-    the leaves for values that the previous and the next part compute or read. `known` caches the
-    prices of all blocks of this form, by choice and by the layouts of all these leaves.
+    `own` are the positions of the layer's parameters that the block reads; `left` and `right` are
+    the leaves for values that the previous and the next layer compute or read. `known` caches the
+    costs of all blocks of this form, by choice and by the layouts of all these leaves.
     """
 
     graph: Graph
-    part: Part
+    layer: LayerOptions
     own: list[int]
     left: list[Node]
     right: list[Node]
@@ -182,26 +184,33 @@ class _Block:
 
     @cached_property
     def signature(self) -> Hashable:
-        """Equal for blocks that have the same prices."""
+        """Equal for blocks that have the same costs."""
         number = {leaf: i for i, leaf in enumerate(self.graph.nodes)}
-        own = tuple([number[self.part.leaves[i]] for i in self.own])
+        own = tuple([number[self.layer.leaves[i]] for i in self.own])
         borders = [tuple([number[leaf] for leaf in side]) for side in (self.left, self.right)]
-        return self.graph.key, own, tuple(self.own), *borders, self.part.signature, self.environment
+        return (
+            self.graph.key,
+            own,
+            tuple(self.own),
+            *borders,
+            self.layer.signature,
+            self.environment,
+        )
 
     def seconds(self, left: str, option: str, right: str) -> float:
         """Return the predicted seconds with this option and these layouts at the borders."""
         chosen = (left, option, right)
         if chosen not in self.known:
-            self.known[chosen] = self._priced(left, option, right)
+            self.known[chosen] = self._planned_seconds(left, option, right)
         return self.known[chosen]
 
-    def _priced(self, left: str, option: str, right: str) -> float:
+    def _planned_seconds(self, left: str, option: str, right: str) -> float:
         """Return these seconds from a plan of the block, one for all choices with the same
         layouts."""
         layouts = {leaf: self._bordering(leaf.shape, left) for leaf in self.left}
         layouts |= {leaf: self._bordering(leaf.shape, right) for leaf in self.right}
         for i in self.own:
-            layouts[self.part.leaves[i]] = self.part.options[option][i]
+            layouts[self.layer.leaves[i]] = self.layer.options[option][i]
         key = tuple(layouts.values())
         if key not in self.known:
             new = {leaf: leaf.replace((), layout) for leaf, layout in layouts.items()}
@@ -219,45 +228,47 @@ class _Block:
         return Layout.even(shape, mesh, dim)
 
 
-_prices: dict[Hashable, dict[Hashable, float]] = {}
+_block_seconds: dict[Hashable, dict[Hashable, float]] = {}
 
 
 def _blocks(
     step: Graph,
-    parts: Sequence[Part],
+    layers: Sequence[LayerOptions],
     layouts: Mapping[Node, Layout | None],
     environment: Environment,
 ) -> list[_Block]:
-    """Return the step as one block per part; `layouts` are those of its nodes under the first
+    """Return the step as one block per layer; `layouts` are those of its nodes under the first
     option."""
-    owner = _owners(step, parts)
-    members: list[list[Node]] = [[] for _ in parts]
+    owner = _owners(step, layers)
+    members: list[list[Node]] = [[] for _ in layers]
     for node in step.nodes:
         if node in owner:
             members[owner[node]].append(node)
     users = users_of(step.nodes)
     blocks = []
-    for number, part in enumerate(parts):
+    for number, layer in enumerate(layers):
         cut = _Cut(number, owner, layouts, environment)
-        block = cut.block(step, members[number], part, users)
-        known = _prices.get(block.signature)
+        block = cut.block(step, members[number], layer, users)
+        known = _block_seconds.get(block.signature)
         block.known = (
-            store_bounded(_prices, block.signature, {}, MOST_KNOWN) if known is None else known
+            store_bounded(_block_seconds, block.signature, {}, MOST_KNOWN)
+            if known is None
+            else known
         )
         blocks.append(block)
     return blocks
 
 
-def _owners(step: Graph, parts: Sequence[Part]) -> dict[Node, int]:
-    """Return the number of the part of every computed node.
+def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
+    """Return the number of the layer of every computed node.
 
-    A node that reads parameters belongs to their part. Any other forward node belongs to the last
-    part on which it depends, and a backward node to the last part whose update depends on it: the
+    A node that reads parameters belongs to their layer. Any other forward node belongs to the last
+    layer on which it depends, and a backward node to the last layer whose update depends on it: the
     smaller of the two numbers, since all updates depend on a forward node and a backward node
-    depends on all parts. A node that depends on no parameters belongs to the first part that reads
-    it.
+    depends on all layers. A node that depends on no parameters belongs to the first layer that
+    reads it.
     """
-    number = {leaf: i for i, part in enumerate(parts) for leaf in part.leaves}
+    number = {leaf: i for i, layer in enumerate(layers) for leaf in layer.leaves}
     needs: dict[Node, int] = {}
     for node in step.nodes:
         needs[node] = max([number.get(node, -1), *[needs[source] for source in node.inputs]])
@@ -269,7 +280,7 @@ def _owners(step: Graph, parts: Sequence[Part]) -> dict[Node, int]:
         for source in node.inputs:
             serves[source] = max(serves[source], serves[node])
     owner: dict[Node, int] = {}
-    earliest: dict[Node, int] = {}  # for parameter-free nodes: the first reader's part
+    earliest: dict[Node, int] = {}  # for parameter-free nodes: the first reader's layer
     for node in reversed(step.nodes):
         if node.is_leaf or node.name == "constant":
             continue
@@ -300,7 +311,7 @@ class _Cut:
         self,
         step: Graph,
         members: Iterable[Node],
-        part: Part,
+        layer: LayerOptions,
         users: Mapping[Node, Sequence[Node]],
     ) -> _Block:
         """Return the block of these nodes."""
@@ -319,8 +330,8 @@ class _Cut:
         emitted = tuple([self.new[node] for node in step.emitted if node in inside])
         graph = Graph(tuple(outputs), tuple(targets), emitted)
         present = set(graph.nodes)
-        own = [i for i, leaf in enumerate(part.leaves) if leaf in present]
-        return _Block(graph, part, own, self.sides[-1], self.sides[1], self.environment)
+        own = [i for i, leaf in enumerate(layer.leaves) if leaf in present]
+        return _Block(graph, layer, own, self.sides[-1], self.sides[1], self.environment)
 
     def _operand(self, source: Node) -> Node:
         """Return a node of the block, a leaf, or a border leaf for a node of another block."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, final
 
 from magmath.arrays.array import Array
-from magmath.nn import pools
+from magmath.nn import pooling
 from magmath.nn.module import Module
 from magmath.nn.windows import Padding, Size, check_images, sizes
 
@@ -64,7 +64,7 @@ class _MaxPool(_Pool):
         self.dilation = sizes(f"{type(self).__name__}: dilation", dilation, self.space)
 
     def _pooled(self, x: Array) -> Array:
-        return pools.max_pool(
+        return pooling.max_pool(
             x, self.kernel, self.stride, self.padding, dilation=self.dilation,
             ceil_mode=self.ceil_mode, name=type(self).__name__,
         )  # fmt: skip
@@ -88,7 +88,7 @@ class _AvgPool(_Pool):
         self.count_include_pad = count_include_pad
 
     def _pooled(self, x: Array) -> Array:
-        return pools.avg_pool(
+        return pooling.avg_pool(
             x, self.kernel, self.stride, self.padding, ceil_mode=self.ceil_mode,
             count_include_pad=self.count_include_pad, name=type(self).__name__,
         )  # fmt: skip
@@ -116,14 +116,14 @@ class _AdaptiveAvgPool(_AdaptivePool):
     """Means of the parts into which the image is divided: `size` parts in each dimension."""
 
     def _pooled(self, x: Array) -> Array:
-        return pools.adaptive_avg_pool(x, self.size, name=type(self).__name__)
+        return pooling.adaptive_avg_pool(x, self.size, name=type(self).__name__)
 
 
 class _AdaptiveMaxPool(_AdaptivePool):
     """Maxima of the parts into which the image is divided: `size` parts in each dimension."""
 
     def _pooled(self, x: Array) -> Array:
-        return pools.adaptive_max_pool(x, self.size, name=type(self).__name__)
+        return pooling.adaptive_max_pool(x, self.size, name=type(self).__name__)
 
 
 @final
@@ -132,7 +132,7 @@ class GlobalAvgPool(Module):
 
     def __call__(self, x: Array) -> Array:
         """(N, channels, *space) → (N, channels)."""
-        return pools.global_avg_pool(x)
+        return pooling.global_avg_pool(x)
 
 
 @final
@@ -141,7 +141,7 @@ class GlobalMaxPool(Module):
 
     def __call__(self, x: Array) -> Array:
         """(N, channels, *space) → (N, channels)."""
-        return pools.global_max_pool(x)
+        return pooling.global_max_pool(x)
 
 
 @final

@@ -14,8 +14,8 @@ from magmath.bench.contestants.common import VERSIONS, use_workers
 from magmath.bench.peers.service import Contestant
 from magmath.core.stage_times import StageTimes, recording
 from magmath.engine import session
-from magmath.passes.candidate_cost import prices_of
-from magmath.passes.partition import forget_partitions
+from magmath.passes.candidate_cost import cost_cache_of
+from magmath.passes.parameter_layouts import clear_option_caches
 
 _WIDTH = 32
 _BATCH = 64
@@ -46,8 +46,8 @@ class Plan(Contestant):
         return {}
 
     def round(self) -> float:
-        prices_of.cache_clear()
-        forget_partitions()
+        cost_cache_of.cache_clear()
+        clear_option_caches()
         session.use(session.engine().pool)  # an engine that knows no programs
         found = self._once()
         self._rounds.append(found)

@@ -42,7 +42,7 @@ def _unable_to_choose(case: Case) -> str:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    factory = "magmath.bench.contestants.plan:plan"
+    factory = "magmath.bench.contestants.planning:plan"
     return [
         System("data", factory, settings={"strategy": "data"}),
         *[

@@ -10,7 +10,7 @@ from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Shape
-from magmath.nn.convolutions import conv, conv_transpose
+from magmath.nn.convolution import conv, conv_transpose
 from magmath.nn.functional import activation_function
 from magmath.nn.initializers import initializer
 from magmath.nn.module import Module

@@ -21,7 +21,7 @@ COLOURS: Final = {
 
 
 class Row(Protocol):
-    """The plan of a layer, as a picture needs it. See `LayerPlan`."""
+    """The values of a layer's plan that the output shows. See `LayerPlan`."""
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ class Row(Protocol):
 
 
 class Shown(Protocol):
-    """A plan, as a picture needs it. See `Plan`."""
+    """The values of a plan that the output shows. See `Plan`."""
 
     @property
     def layers(self) -> Sequence[Row]:
