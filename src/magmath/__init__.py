@@ -73,7 +73,7 @@ _NAMES = {
     "magmath.memory.manager": "MemoryKind MemoryManager",
     "magmath.api.interchange": "from_dlpack",
     "magmath.arrays.namespace": "__array_namespace_info__",
-    # By the names of NumPy; those that are of no array are NumPy's own.
+    # NumPy's names; names that do not concern arrays are NumPy's own objects.
     "magmath.api.applied_functions": "apply_along_axis apply_over_axes",
     "magmath.api.calculus": "convolve correlate ediff1d gradient interp trapezoid",
     "magmath.api.comparison": "allclose array_equal array_equiv isclose",

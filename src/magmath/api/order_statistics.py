@@ -1,5 +1,5 @@
-"""Order statistics: medians, quantiles, partitions. Elements are sorted, which workers do
-collectively, and those at the positions that are needed are interpolated."""
+"""Order statistics: medians, quantiles, partitions. The workers sort the elements collectively;
+values between two sorted elements are interpolated."""
 
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """The values below which parts q (0 to 1) of the elements along `axis` are; nan where one is.
+    """Return the values below which the shares q (0 to 1) of the elements along `axis` are; nan if
+    an element is nan.
 
     q: a number, or an array whose axes come first in the result; its values are computed. method:
-    how a value between two elements is determined, as in NumPy; `weights` are not supported.
+    the rule for a value between two elements, as in NumPy; `weights` are not supported.
     """
     return stored("quantile", _quantile("quantile", a, q, axis, method, keepdims, weights), out)
 
@@ -73,7 +74,7 @@ def percentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`quantile` for q from 0 to 100."""
+    """Return `quantile` for q from 0 to 100."""
     part = _parts("percentile", q) / 100
     return stored(
         "percentile", _quantile("percentile", a, part, axis, method, keepdims, weights), out
@@ -91,7 +92,7 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`quantile` of the elements that are not nan."""
+    """Return `quantile` of the elements that are not nan."""
     found = _quantile("nanquantile", a, q, axis, method, keepdims, weights, counts_nan=False)
     return stored("nanquantile", found, out)
 
@@ -107,7 +108,7 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`percentile` of the elements that are not nan."""
+    """Return `percentile` of the elements that are not nan."""
     part = _parts("nanpercentile", q) / 100
     found = _quantile("nanpercentile", a, part, axis, method, keepdims, weights, counts_nan=False)
     return stored("nanpercentile", found, out)
@@ -120,7 +121,8 @@ def median(
     overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
-    """The middle element along `axis`, or the mean of the two in the middle; nan where one is."""
+    """Return the middle element along `axis`, or the mean of the two in the middle; nan where one
+    is."""
     x = as_array("median", a)
     found = _quantile("median", x, 0.5, axis, "linear", keepdims, None)
     return stored("median", found, out)
@@ -133,13 +135,13 @@ def nanmedian(
     overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
-    """The median of the elements that are not nan."""
+    """Return the median of the elements that are not nan."""
     found = _quantile("nanmedian", a, 0.5, axis, "linear", keepdims, None, counts_nan=False)
     return stored("nanmedian", found, out)
 
 
 def _parts(name: str, q: Any) -> Any:
-    """The parts that are asked for, in the controller."""
+    """Return the requested shares as a NumPy array."""
     parts = q.numpy() if isinstance(q, Array) else np.asarray(q)
     if parts.dtype.kind not in "biuf":
         raise OptionError(f"{name}: q must be real numbers, was given {q!r}")
@@ -182,7 +184,7 @@ def _quantile(
 
 
 def _at(ordered: Array, parts: Any, n: int, method: str, name: str) -> Array:
-    """The quantiles of sorted elements, all of which count."""
+    """Return the quantiles of sorted elements, all of which count."""
     low, share = _places(parts, n, method, name, np)
     low, last = np.asarray(low), n - 1
     below = take(ordered, np.clip(low, 0, last).astype(np.int64), -1)
@@ -193,7 +195,7 @@ def _at(ordered: Array, parts: Any, n: int, method: str, name: str) -> Array:
 
 
 def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: str) -> Array:
-    """The quantiles of sorted elements, as many of which count at the front as `counts` says."""
+    """Return the quantiles of sorted elements, of which only the first `counts` count."""
     low, share = _places(as_array(name, parts), counts, method, name, _Lazy)
     last = maximum(counts - 1, 0)
     shape = (*counts.shape[:-1], parts.size)
@@ -205,7 +207,7 @@ def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: st
 
 
 def _between(below: Array, above: Array, share: Any) -> Array:
-    """Linear interpolation between neighbours; equal ones, which may be infinite, stay."""
+    """Return linear interpolation between neighbours; equal ones, which may be infinite, stay."""
     return where(above == below, below, below + subtract(above, below) * share)
 
 
@@ -217,7 +219,7 @@ class _Lazy:
 
 def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
     """For each part a position among n sorted elements, and the share of the next element.
-    Positions before the first and behind the last element mean these."""
+    Positions before the first or after the last element denote that element."""
     if method in CONTINUOUS:
         alpha, beta = CONTINUOUS[method]
         place = n * parts + (alpha + parts * (1 - alpha - beta)) - 1
@@ -246,7 +248,7 @@ def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, 
 
 
 def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Array:
-    """The largest element less the smallest, along `axis`."""
+    """Return the largest element less the smallest, along `axis`."""
     x = as_array("ptp", a)
     return stored("ptp", max(x, axis, None, keepdims) - min(x, axis, None, keepdims), out)
 
@@ -254,8 +256,8 @@ def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> A
 def partition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
-    """Elements along an axis (flattened for None) in such an order that those at the positions
-    `kth` are where sorting puts them. The result is sorted."""
+    """Return elements along an axis (flattened for None) in such an order that those at the
+    positions `kth` are where sorting puts them. The result is sorted."""
     x = as_array("partition", a)
     _check_positions("partition", kth, x, axis)
     return sort(x, axis)
@@ -264,7 +266,7 @@ def partition(
 def argpartition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
-    """The positions that partition an array; see `partition`."""
+    """Return the positions that partition an array; see `partition`."""
     x = as_array("argpartition", a)
     _check_positions("argpartition", kth, x, axis)
     return argsort(x, axis)
@@ -281,8 +283,8 @@ def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """The positions that sort by the last key, and among equal elements by the one before, and so
-    on."""
+    """Return the positions that sort by the last key, and among equal elements by the one before,
+    and so on."""
     given = list(keys) if isinstance(keys, (list, tuple)) else list(as_array("lexsort", keys))
     if not given:
         raise ShapeError("lexsort: needs at least one key")

@@ -33,9 +33,9 @@ MAX_PENDING = 1000
 FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
 LEAST_HELD = 1 << 13
-"""Elements of a value from which this counts."""
+"""Minimum number of elements of the value for this check."""
 MOST_HELD = 2
-"""Bytes that a pending expression may hold alone, relative to the bytes of its value."""
+"""Bytes that only a pending expression may reference, relative to the bytes of its value."""
 
 
 class LazyArray:
@@ -56,7 +56,7 @@ class LazyArray:
             self._settle()
 
     def _holds_too_much(self, depth: int) -> bool:
-        """True if the pending expression holds much more memory than its value would.
+        """Return True if the pending expression references much more memory than its value needs.
 
         So `x += a * p` in a loop that computes another p in each step does not keep every p. This
         looks at depths that are powers of two, so that it is cheap.
@@ -68,10 +68,9 @@ class LazyArray:
         return held > MOST_HELD * node.size * node.dtype.itemsize
 
     def _settle(self) -> None:
-        """Compute an expression that has become long.
-
-        This bounds the memory of a loop that reads no values. The operands stay alive if they are
-        small, so that gradients pass through the value as if it were pending.
+        """Compute the value of a long pending expression. This bounds the memory of a loop that
+        reads no values. The operands stay alive if they are small, so that gradients pass through
+        the value as if it were pending.
         """
         if tracing.current() is None:
             provenance = provenance_of(self.evaluated())
@@ -144,12 +143,12 @@ class LazyArray:
             raise
 
     def is_known(self) -> bool:
-        """True if the value has been computed."""
+        """Return True if the value has been computed."""
         return self._leaf is not None
 
     @property
     def keeps_values(self) -> bool:
-        """True if this handle keeps values of variables alive.
+        """True if this handle references values of variables.
 
         That is so for a pending expression that reads them, and after its evaluation until
         `forget_values`.

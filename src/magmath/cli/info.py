@@ -53,7 +53,7 @@ def info(
     Parameters
     ----------
     tuner
-        Show what was measured to choose among the ways to compute an operation on this machine.
+        Show the measured times of the kernel candidates of each operation on this machine.
     json
         Print one JSON object instead of tables.
     """

@@ -290,13 +290,13 @@ def _abs(at: Builder, dtype: str, x: Any) -> Value:
 
 
 def _extremum(name: str, sign: str) -> Callable[..., Value]:
-    def way(at: Builder, dtype: str, x: Any, y: Any) -> Value:
+    def emit(at: Builder, dtype: str, x: Any, y: Any) -> Value:
         if is_float(dtype):
             return Value(at.intrinsic(name, x, y), dtype)
         compared = at.icmp_signed if is_signed(dtype) else at.icmp_unsigned
         return Value(at.select(compared(sign, x, y), x, y), dtype)
 
-    return way
+    return emit
 
 
 def _fmod(at: Builder, dtype: str, x: Any, y: Any) -> Value:
@@ -330,13 +330,13 @@ def _isnan(at: Builder, dtype: str, x: Any) -> Value:
 
 
 def _compared_with_infinity(sign: str) -> Callable[..., Value]:
-    def way(at: Builder, dtype: str, x: Any) -> Value:
+    def emit(at: Builder, dtype: str, x: Any) -> Value:
         if not is_float(dtype):
             return Value(llvm_type("bool")(int(sign == "<")), "bool")
         size = at.intrinsic("fabs", x)
         return Value(at.fcmp_ordered(sign, size, x.type(float("inf"))), "bool")
 
-    return way
+    return emit
 
 
 def _signbit(at: Builder, dtype: str, x: Any) -> Value:

@@ -80,7 +80,7 @@ class _PickledArray:
 
 
 class _Name:
-    """Stands for the class `numpy.ndarray`, an argument of the pickled call."""
+    """A substitute for the class `numpy.ndarray`, an argument of the pickled call."""
 
 
 def _encode(text: Any, encoding: Any) -> bytes:

@@ -1,4 +1,5 @@
-"""What a worker lends to the programs it runs: communication, memory, a device, and settings."""
+"""The resources that a worker provides to its programs: communication, memory, a device,
+settings."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Memory(Protocol):
 
 
 def no_progress_thread() -> ProgressThread | None:
-    """Return None, for a worker that does everything in one thread."""
+    """Return None, for a worker without a progress thread."""
     return None
 
 

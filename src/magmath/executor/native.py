@@ -117,7 +117,7 @@ class _Lowering:
         self.lines: list[str] = []
         self.parts: dict[tuple[str, tuple[str, ...]], str] = {}
         self.emits = 0
-        # Data that are wrong must be found before anything is overwritten.
+        # Invalid data must be found before anything is overwritten.
         self.arguments = Arguments(tensors, can_fault=whole or not program.donated)
         self.loops = FusedLoops(self.arguments, self._part)
 

@@ -37,7 +37,7 @@ WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
 
 
 class Alternative(ABC):
-    """One of several means to execute a program, of which the fastest is selected."""
+    """One of several executors of a program, of which the fastest is selected."""
 
     name: str
 
@@ -257,7 +257,8 @@ class Choice(Generic[Kind]):
             self._reconsider(ready)
             following = self._comm.allreduce_max(self._next(ready) if self._comm.rank == 0 else 0)
             if following != self._current and self._trials[self._current] > TRIALS + 1:
-                # The fastest has become slow, perhaps because the machine is busy: soon again.
+                # The fastest has become slow, perhaps because the machine is busy: time the others
+                # soon.
                 self._chunks, self._recheck = 0, RECHECK
             self._current = following
 

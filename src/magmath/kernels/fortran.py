@@ -32,12 +32,12 @@ _OF_COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
 
 
 def takes(tensor: Tensor) -> bool:
-    """True for tensors in host memory, which these routines accept."""
+    """Return True for tensors in host memory, which these routines accept."""
     return tensor.device.type == "cpu"
 
 
 def has(library: str, dtype: torch.dtype, *routines: str) -> bool:
-    """True if a library has these routines for a type."""
+    """Return True if a library has these routines for a type."""
     return all(LIBRARIES[library](_name(routine, dtype)) for routine in routines)
 
 

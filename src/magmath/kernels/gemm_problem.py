@@ -1,8 +1,8 @@
 """The matrix product that candidates receive: two or three dimensions, types that kernels support.
 
 `reduced` converts a general product (any number of batch dimensions, broadcasting, unsigned
-integers) to that form without copying elements; `stand_in` creates operands of the same form for
-measurements, and `key` returns the form as the tuner's key.
+integers) to that form without copying elements; `dummy_operands` creates operands of the same form
+for measurements, and `key` returns the form as the tuner's key.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _check_whole(product: GemmProblem) -> None:
             raise DTypeError("gemm: for bool, alpha must be 1 and beta 0 or 1")
     elif any(isinstance(factor, complex) or factor % 1 for factor in factors):
         raise DTypeError(
-            f"gemm: alpha and beta must be whole numbers for {product.dtype}, were given "
+            f"gemm: alpha and beta must be integers for {product.dtype}, were given "
             f"{' and '.join(map(str, factors))}"
         )
 
@@ -202,7 +202,7 @@ def key(product: GemmProblem) -> str:
     return " ".join(words)
 
 
-def stand_in(product: GemmProblem) -> GemmProblem:
+def dummy_operands(product: GemmProblem) -> GemmProblem:
     """Return a product of the same form on new operands, with the extents of the measurement."""
     m, n, k = _measured_extents(product)
     return replace(

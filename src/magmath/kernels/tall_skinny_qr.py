@@ -147,7 +147,7 @@ def _sweep(work: Callable[[int, Tensor], None], blocks: int, like: Tensor) -> Te
 
 
 def _by_pointer(*tensors: Tensor) -> bool:
-    """True for tensors that OpenBLAS's routines can use without a copy."""
+    """Return True for tensors that OpenBLAS's routines can use without a copy."""
     dense = all(t.is_contiguous() for t in tensors)
     return dense and tensors[0].device.type == "cpu" and not tensors[0].is_complex()
 

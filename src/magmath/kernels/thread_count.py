@@ -48,7 +48,7 @@ def set_threads(count: int) -> None:
 
 
 def limit_running(count: int) -> None:
-    """Let `count` threads compute from now on, without a change of the limit of this process."""
+    """Compute with `count` threads from now on; the limit of this process does not change."""
     count = min(count, most_threads())
     torch.set_num_threads(count)
     for library in _controller().select(user_api="blas").lib_controllers:

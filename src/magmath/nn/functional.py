@@ -51,12 +51,12 @@ def identity(x: Array) -> Array:
 
 
 def tanh(x: Array) -> Array:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     return elementwise.tanh(floating("tanh", x))
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
-    """x where x ≥ 0, otherwise negative_slope · x."""
+    """Return x where x ≥ 0, otherwise negative_slope · x."""
     x = floating("leaky_relu", x)
     return where(x >= 0, x, negative_slope * x)
 
@@ -67,18 +67,18 @@ def relu6(x: Array) -> Array:
 
 
 def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
-    """x, limited to [minimum, maximum]."""
+    """Return x, limited to [minimum, maximum]."""
     return elementwise.clip(floating("hardtanh", x), minimum, maximum)
 
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
-    """x where x > 0, otherwise alpha · (exp(x) - 1)."""
+    """Return x where x > 0, otherwise alpha · (exp(x) - 1)."""
     x = floating("elu", x)
     return where(x > 0, x, alpha * elementwise.expm1(elementwise.minimum(x, 0.0)))
 
 
 def celu(x: Array, alpha: float = 1.0) -> Array:
-    """x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
+    """Return x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
     x = floating("celu", x)
     return where(x > 0, x, alpha * elementwise.expm1(elementwise.minimum(x, 0.0) / alpha))
 
@@ -90,7 +90,7 @@ def selu(x: Array) -> Array:
 
 
 def silu(x: Array) -> Array:
-    """x · sigmoid(x), also called swish."""
+    """Return x · sigmoid(x), also called swish."""
     x = floating("silu", x)
     return x * sigmoid(x)
 
@@ -110,13 +110,13 @@ def log_sigmoid(x: Array) -> Array:
 
 
 def mish(x: Array) -> Array:
-    """x · tanh(softplus(x))."""
+    """Return x · tanh(softplus(x))."""
     x = floating("mish", x)
     return x * elementwise.tanh(softplus(x))
 
 
 def gelu(x: Array, approximate: str = "none") -> Array:
-    """x · (1 + erf(x / √2)) / 2, or x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2 with
+    """Return x · (1 + erf(x / √2)) / 2, or x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2 with
     approximate="tanh", as in PyTorch.
 
     Raises ValueError for another `approximate`. Source: Hendrycks and Gimpel (2016), section 2.
@@ -135,12 +135,12 @@ def hard_sigmoid(x: Array) -> Array:
 
 
 def hard_swish(x: Array) -> Array:
-    """x · hard_sigmoid(x)."""
+    """Return x · hard_sigmoid(x)."""
     return x * hard_sigmoid(x)
 
 
 def softsign(x: Array) -> Array:
-    """x / (1 + |x|)."""
+    """Return x / (1 + |x|)."""
     x = floating("softsign", x)
     return x / (1.0 + elementwise.abs(x))
 

@@ -253,7 +253,7 @@ class _Evaluator:
         return values[-1]
 
     def _is_same_for_all(self, step: ExpressionStep) -> bool:
-        """True if a step's call depends only on the shape of a block."""
+        """Return True if a step's call depends only on the shape of a block."""
         numbers = [-1 - source for source in step.sources if source < 0]
         scalar = all(self._call.inputs[number].ndim == 0 for number in numbers)
         return scalar and STEPS[step.operation].elementwise

@@ -76,7 +76,7 @@ class IndexedAccess:
         return size_of(self.shape[axis] for axis in self.order[1:])
 
     def is_divided(self) -> bool:
-        """True if both the array and the indices can be split."""
+        """Return True if both the array and the indices can be split."""
         several = bool(self.common) and self.common[self.dim] > 1 and self.shape[self.axis] > 1
         return several and size_of(self.shape) > 0 and size_of(self.common) > 0
 

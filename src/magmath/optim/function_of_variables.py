@@ -125,7 +125,7 @@ def _newest_values(output: Node) -> dict[Node, int]:
 
 
 def _is_present(variable: Node, number: int) -> bool:
-    """True if this is the version number of a variable's current value."""
+    """Return True if this is the version number of a variable's current value."""
     owner = variable.value()
     return owner is not None and owner.number == number
 

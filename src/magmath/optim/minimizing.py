@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from magmath.api.creation import variable
 from magmath.arrays.array import Array
@@ -57,14 +57,20 @@ class Updating(Protocol):
 
 @final
 class Minimizer:
-    """Minimizes expressions for an optimizer, and caches the programs."""
+    """Minimizes expressions for the optimizer that owns it, and caches the programs."""
 
     def __init__(self, optimizer: Updating) -> None:
-        self._optimizer = optimizer
+        self._owner = ref(optimizer)
         self._programs: RecentlyUsed[Hashable, _Program] = RecentlyUsed(KEPT_PROGRAMS)
         self._minimized: WeakSet[Node] = WeakSet()
         self._function: FunctionOfVariables | None = None
         self._recent: _Recent | None = None
+
+    @property
+    def _optimizer(self) -> Updating:
+        optimizer = self._owner()
+        assert optimizer is not None, "the optimizer owns its minimizer"
+        return optimizer
 
     def run(
         self,

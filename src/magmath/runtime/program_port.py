@@ -48,7 +48,7 @@ class ProgramPort(Protocol):
         parameters: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
-        """As `run`, and return the total seconds of each instruction."""
+        """Run as `run` does; return also the total seconds of each instruction."""
 
     def start(
         self,

@@ -102,7 +102,7 @@ def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def _is_number_row(values: tuple[Any, ...]) -> bool:
-    """True for a tuple of numbers, which counts as an array."""
+    """Return True for a tuple of numbers, which counts as an array."""
     return bool(values) and all(isinstance(x, (bool, int, float)) for x in values)
 
 

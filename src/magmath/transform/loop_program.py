@@ -182,7 +182,7 @@ def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
 
 
 def _reads_arrays(node: Node) -> bool:
-    """True if an expression reads an evaluated array."""
+    """Return True if an expression reads an evaluated array."""
     return any(x.name == "input" or (x.inputs and x.value) for x in topological((node,), cut=True))
 
 

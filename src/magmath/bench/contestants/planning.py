@@ -22,7 +22,7 @@ _BATCH = 64
 
 
 def plan() -> Contestant:
-    """The case gives the planned program, its size and the number of workers."""
+    """Return the case gives the planned program, its size and the number of workers."""
     return Plan()
 
 
