@@ -182,11 +182,11 @@ def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     @thorough
     @given(data=st.data())
     def holds(data: st.DataObject) -> None:
-        one, case = engine_of("inline"), data.draw(operation_table.draws(row))
+        one, case = engine_of("inline"), data.draw(operation_table.cases(row))
         result = bodies.computed(one, record.name, case)
         bodies.check_close(result, bodies.reference(record.name, case), case)
         bodies.check_any_layout(engine_of("shared", 3), record.name, case, data)
-        smooth = data.draw(operation_table.draws(row, smooth=True))
+        smooth = data.draw(operation_table.cases(row, smooth=True))
         bodies.check_first_gradient(one, record.name, smooth, row.slopes)
         bodies.check_second_gradient(one, record.name, smooth, row.slopes)
 
