@@ -1,4 +1,4 @@
-"""Cases for the native forms of operations, all of one shape, so that they make up one program."""
+"""Cases for the native forms of operations, all of one shape, so that they form one program."""
 
 from __future__ import annotations
 

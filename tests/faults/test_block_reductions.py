@@ -1,4 +1,4 @@
-"""Reductions whose operand is never stored give what they give of stored operands."""
+"""Reductions of operands that are never stored equal reductions of stored operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexed access by worker processes collectively."""
+"""Indexed access that worker processes compute collectively."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The operation table: one row for each operation, saying how it is tried.
+"""The operation table: one row for each operation, with the cases of its tests.
 
 A row draws operands and attributes for an element type, names the element types that the operation
-takes, and the operands by which it has a gradient. Everything that must hold of every operation
-(`operation_bodies.py`) is tested from these rows, so a new operation needs one row, in the module
-of its family.
+takes, and the operands with respect to which it has a gradient. The tests of every operation
+(`operation_bodies.py`) use these rows, so a new operation needs one row, in the module of its
+family.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays made of nothing: constants, ranges and random numbers."""
+"""Created arrays: constants, ranges and random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index arrays, masks and sorting: where elements go depends on data."""
+"""Index arrays, masks and sorting: data determine the positions of elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reshaping, joining and slicing: where elements go is known beforehand."""
+"""Reshaping, joining and slicing: the positions of elements do not depend on data."""
 
 from __future__ import annotations
 

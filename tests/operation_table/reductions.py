@@ -1,4 +1,4 @@
-"""Reductions and running totals, of whole axes and of segments of them."""
+"""Reductions and scans, of whole axes and of their segments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Factorisations that all workers compute together: right in any layout, within their share of the
-memory, and failing everywhere at once."""
+"""Factorisations that all workers compute collectively: correct in any layout, within their share
+of the memory, with failures on all workers."""
 
 from __future__ import annotations
 
@@ -270,7 +270,8 @@ def test_one_worker_computes_for_all_in_the_memory_that_is_lent_to_it(
 
 
 def test_under_a_memory_limit_nobody_gets_all_of_a_matrix() -> None:
-    """4 MB hold the matrix of 1.8 MB in shares three times, but not two whole copies in addition."""
+    """4 MB hold the matrix of 1.8 MB in shares three times, but not two whole copies in
+    addition."""
     former = session._engine
     pool = start_pool(2, launcher="threads", device="cpu", memory_limit=4_000_000)
     session.use(pool)

@@ -1,4 +1,4 @@
-"""Whatever an operation can be replaced by computes the same, wherever its operands lie."""
+"""Every decomposition of an operation computes the same, for all layouts of its operands."""
 
 from __future__ import annotations
 

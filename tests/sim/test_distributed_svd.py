@@ -1,5 +1,5 @@
-"""Singular values and eigenvalues that all workers compute together: right in any layout, within
-their share of the memory, and failing everywhere at once."""
+"""Singular values and eigenvalues that all workers compute collectively: correct in any layout,
+within their share of the memory, with failures on all workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mm.fft` against NumPy in any layout, its gradients, and the movement that it plans."""
+"""`mm.fft` against NumPy in any layout, its gradients, and the planned transfers."""
 
 from __future__ import annotations
 
@@ -254,7 +254,8 @@ def test_what_cannot_be_transformed_is_refused() -> None:
             mm.fft.fftn(x, s=(3,), axes=(0, 1))
 
 
-# lengths without factors ---------------------------------------------------------------------------
+# lengths without factors
+# ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 1), (7, 8), (8197, 8640), (10007, 10125)])

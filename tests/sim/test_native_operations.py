@@ -1,6 +1,6 @@
-"""Every operation that can be written natively computes natively what its kernel does.
+"""The native form of every operation computes the same as its kernel.
 
-All operations on one element type make up one program, so that each type compiles once.
+All operations on one element type form one program, so that each type is compiled once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs that are run again become native without changing a bit of what they compute."""
+"""Repeated programs become native without a change of any bit of their results."""
 
 from __future__ import annotations
 

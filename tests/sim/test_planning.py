@@ -1,4 +1,4 @@
-"""Planning: how much work it takes as programs grow, what it chooses, and what is looked up."""
+"""Planning: its work for growing programs, its choices, and its caches."""
 
 from __future__ import annotations
 

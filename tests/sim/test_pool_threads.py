@@ -1,4 +1,4 @@
-"""Pools without processes: the worker within this one, and workers that are threads."""
+"""Pools without further processes: the inline worker, and workers that are threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The algorithms for matrix products: what they move and need, and that they compute the same."""
+"""The algorithms for matrix products: their transfers and memory, and equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of arrays in other layouts are kept: the second use sends nothing."""
+"""Copies of arrays in other layouts are cached: the second use sends nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Elements that all workers pick together: right in any layout, in one round or many, alike for any
-number of workers, and nobody holds or gets more than its share."""
+"""Indexed access that all workers compute collectively: correct in any layout, in one or many
+rounds, equal for any number of workers, and within each worker's share of the memory."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def test_deterministic_sums_are_not_cut(name: str) -> None:
     assert "together" not in str(engine.compile(engine.cut(Graph((node,)))).program)
 
 
-# what it costs -------------------------------------------------------------------------------------
+# what it costs
+# -------------------------------------------------------------------------------------
 
 N = 60_000
 ROW = 8 * 3
@@ -149,8 +150,8 @@ def _searched(values: Any, places: Any, _: Any) -> tuple[mm.Array, Any]:
     )
 
 
-# The expression and its value, the operation that workers compute collectively, and for each index the
-# bytes that a worker holds of operands and result, and that go to the owner and back.
+# The expression and its value, the operation that workers compute collectively, and for each index
+# the bytes that a worker holds of operands and result, and that go to the owner and back.
 LARGE: dict[str, tuple[Callable[..., tuple[mm.Array, Any]], str, int, int]] = {
     "take": (
         lambda x, i, v: (mm.take(_laid(x), _laid(i), axis=0), x[i]), "take",

@@ -1,5 +1,5 @@
-"""Arrays that all workers sort together: right for any numbers, stable, within their share of the
-memory, with the bytes that the plan says."""
+"""Arrays that all workers sort collectively: correct for any numbers, stable, within their share of
+the memory, with the planned number of bytes."""
 
 from __future__ import annotations
 

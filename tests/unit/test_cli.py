@@ -1,4 +1,4 @@
-"""The command `magmath`: what it prints, its exit codes, and what it leaves behind."""
+"""The command `magmath`: its output, its exit codes, and the files that it writes."""
 
 from __future__ import annotations
 

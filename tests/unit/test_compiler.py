@@ -1,4 +1,5 @@
-"""The compiler of native programs: its numbers are NumPy's, and its calls are calls."""
+"""The compiler of native programs: its results equal NumPy's, and its calls have the right
+arguments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The documents are true: README's example, the examples, the tour and the recipes for
-contributors run as they are written."""
+"""The documents are tested: README's example, the examples, the tour and the recipes for
+contributors run as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and writing parts of arrays: all that NumPy takes in brackets, in any layout."""
+"""Reading and writing parts of arrays: all of NumPy's indexing keys, in any layout."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The routines of factorisations: every library computes the same, on good data and on bad, and the
-tuner's choice is the one that is called."""
+"""The routines of factorisations: every library computes the same on valid and invalid data, and
+the tuner's choice is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops on the workers do what Python's loops do."""
+"""Loops on the workers compute the same as Python's loops."""
 
 from __future__ import annotations
 

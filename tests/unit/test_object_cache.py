@@ -1,4 +1,4 @@
-"""Compiled code on disk: its name in the cache changes with all that it depends on."""
+"""Compiled code on disk: its cache key changes with each of its inputs."""
 
 from __future__ import annotations
 

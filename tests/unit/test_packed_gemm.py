@@ -1,4 +1,5 @@
-"""The product in tiles against NumPy: every form, size and epilogue, and nothing beyond its edges."""
+"""The packed product against NumPy: every form, size and epilogue, and no access outside of the
+matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public names: those that users are promised are there, lazily, and type checkers see them."""
+"""The public names: all documented names exist, load lazily, and are visible to type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled functions called again and again: results are computed into released memory."""
+"""Repeated calls of compiled functions: results are computed into released memory."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
 
 
 def _product(arrays: Sequence[Array], split: dict[tuple[int, int], int]) -> Array:
-    """Return the product of a chain, split where `split` says."""
+    """Return the product of a chain, divided by `split`."""
 
     def part(first: int, last: int) -> Array:
         if first == last:

@@ -135,7 +135,7 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     """Return the referenced intermediates that should be computed now, and not once more later.
 
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once. Intermediates that are
-    larger than every evaluated array of the expression (by broadcasting, say) are left out.
+    larger than every evaluated array of the expression (for example by broadcasting) are omitted.
     """
     found = [node for node in held if not (node.is_leaf or node.name == "constant")]
     if not found:

@@ -31,7 +31,7 @@ class Format:
     """A file format.
 
     single, named  True if a file can hold one array without a name, or arrays with names
-    typed           whether a file says the element types of its arrays; text does not
+    typed           True if a file contains the element types of its arrays; text does not
     entries         path → the arrays in a file, by name ("": the one without); reads headers only
     create          (path, what each array is) → a new file with room for them
     finish          (path, what each array is) → completes the file after the workers have written

@@ -360,7 +360,7 @@ def bind_replace(
 ) -> Callable[[], object]:
     """Bind the first operand with elements replaced by the second operand's elements.
 
-    If several values have the same index, the last one counts, whichever worker sends it.
+    If several values have the same index, the last one counts, regardless of its sender.
     """
     import torch
 

@@ -1,8 +1,8 @@
 """Conversion of an expression to a function of its variables.
 
-`minimize` starts from the current values of variables, whatever values the expression has read at
-the line that wrote it. Everything else that the expression reads is constant: plain arrays, former
-values of variables, and random arrays that user code references.
+`minimize` starts from the current values of variables, independently of the values that the
+expression has read at the line that wrote it. Everything else that the expression reads is
+constant: plain arrays, former values of variables, and random arrays that user code references.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ class States:
                 continue
             if names.setdefault(v.name, v) is not v:
                 raise MagmathError(
-                    f"state_dict: two variables have the name {v.name!r}, so their states cannot "
-                    f"be told apart; make them with different names"
+                    f"state_dict: two variables have the name {v.name!r}, so their states have "
+                    "equal names; give the variables different names"
                 )
             state |= {f"{v.name}.{name}": one.snapshot() for name, one in kept.states.items()}
             if kept.count is not None:

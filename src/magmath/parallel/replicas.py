@@ -182,7 +182,7 @@ class Replicas(Strategy):
 
     def _states(self, training: Training) -> dict[Variable, Node]:
         """Return the variables that the optimizer reads and assigns, in the order of its slots,
-        each with the node that stands for its value in one replica.
+        each with the node that represents its value in one replica.
 
         Step counts have one value for all replicas.
         """

@@ -59,8 +59,8 @@ class Plot:
 class Finding:
     """A statement of the paper, our result, and whether they agree.
 
-    agrees   True, False, or None if this run cannot tell
-    reason   why they do not agree, or why the run cannot tell; required in these cases
+    agrees   True, False, or None if this run cannot decide
+    reason   why they do not agree, or why the run cannot decide; required in these cases
     """
 
     statement: str

@@ -1,5 +1,5 @@
-"""Element types: how they are named and compared, which type a result has, and that no digit is
-lost without being asked for.
+"""Element types: their names and comparison, the types of results, and that no digit is lost
+implicitly.
 
 `result_type_of` states the rule of promotion in terms of NumPy's; the properties below compare
 operators on operands of every form with it and with NumPy's values.

@@ -1,4 +1,4 @@
-"""Mistakes are told where they are made, in words that help."""
+"""Mistakes raise errors at the user's line, with messages that help."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`vmap` is the stack of what the function is of each example: for every operation of the table, and
-in the combinations that users write, compared with torch.func."""
+"""`vmap` equals the stack of the function's results for each example: for every operation of the
+table, and in the combinations that users write, compared with torch.func."""
 
 from __future__ import annotations
 

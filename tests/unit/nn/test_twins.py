@@ -1,4 +1,4 @@
-"""Modules take the steps of their twins in PyTorch: the same loss, gradients and weights."""
+"""Modules equal their PyTorch twins in training steps: loss, gradients and weights."""
 
 from __future__ import annotations
 

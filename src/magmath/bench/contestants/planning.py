@@ -48,7 +48,7 @@ class Plan(Contestant):
     def round(self) -> float:
         cost_cache_of.cache_clear()
         clear_option_caches()
-        session.use(session.engine().pool)  # an engine that knows no programs
+        session.use(session.engine().pool)  # an engine without programs
         found = self._once()
         self._rounds.append(found)
         return sum(found.seconds.values())

@@ -144,7 +144,7 @@ class _Network:
         return _Removed(layer, neighbours, best)
 
     def rest(self) -> Problem:
-        """Return the remaining problem, its layers numbered anew in the order of `own`."""
+        """Return the remaining problem, its layers renumbered in the order of `own`."""
         number = {layer: i for i, layer in enumerate(self.own)}
         edges = [
             (number[u], number[v], table)

@@ -147,7 +147,7 @@ def uniform_candidate(tables: CostTables, choice: str) -> Candidate:
 @dataclass(frozen=True)
 class SimulatedStep:
     """A simulated training step: its seconds in the steady state, and the timeline of some steps
-    of one worker that stands for all."""
+    of one worker that represents all."""
 
     seconds: float
     timeline: Timeline

@@ -161,7 +161,7 @@ class Plan:
         """Simulate training steps event by event.
 
         slowdown      worker → factor by which its computations take longer
-        every_worker  simulate each worker; otherwise one stands for all, which takes the same time
+        every_worker  simulate each worker; otherwise one represents all, which takes the same time
                       if all are equal
         overlap       False: workers do not compute while they communicate
         sharded       each worker updates its chunk of the parameters, which are then replicated
@@ -296,7 +296,7 @@ def measured_speed(
 ) -> float:
     """Return the speed (see `CostModel`) at which one worker trains this many samples a second.
 
-    Raises MagmathError if no speed of the arithmetic gives so many.
+    Raises MagmathError if no speed of the arithmetic gives this number.
     """
     low, high = 1e-3, 1e3
     while high / low > 1 + 1e-9:

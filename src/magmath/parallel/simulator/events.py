@@ -230,7 +230,7 @@ def on_ports(
     """Return stages on the ports of units.
 
     ports    level → the units of the collective's workers
-    sharing  level → factor of the bytes, for collectives that stand for several equal ones
+    sharing  level → factor of the bytes, for collectives that represent several equal ones
     """
     return tuple(
         PortStage(
