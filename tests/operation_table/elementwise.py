@@ -95,6 +95,7 @@ ROWS: dict[str, Row] = {
     "sinh": _unary(FLOATS),
     "cosh": _unary(FLOATS),
     "tanh": _unary(FLOATS),
+    "erf": _unary(REAL_FLOATS),
     "asinh": _unary(FLOATS),
     "acosh": _unary(FLOATS, "above one"),
     "atanh": _unary(FLOATS, "unit"),

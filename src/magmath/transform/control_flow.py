@@ -158,8 +158,8 @@ def _written_out(
             raise TracingError(
                 "while_loop: the number of steps depends on values, which do not exist while a "
                 "function is traced (mm.compile, mm.vmap, mm.scan, …); call while_loop outside of "
-                "it, with mm.compile for the surrounding code, or use mm.fori_loop or mm.scan "
-                "with a fixed number of steps and mm.where"
+                "it, with mm.compile for the surrounding code, or use mm.fori_loop or mm.scan with "
+                "a fixed number of steps and mm.where"
             )
         if not predicate:
             return unflatten(tree, current)
