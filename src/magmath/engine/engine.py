@@ -247,11 +247,11 @@ class Engine:
         order, results = topological(wanted, cut=True), wanted
         asked, held = len(wanted), live_intermediates(order, wanted)
         expression = order
+        if len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
+            wanted = results = (*wanted, *worthwhile_intermediates(order, held))
         if any(node.operation.lower_to and node.value is None for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
-        elif len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
-            wanted = results = (*wanted, *worthwhile_intermediates(order, held))
         given = self._small(order, results)
         targets: tuple[Node | None, ...] = ()
         if given is None and results is wanted:
