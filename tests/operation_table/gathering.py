@@ -116,6 +116,13 @@ def _sort(dice: Dice) -> Case:
     return Case((dice.numbers(shape),), {"axis": axis, "descending": dice.draw(st.booleans())})
 
 
+def _order_statistics(dice: Dice) -> Case:
+    shape = dice.shape(1, 1)
+    axis = dice.draw(st.integers(0, len(shape) - 1))
+    positions = dice.draw(st.lists(st.integers(0, shape[axis] - 1), min_size=1, max_size=3))
+    return Case((dice.numbers(shape),), {"axis": axis, "positions": tuple(positions)})
+
+
 def _searchsorted(dice: Dice) -> Case:
     x = dice.numbers(dice.shape(1, 1))
     half = x.dtype == torch.bfloat16
@@ -132,6 +139,7 @@ ROWS: dict[str, Row] = {
     "expand": Row(_expand, ANY, (0,)),
     "sort": Row(_sort, (*BOOL, *REAL), (0,)),
     "argsort": Row(_sort, (*BOOL, *REAL)),
+    "order_statistics": Row(_order_statistics, (*BOOL, *REAL), (0,)),
     "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
     "put": Row(_put, ANY, (0, 1)),
     "take_along": Row(_take_along, ANY, (0,)),
