@@ -117,8 +117,9 @@ def _sort(dice: Dice) -> Case:
 
 
 def _order_statistics(dice: Dice) -> Case:
-    shape = dice.shape(1, 1)
-    axis = dice.draw(st.integers(0, len(shape) - 1))
+    drawn = dice.shape(1)
+    axis = dice.draw(st.integers(0, len(drawn) - 1))
+    shape = (*drawn[:axis], max(drawn[axis], 1), *drawn[axis + 1 :])
     positions = dice.draw(st.lists(st.integers(0, shape[axis] - 1), min_size=1, max_size=3))
     return Case((dice.numbers(shape),), {"axis": axis, "positions": tuple(positions)})
 
