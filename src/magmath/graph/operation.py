@@ -338,8 +338,9 @@ class Operation:
                       value)
     epilogues         what its kernel can apply to the result before storing it, each an attribute
                       of the record's nodes: "convert" (to another type), "bias" (add a row),
-                      "accumulate" (c + alpha·result), or an activation by name; the fuse pass folds
-                      such nodes into it
+                      "residual" (add an array), "accumulate" (c + alpha·result), or an activation
+                      by name; the fuse pass folds such nodes into it
+    bias_axis         the dimension of the result along which a bias varies
     efficiency        (node, shape of a local result) → share of the full speed that such a piece
                       reaches
     decompositions    (node, its operands' layouts) → graphs of other operations on the same inputs
@@ -380,6 +381,7 @@ class Operation:
     flops: Callable[[Node], float]
     same_bits: SameBits = no_same_bits
     epilogues: frozenset[str] = frozenset()
+    bias_axis: int = -1
     efficiency: Callable[[Node, Shape], float] = full_speed
     decompositions: Decompositions = no_decomposition
     derived_split: DerivedSplit | None = None
