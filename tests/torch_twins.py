@@ -62,6 +62,12 @@ def _convolution(t: Twin, m: Any, x: Any) -> Any:
     return ACTIVATIONS[m.activation](y)
 
 
+def _transposed(t: Twin, m: Any, x: Any) -> Any:
+    function = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[m.space]
+    y = function(x, t.of(m.weight), t.of(m.bias), m.stride, m.padding)
+    return ACTIVATIONS[m.activation](y)
+
+
 def _batch_norm(t: Twin, m: Any, x: Any) -> Any:
     mean, variance = t.of(m.running_mean), t.of(m.running_variance)
     return F.batch_norm(
@@ -130,6 +136,7 @@ RULES: dict[type, Callable[[Twin, Any, Any], Any]] = {
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
     nn.Conv3d: _convolution,
+    nn.ConvTranspose2d: _transposed,
     nn.BatchNorm: _batch_norm,
     nn.Dense: lambda t, m, x: ACTIVATIONS[m.activation](
         F.linear(x, t.of(m.weight).T, t.of(m.bias))

@@ -116,6 +116,14 @@ def _sort(draws: Draws) -> Case:
     return Case((draws.numbers(shape),), {"axis": axis, "descending": draws.draw(st.booleans())})
 
 
+def _order_statistics(draws: Draws) -> Case:
+    drawn = draws.shape(1)
+    axis = draws.draw(st.integers(0, len(drawn) - 1))
+    shape = (*drawn[:axis], max(drawn[axis], 1), *drawn[axis + 1 :])
+    positions = draws.draw(st.lists(st.integers(0, shape[axis] - 1), min_size=1, max_size=3))
+    return Case((draws.numbers(shape),), {"axis": axis, "positions": tuple(positions)})
+
+
 def _searchsorted(draws: Draws) -> Case:
     x = draws.numbers(draws.shape(1, 1))
     half = x.dtype == torch.bfloat16
@@ -132,6 +140,7 @@ ROWS: dict[str, Row] = {
     "expand": Row(_expand, ANY, (0,)),
     "sort": Row(_sort, (*BOOL, *REAL), (0,)),
     "argsort": Row(_sort, (*BOOL, *REAL)),
+    "order_statistics": Row(_order_statistics, (*BOOL, *REAL), (0,)),
     "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
     "put": Row(_put, ANY, (0, 1)),
     "take_along": Row(_take_along, ANY, (0,)),

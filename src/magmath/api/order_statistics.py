@@ -1,5 +1,8 @@
-"""Order statistics: medians, quantiles, partitions. The workers sort the elements collectively;
-values between two sorted elements are interpolated."""
+"""Order statistics: medians, quantiles, partitions.
+
+The elements at the positions that are needed are found (`ops/order_statistics.py`), which several
+workers do by a collective sort, and interpolated.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,15 @@ from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import Axis, any, max, min, sum
+from magmath.api.statistics import Axis, max, min, sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.output import stored
 from magmath.core.dtypes import int64
 from magmath.core.shapes import normalize_axes, normalize_axis
+from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, RangeError, ShapeError
+from magmath.graph import apply
+from magmath.ops.order_statistics import ORDER_STATISTICS
 
 CONTINUOUS = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan (1996), methods 4 to 9
     "interpolated_inverted_cdf": (0.0, 1.0),
@@ -170,28 +176,47 @@ def _quantile(
         raise ShapeError(f"{name}: needs at least one element, was given shape {x.shape}")
     behind = moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
     lines = reshape(behind, (*rest, -1))
-    ordered = sort(lines)
-    missing = isnan(lines)
     if counts_nan:
-        values = _at(ordered, parts.ravel(), ordered.shape[-1], method, name)
-        values = where(any(missing, -1, None, True), math.nan, values)
+        values = _at(lines, parts.ravel(), method, name)
     else:
-        counts = astype(sum(logical_not(missing), -1, keepdims=True), ordered.dtype)
+        ordered = sort(lines)
+        counts = astype(sum(logical_not(isnan(lines)), -1, keepdims=True), ordered.dtype)
         values = _at_counted(ordered, parts.ravel(), counts, method, name)
         values = where(counts == 0, math.nan, values)
     shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
     return reshape(moveaxis(values, -1, 0), (*parts.shape, *shape))
 
 
-def _at(ordered: Array, parts: Any, n: int, method: str, name: str) -> Array:
-    """Return the quantiles of sorted elements, all of which count."""
+def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
+    """Return the quantiles along the last axis; nan where an element is nan, which is then the
+    last."""
+    n = lines.shape[-1]
     low, share = _places(parts, n, method, name, np)
     low, last = np.asarray(low), n - 1
-    below = take(ordered, np.clip(low, 0, last).astype(np.int64), -1)
-    if not np.any(share):
-        return below
-    above = take(ordered, np.clip(low + 1, 0, last).astype(np.int64), -1)
-    return _between(below, above, np.asarray(share, ordered.dtype.name))
+    below, above = (np.clip(i, 0, last).astype(np.int64) for i in (low, low + 1))
+    needed = sorted({*below.tolist(), *(above.tolist() if np.any(share) else ()), last})
+    found = Array(
+        apply(
+            ORDER_STATISTICS,
+            lines.node,
+            axis=lines.ndim - 1,
+            positions=tuple(needed),
+            line=user_line(),
+        )
+    )
+    values = _picked(found, needed, below)
+    if np.any(share):
+        upper = _picked(found, needed, above)
+        values = _between(values, upper, np.asarray(share, lines.dtype.name))
+    return where(isnan(found[..., -1:]), math.nan, values)
+
+
+def _picked(found: Array, positions: list[int], wanted: Any) -> Array:
+    """Return the order statistics of `wanted`, given those of `positions`."""
+    if len(wanted) == 1:
+        place = positions.index(wanted[0])
+        return found[..., place : place + 1]
+    return take(found, np.searchsorted(positions, wanted), -1)
 
 
 def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: str) -> Array:

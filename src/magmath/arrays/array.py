@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -34,7 +35,7 @@ from magmath.engine.devices import check_device
 from magmath.engine.donation import TEMPORARY, TEMPORARY_TARGET
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Node, applied, apply
+from magmath.graph import Node, applied, apply, set_handle
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
 from magmath.ops import contraction, leaves
@@ -367,6 +368,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             note_update(old)
         self._replaced(old, new)
         self._node, self._leaf = new, result._leaf
+        set_handle(new, ref(self))
+        if trace is None and result._leaf is None:
+            session.engine().updates.note(self)
         return self
 
 

@@ -21,7 +21,7 @@ from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import TracingError, WorkerLost
-from magmath.graph import Node, Shape, provenance_of, set_value, topological
+from magmath.graph import Node, Shape, provenance_of, set_handle, set_value, topological
 from magmath.layout import Layout
 from magmath.ops import leaves
 
@@ -49,9 +49,11 @@ class LazyArray:
         self._node = node
         self._leaf: Node | None = node if node.operation is leaves.INPUT else None
         self._formers: list[ref[Node] | None] | None = None
+        depth = node.depth
+        if depth:
+            set_handle(node, ref(self))
         if node.reads_version:
             note_reader(self)
-        depth = node.depth
         if depth >= FIRST_CHECK and (depth > MAX_PENDING or self._holds_too_much(depth)):
             self._settle()
 
@@ -197,6 +199,7 @@ class LazyArray:
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value."""
         self._node, self._formers = node, None
+        set_handle(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
 
     def undo(self) -> None:

@@ -27,6 +27,7 @@ from magmath.engine.donation import (
     live_intermediates,
     worthwhile_intermediates,
 )
+from magmath.engine.pending_updates import PendingUpdates
 from magmath.engine.program_build import Compiled, build_program, environment_of
 from magmath.engine.relayout_cache import RelayoutCache, Relayouts
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
@@ -74,6 +75,7 @@ class Engine:
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
+        self.updates = PendingUpdates()
         self._last: RunHandle | None = None
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
@@ -244,14 +246,17 @@ class Engine:
 
         `overwritten` maps the new values of variables to the leaves of the former values.
         """
-        order, results = topological(wanted, cut=True), wanted
-        asked, held = len(wanted), live_intermediates(order, wanted)
+        asked, order = len(wanted), topological(wanted, cut=True)
+        if updates := self.updates.reading(order):
+            wanted = (*wanted, *updates)
+            order = topological(wanted, cut=True)
+        held, results = live_intermediates(order, wanted), wanted
         expression = order
+        if len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
+            wanted = results = (*wanted, *worthwhile_intermediates(order, held))
         if any(node.operation.lower_to and node.value is None for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
-        elif len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
-            wanted = results = (*wanted, *worthwhile_intermediates(order, held))
         given = self._small(order, results)
         targets: tuple[Node | None, ...] = ()
         if given is None and results is wanted:
@@ -271,13 +276,17 @@ class Engine:
                     set_value(node, leaf)
         record_provenance(known, expression, held)
         for node in wanted[asked:]:
+            array = node.handle() if node.handle is not None else None
+            if array is not None and array.node is node:
+                array.set_known(known[node])
+                continue
             set_value(node, known[node])
             if not node.operation.overwrites_first:  # its value cannot be recomputed
                 self._keep(node)
         return known
 
     def _keep(self, node: Node) -> None:
-        """Keep the value of an intermediate node for user code that references the node.
+        """Keep the value of an intermediate node for pending expressions that read the node.
 
         Drops the oldest such value if no array owns it by now.
         """
@@ -350,13 +359,15 @@ class Engine:
         pool, most = self.pool, self.at_once_bytes
         small = pool.is_inline and not self.environment.deterministic and self.recorder is None
         small &= not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
+        if VARIABLE in [node.operation for node in order]:
+            raise no_value_error()
         given: dict[Node, int] = {}
         for node in order:
+            if not small:
+                return None
             operation, form = node.operation, node.signature
             if operation is PARAMETER and node.value is not None:
                 continue
-            if operation is VARIABLE:
-                raise no_value_error()
             if node.value is not None or operation.leaf:
                 data = remote_array_of(node)
                 small = small and data.layout.is_on_single_worker and data.nbytes <= most

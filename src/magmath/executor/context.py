@@ -101,9 +101,15 @@ class Context:
         dilation: tuple[int, ...],
         groups: int,
         repeated: bool,
+        version: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        residual: torch.Tensor | None = None,
+        activation: str = "none",
     ) -> Callable[[], object]:
         """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
         "filter" w (`kernels/convolution_problem.py`).
+
+        y = activation(y + bias + residual); `version` is the same number as long as w is the same.
 
         Results that several workers compute must have the same bits, so only the default candidate
         computes them.
@@ -111,7 +117,11 @@ class Context:
         from magmath.kernels.convolution import bind_convolution
         from magmath.kernels.convolution_problem import ConvolutionProblem
         from magmath.kernels.dispatch.tuner import tuner_for
+        from magmath.kernels.epilogue import Epilogue
 
-        problem = ConvolutionProblem(direction, x, w, y, offset, stride, dilation, groups)
+        epilogue = Epilogue(bias, residual, activation)
+        problem = ConvolutionProblem(
+            direction, x, w, y, offset, stride, dilation, groups, epilogue, version
+        )
         tuner = tuner_for(self.deterministic or repeated)
         return bind_convolution(problem, tuner=tuner, winograd=self.winograd)

@@ -23,7 +23,7 @@ from magmath.executor.native_segments import NativeSegments
 from magmath.executor.select import WORTH_SECONDS, Alternative, Choice
 from magmath.kernels.free_processors import adapt_threads
 
-LEAST_RUNS = 8
+LEAST_RUNS = 3
 SAMPLE_SECONDS = 2e-3
 """Runs are timed in samples of at least this many seconds."""
 HISTORY = 64

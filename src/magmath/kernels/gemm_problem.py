@@ -52,6 +52,13 @@ class GemmProblem:
         return self.out.shape[-2], self.out.shape[-1], self.a.shape[-1]
 
     @property
+    def is_gram(self) -> bool:
+        """True for the product of a matrix with its own transpose, which is symmetric."""
+        a, turned = self.a, self.b.mT
+        same = a.data_ptr() == turned.data_ptr() and a.stride() == turned.stride()
+        return same and a.shape == turned.shape and a.ndim == 2 and not a.is_complex()
+
+    @property
     def is_plain(self) -> bool:
         """True if alpha is 1 and beta is 0."""
         return not callable(self.alpha) and self.alpha == 1 and self.beta == 0
@@ -194,6 +201,7 @@ def key(product: GemmProblem) -> str:
         product.out.device.type,
     ]
     words += ["widening"] * product.widens
+    words += ["Gram"] * product.is_gram
     if not product.is_plain:
         words.append("accumulated" if product.beta else "scaled")
     if product.bias is not None:
@@ -205,11 +213,12 @@ def key(product: GemmProblem) -> str:
 def dummy_operands(product: GemmProblem) -> GemmProblem:
     """Return a product of the same form on new operands, with the extents of the measurement."""
     m, n, k = _measured_extents(product)
+    a = _like(product.a, m, k, _measured_batch(product))
     return replace(
         product,
         out=_like(product.out, m, n, _measured_batch(product)),
-        a=_like(product.a, m, k, _measured_batch(product)),
-        b=_like(product.b, k, n, _measured_batch(product)),
+        a=a,
+        b=a.mT if product.is_gram else _like(product.b, k, n, _measured_batch(product)),
         bias=_bias_like(product.bias, n) if product.bias is not None else None,
         alpha=product.sample_alpha(),
     )
