@@ -193,7 +193,9 @@ def test_a_resumed_run_ends_with_the_same_bits(
         assert [record.epoch for record in history.records] == [1, 2, 3, 4, 5, 6]
         done = trainer().fit(X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True, **options)
         assert done.loss == expected.loss
-        with pytest.raises(WeightsError, match=r"belongs to the optimizer Adam and other parameters"):
+        with pytest.raises(
+            WeightsError, match=r"belongs to the optimizer Adam and other parameters"
+        ):
             Trainer(module(), optimizer="momentum").fit(
                 X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True
             )

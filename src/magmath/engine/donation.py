@@ -123,9 +123,9 @@ def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
 def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
     """Return True if no live reference outside `own` could be differentiated later."""
     for node in order:
-        untold = node.is_leaf and node.value is None
+        unknown = node.is_leaf and node.value is None
         remembers = not node.is_leaf and node.value is not None and node.dtype.is_floating
-        if node.name == "variable" or untold or remembers:
+        if node.name == "variable" or unknown or remembers:
             return False
     held = referenced_elsewhere(order)
     return not any(node.dtype.is_floating for node in held.difference(own))

@@ -74,7 +74,7 @@ class Optimizer(ABC):
     def _start(self) -> None:
         self._steps = 0
         self._groups: Groups[Optimizer] = Groups(self)
-        self.kept = States(self._needs)
+        self.variable_states = States(self._needs)
         """The states of the variables that were updated."""
         self._minimizer = Minimizer(self)
 
@@ -221,10 +221,10 @@ class Optimizer(ABC):
                 raise ShapeError(
                     f"update: variable {v.name} has shape {v.shape}, its gradient {gradient.shape}"
                 )
-        kept = self.kept.of(variables)
-        owners = [v for one in kept for v in one.variables()]
+        entries = self.variable_states.of(variables)
+        owners = [v for entry in entries for v in entry.variables()]
         read = {v.node: v for v in owners}
-        slots = [one.slot(lambda v: v.node) for one in kept]
+        slots = [entry.slot(lambda v: v.node) for entry in entries]
         slopes = [gradients[v].node for v in variables]
         pairs = self.next_values(slots, slopes, self.rates_of_update(variables))
         assign([(read[node], value) for node, value in pairs])
@@ -308,7 +308,7 @@ class Optimizer(ABC):
         The values are snapshots, 0-d for counts. Raises MagmathError if two variables have the same
         name.
         """
-        state = self.kept.state_dict()
+        state = self.variable_states.state_dict()
         for i, one in enumerate(self._groups.learning_rates):
             if plateau := plateau_of(one):
                 found = {f"learning_rate.{i}.{k}": x for k, x in plateau.state_dict().items()}
@@ -334,7 +334,7 @@ class Optimizer(ABC):
                 start = f"learning_rate.{i}."
                 names = [name for name in given if name.startswith(start)]
                 plateau.load_state_dict({k.removeprefix(start): float(given.pop(k)) for k in names})
-        self.kept.load_state_dict(given)
+        self.variable_states.load_state_dict(given)
 
 
 _finite = check_finite_losses

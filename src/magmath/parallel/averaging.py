@@ -89,8 +89,8 @@ class Averaging(Strategy):
             layouts[v] = parameter_layout(layers[owner], v.shape, environment)
         for _, v in training.module.named_buffers():
             layouts[v] = environment.whole(v.shape, shared=True)
-        for kept in training.kept():
-            parameter, *states = kept.variables()
+        for entry in training.variable_states():
+            parameter, *states = entry.variables()
             option = layers[owner_of[id(parameter)]]
             for v in states:
                 alike = v.shape == parameter.shape

@@ -137,8 +137,8 @@ class Replicas(Strategy):
     def choose(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
     ) -> Choice:
-        kept = training.optimizer.kept.of(self.updated(training))
-        stacked = [v for one in kept for v in one.variables() if v.shape == one.shape]
+        entries = training.optimizer.variable_states.of(self.updated(training))
+        stacked = [v for entry in entries for v in entry.variables() if v.shape == entry.shape]
         stacked += [self.weights(v) for v in _owned(training)]
         layouts = {v: self.layout(v.shape, environment) for v in stacked}
         return Choice(layouts, dict.fromkeys(training.layers, "replicas"))
@@ -187,9 +187,9 @@ class Replicas(Strategy):
         Step counts have one value for all replicas.
         """
         found: dict[Variable, Node] = {}
-        kept = training.optimizer.kept.of(self.updated(training))
-        for parameter, one in zip(training.parameters, kept, strict=True):
-            weights, *states = one.variables()
+        entries = training.optimizer.variable_states.of(self.updated(training))
+        for parameter, entry in zip(training.parameters, entries, strict=True):
+            weights, *states = entry.variables()
             found[weights] = parameter.node
             for v in states:
                 alike = v.shape == weights.shape
@@ -204,7 +204,10 @@ class Replicas(Strategy):
         loss, outputs = forward(batch)
         slopes = grad(loss, list(training.parameters))
         updated = self.updated(training)
-        slots = [one.slot(states.__getitem__) for one in training.optimizer.kept.of(updated)]
+        slots = [
+            entry.slot(states.__getitem__)
+            for entry in training.optimizer.variable_states.of(updated)
+        ]
         rates = training.rates(updated)
         nodes = [slope.node for slope in slopes]
         following = dict(training.optimizer.next_values(slots, nodes, rates))

@@ -19,7 +19,7 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
 from magmath.optim import Optimizer
-from magmath.optim.states import Kept
+from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
 
 Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
@@ -54,15 +54,15 @@ class Training:
         """Return all parameters of the module, each with the path of the module that owns it."""
         return [(path.rpartition(".")[0], v) for path, v in self.module.named_parameters()]
 
-    def kept(self) -> list[Kept]:
+    def variable_states(self) -> list[VariableStates]:
         """Return the states that the optimizer stores for the parameters."""
-        return self.optimizer.kept.of(self.parameters)
+        return self.optimizer.variable_states.of(self.parameters)
 
     def update(self, gradients: Sequence[Array]) -> None:
         """Take a step of the optimizer: assign the parameters and states their next values."""
-        kept = self.kept()
-        read = {v.node: v for one in kept for v in one.variables()}
-        slots = [one.slot(lambda v: v.node) for one in kept]
+        entries = self.variable_states()
+        read = {v.node: v for entry in entries for v in entry.variables()}
+        slots = [entry.slot(lambda v: v.node) for entry in entries]
         rates = self.rates(self.parameters)
         slopes = [gradient.node for gradient in gradients]
         pairs = self.optimizer.next_values(slots, slopes, rates)

@@ -150,12 +150,12 @@ class Checkpoint:
         paths = {id(v): path for path, v in training.module.named_parameters()}
         updated = strategy.updated(training)
         found: dict[str, Variable] = {}
-        states = training.optimizer.kept.of(updated)
-        for parameter, kept in zip(training.parameters, states, strict=True):
+        states = training.optimizer.variable_states.of(updated)
+        for parameter, entry in zip(training.parameters, states, strict=True):
             path = paths[id(parameter)]
-            found |= {f"{path}/{name}": state for name, state in kept.states.items()}
-            if kept.count is not None:
-                found[f"{path}/count"] = kept.count
+            found |= {f"{path}/{name}": state for name, state in entry.states.items()}
+            if entry.count is not None:
+                found[f"{path}/count"] = entry.count
         return found
 
 

@@ -172,7 +172,7 @@ class NeuralNetwork:
         The other arguments and the errors are those of `Trainer.fit`.
         """
         self.trainer.strategy, self.trainer.metrics = strategy, metrics
-        told = [Reporting(reporter)] if reporter is not None else []
+        reporting = [Reporting(reporter)] if reporter is not None else []
         with self._noting_shape(x) as samples:
             return self.trainer.fit(
                 samples,
@@ -184,7 +184,7 @@ class NeuralNetwork:
                 checkpoint=checkpoint,
                 resume=resume,
                 verbose=verbose and reporter is None,
-                callbacks=[*callbacks, *told],
+                callbacks=[*callbacks, *reporting],
             )
 
     def predict(self, x: Any) -> Any:

@@ -147,7 +147,9 @@ class TrainingStep:
     def _updated_variables(self) -> list[Variable]:
         """Return the variables that the optimizer updates, each followed by its states."""
         updated = self.strategy.updated(self.training)
-        return [v for kept in self._optimizer.kept.of(updated) for v in kept.variables()]
+        return [
+            v for entry in self._optimizer.variable_states.of(updated) for v in entry.variables()
+        ]
 
     # tracing ------------------------------------------------------------------------------------
 
@@ -308,9 +310,9 @@ class TrainingStep:
         """Return the layers of the leaves of all parameters, their replicas and states."""
         found = {v.leaf: owner for owner, v in self.training.named_parameters()}
         updated = self.strategy.updated(self.training)
-        kept = self._optimizer.kept.of(updated)
-        for trained, one in zip(self.parameters, kept, strict=True):
-            owner, *states = one.variables()
+        entries = self._optimizer.variable_states.of(updated)
+        for trained, entry in zip(self.parameters, entries, strict=True):
+            owner, *states = entry.variables()
             alike = [v for v in states if v.shape == owner.shape]
             found |= {v.leaf: found[trained.leaf] for v in (owner, *alike)}
         return found
