@@ -69,7 +69,7 @@ def source(result: dict[str, Any]) -> str:
     machine, unit = result["machine"], result["cases"][0]["case"]["unit"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     absent = f" Absent: {', '.join(result['absent'])}." if result["absent"] else ""
-    cut = " Interrupted: the cases behind are missing." if result.get("interrupted") else ""
+    cut = " Interrupted: the later cases are missing." if result.get("interrupted") else ""
     return (
         f"In {unit}; medians of {result['rounds']} rounds in turns, {result['date'][:10]}, "
         f"{machine['cores']} cores of {machine['cpu']}, commit {result['commit']}"

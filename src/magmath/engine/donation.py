@@ -60,8 +60,8 @@ _COUNTING_IN_LIST = _references_in_list([object()])
 
 
 def are_unreferenced(leaves: Sequence[Node], data: Sequence[Any]) -> bool:
-    """Return True if the leaves have no references but their list, and their data none but the
-    leaves and one list."""
+    """Return True if only their list refers to the leaves, and only the leaves and one list refer
+    to their data."""
     for leaf in leaves:
         if getrefcount(leaf) > _COUNTING_IN_LIST:
             return False

@@ -90,7 +90,7 @@ class FrozenValues:
         return redistribute(node, Layout.whole(node.shape, mesh, shared=shared), node.line)
 
     def data(self) -> Mapping[Node, RemoteArray]:
-        """Return the current data by leaf; computes them after a change of what they depend on."""
+        """Return the current data by leaf; compute them if their operands have changed."""
         if not self.leaves:
             return self._data
         handles = self._engine.handles([remote_array_of(leaf) for leaf in self._read])

@@ -41,8 +41,8 @@ def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) 
     check_indices(name, indices)
     if unindexed_letters(compared, (axis,)) != unindexed_letters(indices.shape, (axis,)):
         raise ShapeError(
-            f"{name}: needs shapes that agree but for axis {axis}, was given {compared} and "
-            f"indices {indices.shape}"
+            f"{name}: needs shapes that are equal except along axis {axis}, was given {compared} "
+            f"and indices {indices.shape}"
         )
 
 

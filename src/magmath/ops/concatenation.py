@@ -26,8 +26,9 @@ def _concat_infer(*arrays: Node, axis: int) -> tuple[Shape, DType]:
             x.shape[d] != first.shape[d] for d in range(x.ndim) if d != axis
         ):
             raise ShapeError(
-                f"concat: needs equal extents but for axis {axis}, was given shapes {first.shape} "
-                f"and {x.shape}, which differ elsewhere; cut or reshape one, or name another axis"
+                f"concat: needs equal extents except along axis {axis}, was given shapes "
+                f"{first.shape} and {x.shape}, which differ elsewhere; cut or reshape one, "
+                "or name another axis"
             )
     extent = sum(x.shape[axis] for x in arrays)
     return (*first.shape[:axis], extent, *first.shape[axis + 1 :]), first.dtype

@@ -208,7 +208,7 @@ def draw_weights(layers: Layers, shape: tuple[int, int, int]) -> list[Floats]:
 
 
 def _square(channels: int, kernel: int, stride: int = 1, **options: Any) -> Conv:
-    """Return a convolution that keeps the size but for its stride."""
+    """Return a convolution that keeps the size except for its stride."""
     return Conv(channels, (kernel, kernel), stride, (kernel // 2, kernel // 2), **options)
 
 

@@ -15,7 +15,7 @@ Stem = Literal["large", "small"]
 
 
 def _conv(channels: int, kernel: int, stride: int = 1) -> Conv2d:
-    """Return a convolution that keeps the size of images but for its stride."""
+    """Return a convolution that keeps the size of images except for its stride."""
     return Conv2d(channels, kernel, stride, kernel // 2, bias=False, weight_init="he_normal")
 
 
