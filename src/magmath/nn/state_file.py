@@ -122,8 +122,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
 
     if not Path(path).exists():
         raise WeightsError(
-            f"load: the file {path} does not exist; give the path of one that net.save(path) has "
-            "written"
+            f"load: there is no file {path}; give the path of one that net.save(path) has written"
         )
     try:
         with safe_open(path, framework="pt") as file:
