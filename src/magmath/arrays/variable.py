@@ -200,7 +200,7 @@ def _converted(variable: Variable, node: Node) -> Node:
 
     Raises DTypeError if integers could overflow, or fractions or imaginary parts could be lost.
     """
-    given, own = node.dtype, variable.dtype
+    given, own = node.dtype, variable.leaf.dtype
     wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
     if _KINDS.index(given.kind) > _KINDS.index(own.kind) or wider:
         raise DTypeError(

@@ -13,17 +13,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
+from magmath.core.precision_state import PRECISION
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError
 from magmath.nn.abstract import inputs_of, trace_call
 from magmath.nn.describe import representation, summary
 from magmath.nn.inventory import Inventory, named, note_change
+from magmath.nn.mixed_precision import called
 from magmath.nn.observers import observers
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
 from magmath.nn.weights import assign_state, load, save
@@ -57,7 +59,10 @@ def _observed(call: Call) -> Call:
             trace.note_state(self)
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
-        outputs = call(self, *args, **kwargs)
+        if PRECISION.compute is None:
+            outputs = call(self, *args, **kwargs)
+        else:
+            outputs = called(partial(call, self), self.keeps_float32, args, kwargs)
         for observer in observers:
             observer(self, outputs)
         return outputs
@@ -80,6 +85,9 @@ class Module:
     input. `training` is True until `eval` is called, and again after `train`.
     """
 
+    keeps_float32: ClassVar[bool] = False
+    """True for modules that read their parameters in float32 in every precision, and that `astype`
+    does not convert to half types, such as normalization."""
     training = True
     _inventory: Inventory[Module] | None = None
 

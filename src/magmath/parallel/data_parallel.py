@@ -150,8 +150,12 @@ class DataParallel(Averaging):
         environment = session.engine().environment
         if self._is_planned:
             return gradients
+        scale = training.loss_scale if self.messages == "float16" else None
+        if scale is not None:  # against underflow in the messages too
+            gradients = [scale.scaled(gradient) for gradient in gradients]
         pairs = zip(training.parameters, gradients, strict=True)
-        return [self._exchanged(v, gradient, environment) for v, gradient in pairs]
+        found = [self._exchanged(v, gradient, environment) for v, gradient in pairs]
+        return found if scale is None else scale.unscaled(found)
 
     def _exchanged(self, v: Variable, gradient: Array, environment: Environment) -> Array:
         parts = parts_of(gradient, environment)

@@ -43,14 +43,14 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def _simpler(node: Node) -> Node | None:
+    if node.name == "astype" and node.inputs[0].name == "astype":
+        return _undone_conversion(node)
     if node.operation.elementwise:
         return _simpler_elementwise(node)
     if node.name == "contract":
         return _simpler_contraction(node)
     if node.name == "permute_dims" and node.inputs[0].name == "permute_dims":
         return _joined_permutation(node)
-    if node.name == "astype" and node.inputs[0].name == "astype":
-        return _undone_conversion(node)
     return None
 
 

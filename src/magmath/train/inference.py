@@ -11,6 +11,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.shapes import size_of
 from magmath.nn.abstract import call
+from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops import dynamic_slice
 from magmath.train.dataset import DataSet
@@ -27,8 +28,10 @@ SCORING_ELEMENTS = 1 << 22
 class Inference:
     """A module in evaluation mode, as compiled functions of a data set."""
 
-    def __init__(self, module: Module, loss: Callable[[Any, Any], Array]) -> None:
-        self._module, self._loss = module, loss
+    def __init__(
+        self, module: Module, loss: Callable[[Any, Any], Array], precision: str | None
+    ) -> None:
+        self._module, self._loss, self._precision = module, loss, precision
         self._all = compile(self._outputs)
         self._parts: dict[int, Callable[..., Any]] = {}
         self._scores: dict[Any, Callable[..., Any]] = {}
@@ -64,7 +67,7 @@ class Inference:
         }
 
     def _outputs(self, inputs: Any) -> Any:
-        with self._module.mode(False):
+        with self._module.mode(False), precision(self._precision):
             return call(self._module, inputs)
 
     def _part(self, count: int) -> Callable[..., Any]:
@@ -79,6 +82,7 @@ class Inference:
         return self._outputs(unflatten(tree, parts))
 
     def _measured(self, metrics: Mapping[str, Metric], outputs: Any, targets: Any) -> list[Array]:
+        outputs = in_compute_type(outputs)
         found = [self._loss(outputs, targets)]
         return found + [metric(outputs, targets) for metric in metrics.values()]
 
