@@ -7,6 +7,7 @@ preference; `kernels/convolution.py` chooses among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -146,6 +147,25 @@ def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tenso
     return sequence(around.fill, lambda: w.copy_(_bilinear(contributed, around.tensor, y)))
 
 
+# in float32, for half types for which the processor has no instructions ---------------------------
+
+
+def _bind_widened(problem: ConvolutionProblem, inner: object) -> Call:
+    wide = replace(problem, x=_wide(problem.x), w=_wide(problem.w), y=_wide(problem.y))
+    pairs = zip(wide.operands, problem.operands, strict=True)
+    calls: list[Call] = [partial(to.copy_, source) for to, source in pairs]
+    return sequence(*calls, _bind_torch(wide, inner), partial(problem.out.copy_, wide.out))
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    """Return an empty float32 tensor of the shape and memory order of x."""
+    return torch.empty_like(x, dtype=torch.float32)
+
+
+def _widened_workspace(problem: ConvolutionProblem) -> int:
+    return 4 * sum(tensor.numel() for tensor in (problem.x, problem.w, problem.y))
+
+
 # the same with operands that are converted to channels-last order ---------------------------------
 
 
@@ -248,6 +268,7 @@ CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
         Candidate("torch", _any_problem, _bind_torch),
+        Candidate("widened", _any_problem, _bind_widened, _widened_workspace),
         Candidate(
             "channels-last",
             _channels_last_takes,

@@ -12,7 +12,7 @@ from weakref import ref
 
 from magmath.api.creation import asarray, variable, zeros
 from magmath.arrays.variable import Variable
-from magmath.core.dtypes import compute_dtype, int64
+from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError, ShapeError
@@ -60,6 +60,8 @@ class Kept:
     variable: ref[Variable]
     states: dict[str, Variable]
     needs: Needs
+    dtype: DType
+    """The type of the variable when the states were made."""
     counted: int = 0
     """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
@@ -112,6 +114,7 @@ class States:
             if new:
                 self._forget_collected()
             for v in new:
+                self._keep_converted(v)
                 self._kept[id(v)] = self._first(v)
             found = [self._kept[id(v)] for v in variables]
             self._share_counts([kept for kept in found if kept.needs.counts])
@@ -148,7 +151,21 @@ class States:
 
     def _find(self, v: Variable) -> Kept | None:
         kept = self._kept.get(id(v))
-        return kept if kept is not None and kept.variable() is v and _on_its_pool(kept, v) else None
+        if kept is None or kept.variable() is not v or not _on_its_pool(kept, v):
+            return None
+        return kept if kept.dtype is v.dtype else None
+
+    def _keep_converted(self, v: Variable) -> None:
+        """Use the states of a variable that was converted to another type as loaded ones."""
+        kept = self._kept.get(id(v))
+        if kept is None or kept.variable() is not v or not _on_its_pool(kept, v):
+            return
+        self._loaded |= {
+            f"{v.name}.{name}": one.snapshot()
+            for name, one in kept.states.items()
+            if name != MASTER
+        }
+        self._loaded[f"{v.name}.count"] = kept.counted if kept.count is None else kept.count.item()
 
     def _forget_collected(self) -> None:
         """Drop the states of variables that no longer exist."""
@@ -160,7 +177,7 @@ class States:
         needs, dtype = self._needs(v), compute_dtype(v.dtype)
         names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
         states = {name: self._first_value(v, name) for name in names}
-        return Kept(ref(v), states, needs, int(self._loaded.pop(f"{v.name}.count", 0)))
+        return Kept(ref(v), states, needs, v.dtype, int(self._loaded.pop(f"{v.name}.count", 0)))
 
     def _first_value(self, v: Variable, name: str) -> Variable:
         key, dtype = f"{v.name}.{name}", compute_dtype(v.dtype)

@@ -122,7 +122,8 @@ class DataParallel(Averaging):
         count, pool = part_count(environment), session.engine().pool
         for v in training.parameters:
             known = self._residuals.get(id(v))
-            if known is None or known.data.pool is not pool or known.shape[1] != v.size:
+            fits = known is not None and (known.shape[1], known.dtype) == (v.size, v.dtype)
+            if known is None or known.data.pool is not pool or not fits:
                 value = zeros((count, v.size), dtype=v.dtype)
                 self._residuals[id(v)] = variable(f"{v.name}.residual", value, dtype=v.dtype)
 

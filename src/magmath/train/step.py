@@ -129,6 +129,7 @@ class TrainingStep:
             for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
                 self._program(batch, exchanges)
         self._updated = self._updated_variables()
+        self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.places, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
@@ -146,7 +147,13 @@ class TrainingStep:
             and self._captured.is_current
             and _are_same(self.parameters, self._module.trainable())
             and _are_same(self._updated, self._updated_variables())
+            and _are_same(self._leaves, self._leaves_of_module())
         )
+
+    def _leaves_of_module(self) -> list[Node]:
+        """Return the leaves of all variables, which are others after a conversion."""
+        pairs = [*self._module.named_parameters(), *self._module.named_buffers()]
+        return [v.leaf for _, v in pairs]
 
     def _updated_variables(self) -> list[Variable]:
         """Return the variables that the optimizer updates, each followed by its states."""

@@ -167,7 +167,7 @@ class Trainer:
     def _data_set(self, operation: str, x: Any, y: Any) -> DataSet:
         """Return the data on the workers; reuses a cached data set of the same arrays."""
         for data in self._data:
-            if data.is_of(x, y):
+            if data.is_of(x, y) and data.dtype is self.dtype:
                 return data
         data = DataSet(operation, x, y, self.dtype)
         self._data = [data, *self._data][:KEPT_DATA_SETS]
