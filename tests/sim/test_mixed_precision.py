@@ -15,7 +15,7 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.errors import DTypeError, MagmathError, NonFiniteLoss, ShapeError, WeightsError
-from magmath.nn.observers import observing
+from magmath.nn.forward_hooks import forward_hook
 from magmath.optim import LossScale
 from magmath.parallel import CompiledStep, DataParallel
 from magmath.train import Trainer
@@ -66,7 +66,7 @@ def test_modules_compute_in_the_half_type(name: str, compiled: bool) -> None:
         model = nn.Sequential(inner, norm)
         outputs: dict[int, Any] = {}
         call = mm.compile(model) if compiled else model
-        with nn.precision(name), observing(lambda m, y: outputs.update({id(m): y.dtype})):
+        with nn.precision(name), forward_hook(lambda m, y: outputs.update({id(m): y.dtype})):
             y = call(mm.asarray(X))
         assert inner.seen == [half, half, mm.float32]
         assert outputs[id(inner)] is half
@@ -453,7 +453,7 @@ def test_bad_input() -> None:
             wide(mm.asarray(X))
         with pytest.raises(DTypeError, match="needs a floating point type, was given int32"):
             wide.astype("int32")
-        with pytest.raises(MagmathError, match="has seen no input"):
+        with pytest.raises(MagmathError, match="has received no input"):
             network().astype("float16")
         for bad in ({"initial": 0.0}, {"growth_factor": 1.0}, {"backoff_factor": 1.5}):
             with pytest.raises(MagmathError, match="LossScale: initial must be positive"):

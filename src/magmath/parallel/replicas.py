@@ -20,7 +20,7 @@ from magmath.api.statistics import all, mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable, assign
-from magmath.batching import Operand, batched
+from magmath.batching import BatchOperand, batched
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError
@@ -183,7 +183,7 @@ class Replicas(Strategy):
 
     def _states(self, training: Training) -> dict[Variable, Node]:
         """Return the variables that the optimizer reads and assigns, in the order of its slots,
-        each with the node that stands for its value in one replica.
+        each with the node that represents its value in one replica.
 
         Step counts have one value for all replicas.
         """
@@ -215,8 +215,8 @@ class Replicas(Strategy):
     def _assign(
         self,
         training: Training,
-        following: Mapping[Variable, Operand],
-        flags: Sequence[Operand],
+        following: Mapping[Variable, BatchOperand],
+        flags: Sequence[BatchOperand],
         exchanges: bool,
     ) -> None:
         """Assign parameters and states their next values. With a loss scale all replicas skip a
@@ -236,7 +236,7 @@ class Replicas(Strategy):
             for node, value in pairs
         ])  # fmt: skip
 
-    def _assign_buffers(self, assigned: Mapping[Variable, Operand]) -> None:
+    def _assign_buffers(self, assigned: Mapping[Variable, BatchOperand]) -> None:
         """Assign the variables that the module assigns: running statistics of each replica, and
         random states, which are those of all replicas."""
         pairs = []
