@@ -27,6 +27,7 @@ from magmath.engine.donation import (
     live_intermediates,
     worthwhile_intermediates,
 )
+from magmath.engine.memory_check import check_memory
 from magmath.engine.program_build import Compiled, build_program, environment_of
 from magmath.engine.relayout_cache import RelayoutCache, Relayouts
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
@@ -116,6 +117,7 @@ class Engine:
         with paused_gc():
             built = build_program(graph, self.environment, self.pool.topology.device)
             program = msgspec.structs.replace(built.program, training=training)
+            check_memory(program, self.environment.most, self.pool.array_bytes)
             with stage("send"):
                 return replace(built, program=program, identifier=self.pool.define(program))
 
