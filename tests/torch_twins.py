@@ -1,4 +1,4 @@
-"""PyTorch's computation of a module of magmath: a rule for each class, so that one translator serves
+"""PyTorch's computation of a module of magmath: one rule per class, so that one translator converts
 all networks. The rules are written with PyTorch's functions only; weights are copies."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a worker lends to the programs it runs: communication, memory, a device, and settings."""
+"""The resources that a worker provides to its programs: communication, memory, a device,
+settings."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Memory(Protocol):
 
 
 def no_progress_thread() -> ProgressThread | None:
-    """Return None, for a worker that does everything in one thread."""
+    """Return None, for a worker without a progress thread."""
     return None
 
 
@@ -62,7 +63,7 @@ class Context:
     def threads_of_all(self) -> AbstractContextManager[None]:
         """Return a context in which kernels use the threads of all workers of this host, which
         wait."""
-        from magmath.kernels.threads import more_threads
+        from magmath.kernels.thread_count import more_threads
 
         return more_threads(self.comm.size if self.comm.shares_memory else 1)
 

@@ -1,7 +1,7 @@
 """The arguments of kernels: what the executor gives to a kernel that binds a ready call.
 
 A kernel of one worker receives a `KernelCall`, and a collective kernel a `DistributedCall`. Neither
-knows nodes: a kernel computes on local tensors.
+contains nodes: a kernel computes on local tensors.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _is_depthwise_ready() -> bool:
 
 
 def _products_take(problem: ConvolutionProblem) -> bool:
-    """True for filters of one element that cover each element of x once."""
+    """Return True for filters of one element that cover each element of x once."""
     same = problem.x.shape[2:] == problem.y.shape[2:] and not any(problem.offset)
     single = {*problem.kernel, *problem.stride} == {1} and problem.groups == 1
     return same and single and problem.x.ndim == 4 and _rows(problem) is not None

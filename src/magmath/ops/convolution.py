@@ -200,7 +200,7 @@ def _kernel_vjp(node: Node, g: Node) -> Gradients:
 # correlation by Fourier transforms --------------------------------------------------------------
 
 
-def _correlation_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+def _correlation_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     """Return the product of spectra, for one signal and one kernel, unless `direct` is set.
 
     The result has other rounding errors than the direct sum.
@@ -259,7 +259,7 @@ CORRELATION: Operation = Operation(
     reference=kernels.correlation_reference,
     flops=lambda node: _flops(node.inputs[1].shape, node.shape),
     efficiency=_efficiency,
-    decompositions=_correlation_ways,
+    decompositions=_correlation_decompositions,
     derived_split=_follow,
     memory_orders=_map_orders,
     epilogues=frozenset({"bias", "residual", "relu"}),

@@ -122,7 +122,7 @@ Ready = Callable[[], object]
 
 
 def _is_native(x: torch.Tensor) -> bool:
-    """True for tensors that torch's convolutions accept."""
+    """Return True for tensors that torch's convolutions accept."""
     return (x.is_floating_point() or x.is_complex()) and 3 <= x.ndim <= 5
 
 

@@ -97,7 +97,8 @@ def _squares_vjp(node: Node, h: Node) -> Gradients:
 
 
 def _channels(x: torch.Tensor, *vectors: torch.Tensor) -> bool:
-    """True if torch's batch normalization takes x: vectors vary along dimension 1 at most."""
+    """Return True if torch's batch normalization takes x: vectors vary along dimension 1 at
+    most."""
     if x.ndim < 2:
         return False
     shape = (1, x.shape[1], *(1,) * (x.ndim - 2))

@@ -114,7 +114,7 @@ class _CompiledFunction:
         return trace
 
     def explain(self) -> Explanation:
-        """Return how the function is computed for arguments like those of its last call.
+        """Return the explanation of the program for arguments like those of the last call.
 
         Raises MagmathError before the first call.
         """
@@ -123,7 +123,7 @@ class _CompiledFunction:
         last = None if self._last is None else self._last.repeated.last
         if last is None:
             raise MagmathError(
-                "explain: call the compiled function first; what it does depends on its arguments"
+                "explain: call the compiled function first; its program depends on its arguments"
             )
         return explain_run(last)
 
