@@ -27,6 +27,7 @@ from magmath.engine.donation import (
     live_intermediates,
     worthwhile_intermediates,
 )
+from magmath.engine.memory_check import check_memory
 from magmath.engine.pending_updates import PendingUpdates
 from magmath.engine.program_build import Compiled, build_program, environment_of
 from magmath.engine.relayout_cache import RelayoutCache, Relayouts
@@ -118,6 +119,7 @@ class Engine:
         with paused_gc():
             built = build_program(graph, self.environment, self.pool.topology.device)
             program = msgspec.structs.replace(built.program, training=training)
+            check_memory(program, self.environment.most, self.pool.array_bytes)
             with stage("send"):
                 return replace(built, program=program, identifier=self.pool.define(program))
 
