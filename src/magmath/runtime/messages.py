@@ -133,7 +133,11 @@ class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
 
 
 class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
-    """A worker is ready. `memory_bound`: bytes that its arrays may use; 0 is no limit."""
+    """A worker is ready.
+
+    `host`: the name of its host, and `host_number` the host's number in the pool. `memory_bound`:
+    bytes that its arrays may use; 0 is no limit.
+    """
 
     rank: Natural
     host: Text
@@ -142,6 +146,7 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     threads: Natural
     shares_memory: bool
     memory_bound: Natural = 0
+    host_number: Natural = 0
 
 
 class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):

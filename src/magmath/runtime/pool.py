@@ -52,9 +52,8 @@ class Topology:
     @staticmethod
     def of(hellos: Sequence[messages.Hello]) -> Topology:
         """Summarise the Hello messages of the workers."""
-        hosts = list(dict.fromkeys(hello.host for hello in hellos))
         return Topology(
-            hosts=tuple([hosts.index(hello.host) for hello in hellos]),
+            hosts=tuple([hello.host_number for hello in hellos]),
             shares_memory=all(hello.shares_memory for hello in hellos),
             threads=hellos[0].threads,
             device=hellos[0].device.partition(":")[0],
