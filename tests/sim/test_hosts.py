@@ -50,7 +50,9 @@ def test_sums_over_hosts_equal_numpy(reduction: str, axis: int | None, workers: 
     with current("hosts", workers) as pool:
         for layout in layouts_of(value.shape, pool.mesh):
             found = getattr(mm, reduction)(mm.asarray(value, layout=layout), axis=axis)
-            np.testing.assert_array_equal(np.asarray(found), getattr(np, reduction)(value, axis=axis))
+            np.testing.assert_array_equal(
+                np.asarray(found), getattr(np, reduction)(value, axis=axis)
+            )
 
 
 @pytest.mark.parametrize("workers", [3, 4])
@@ -120,6 +122,6 @@ def test_pool_knows_its_hosts() -> None:
             torch.from_numpy(np.asarray(mm.arange(7, layout=Layout.even((7,), pool.mesh, 0)))),
             torch.arange(7),
         )
-        assert plan(
-            Layout.even((7,), pool.mesh, 0), Layout.whole((7,), pool.mesh)
-        ).kind == "allgather"
+        assert (
+            plan(Layout.even((7,), pool.mesh, 0), Layout.whole((7,), pool.mesh)).kind == "allgather"
+        )

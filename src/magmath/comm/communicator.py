@@ -29,8 +29,8 @@ class Communicator(ABC):
     shares_memory   whether every rank can map every other's windows: all on one host
     on_host         the number of ranks on the host of this one, itself included
     cores           the processors on which these can run concurrently, in total
-    hosts           the host of each rank, numbered in the order of their first ranks; by default all
-                    ranks are on one host
+    hosts           the host of each rank, numbered in the order of their first ranks; by default
+                    all ranks are on one host
 
     A call that waits for other ranks raises WorkerLost after any rank has called `abort`.
     """

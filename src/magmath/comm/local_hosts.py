@@ -1,4 +1,4 @@
-"""Ranks as threads of one process on simulated hosts: a group for each host, and messages between."""
+"""Ranks as threads of one process on simulated hosts: a group for each, and messages between."""
 
 from __future__ import annotations
 

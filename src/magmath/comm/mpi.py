@@ -3,18 +3,16 @@
 If all ranks are on one host and can map each other's memory, barriers and collectives use shared
 windows, and MPI only implements `exchange`. On several hosts, a communicator of two levels composes
 such a communicator for each host with one in which MPI implements everything
-(`magmath.comm.two_level`). Nothing is pickled. Waiting calls poll MPI instead of blocking in it, so that an aborting rank can wake the
-others.
+(`magmath.comm.two_level`). Nothing is pickled. Waiting calls poll MPI instead of blocking in it, so
+that an aborting rank can wake the others.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import re
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, final
 
 import mpi4py
@@ -37,6 +35,7 @@ from magmath.comm.barrier_memory import (
 from magmath.comm.communicator import Communicator
 from magmath.comm.host_memory import Bytes, HostMemory, WindowTable, attach, is_file_size_limited
 from magmath.comm.message_collectives import MessageCollectives
+from magmath.comm.mpich_files import unlink_startup_files
 from magmath.comm.reduction_checks import HALF
 from magmath.comm.shared_collectives import SharedCollectives
 from magmath.comm.two_level import TwoLevelCommunicator
@@ -91,7 +90,8 @@ def world_communicator(shares_memory: bool = True) -> Communicator:
     finalised if the communicator was closed; otherwise it is aborted, so that no rank waits.
     """
     MPI.Init_thread(MPI.THREAD_MULTIPLE)  # duplicates are used by another thread
-    _unlink_mpich_files(MPI.COMM_WORLD)
+    MPI.COMM_WORLD.Barrier()
+    unlink_startup_files()
     world = MPICommunicator(MPI.COMM_WORLD, shares_memory)
     communicator: Communicator = world
     if shares_memory and 0 < max(world.hosts) < world.size - 1:
@@ -178,7 +178,8 @@ class MPICommunicator(Communicator):
 
     def split_hosts(self) -> MPICommunicator:
         """Return a communicator of the ranks of this host. Collective."""
-        ranks = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
+        ranks = self._comm.Split(self.hosts[self.rank], self.rank)
+        assert isinstance(ranks, MPI.Intracomm)
         host = MPICommunicator(ranks)
         ranks.Free()
         return host
@@ -339,18 +340,6 @@ def _count_cores(comm: MPI.Comm) -> int:
     cores[list(os.sched_getaffinity(0))] = 1
     comm.Allreduce(MPI.IN_PLACE, cores, MPI.MAX)
     return limit_to_quota(int(cores.sum()))
-
-
-def _unlink_mpich_files(comm: MPI.Intracomm) -> None:
-    """Unlink MPICH's start-up files in /dev/shm after all ranks have opened them.
-
-    MPICH removes them in MPI_Finalize; a killed process would leave them.
-    """
-    comm.Barrier()
-    maps = Path("/proc/self/maps")
-    if maps.exists():
-        for name in set(re.findall(r"/dev/shm/mpich_shm_\w+$", maps.read_text(), re.MULTILINE)):
-            Path(name).unlink(missing_ok=True)
 
 
 def _finalize(world: MPICommunicator, communicator: Communicator) -> None:

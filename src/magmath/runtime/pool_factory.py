@@ -121,9 +121,7 @@ def _transport(
         from magmath.runtime.transport.threads import ThreadTransport
 
         shorten_waits()
-        return ThreadTransport(
-            workers, options, hosts=None if hosts is None else hosts.of_worker
-        )
+        return ThreadTransport(workers, options, hosts=None if hosts is None else hosts.of_worker)
     from magmath.runtime.transport.processes import ProcessTransport
 
     return ProcessTransport(

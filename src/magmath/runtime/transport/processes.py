@@ -259,8 +259,8 @@ class ProcessTransport(Transport):
         where = "" if self._hosts is None else f" (on {self._missing_hosts()})"
         return WorkerError(
             f"init: {missing} of {self.size} workers did not start{where}{reason}; they were "
-            f"started by: {shlex.join(self._launch_command)}; try that command with `hostname` after it"
-            f"{launch.printed_lines()}"
+            f"started by: {shlex.join(self._launch_command)}; try that command with `hostname` "
+            f"after it{launch.printed_lines()}"
         )
 
     def _missing_hosts(self) -> str:
@@ -371,4 +371,3 @@ def _new_directory() -> str:
         os.rmdir(directory)
         directory = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
     return directory
-
