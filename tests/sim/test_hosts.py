@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import magmath as mm
 from engines import current
 from magmath.comm import Communicator
+from magmath.cost import Link, Network, redistribution_seconds
 from magmath.engine import session
-from magmath.layout import Layout, plan
+from magmath.layout import Layout, Mesh, plan
 from magmath.runtime import Pool
 from magmath.runtime.transport.threads import ThreadTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -114,14 +114,29 @@ def test_gradients_pass_the_network_once_for_each_host() -> None:
     assert sent["flat"] == 3 * sent["two levels"]
 
 
+def test_price_counts_the_bytes_between_hosts_once() -> None:
+    """An allreduce of n bytes takes n over the bandwidth of a port, with any workers a host."""
+    latency, bandwidth, count = 1e-4, 1e8, 60_000
+    for workers in (2, 4, 6):
+        hosts = tuple(2 * rank // workers for rank in range(workers))
+        network = Network(hosts, latency, bandwidth)
+        link = Link(0.0, 1e30, shared_memory=False, barrier=0.0, network=network)
+        mesh = Mesh.line(workers)
+        whole = Layout.whole((count,), mesh)
+        pending = Layout((count,), mesh, (None,), ("sum",))
+        seconds = redistribution_seconds(plan(pending, whole), 8, link)
+        assert seconds == pytest.approx(2 * latency + 8 * count / bandwidth)
+
+
+def test_planner_knows_the_network() -> None:
+    with current("hosts", 4) as pool:
+        environment = session.engine().environment
+        assert environment.link.network is not None
+        assert environment.link.network.hosts == pool.topology.hosts
+        assert [level.fan_out for level in environment.machine.levels] == [2, 0]
+
+
 def test_pool_knows_its_hosts() -> None:
     with current("hosts", 5) as pool:
         assert pool.topology.hosts == (0, 0, 0, 1, 1)
         assert "5 workers on 2 hosts" in repr(pool)
-        assert torch.equal(
-            torch.from_numpy(np.asarray(mm.arange(7, layout=Layout.even((7,), pool.mesh, 0)))),
-            torch.arange(7),
-        )
-        assert (
-            plan(Layout.even((7,), pool.mesh, 0), Layout.whole((7,), pool.mesh)).kind == "allgather"
-        )

@@ -136,7 +136,8 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     """A worker is ready.
 
     `host`: the name of its host, and `host_number` the host's number in the pool. `memory_bound`:
-    bytes that its arrays may use; 0 is no limit.
+    bytes that its arrays may use; 0 is no limit. `network`: the seconds of a message between hosts
+    and the bytes per second out of one, where measured.
     """
 
     rank: Natural
@@ -147,6 +148,7 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     shares_memory: bool
     memory_bound: Natural = 0
     host_number: Natural = 0
+    network: tuple[float, float] | None = None
 
 
 class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):

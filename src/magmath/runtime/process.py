@@ -14,9 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
 import zmq
 
 from magmath.comm import Communicator
+from magmath.comm.network_speed import measure_network
 from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
 from magmath.kernels.threads import set_threads
@@ -121,13 +123,14 @@ def main(
     port = SocketPort(dealer)
     try:
         _check_size(communicator.size, given.workers)
+        network = measure_network(communicator) if any(communicator.hosts) else None
         worker = Worker(communicator, options, bind)
     except Exception as error:
         port.send(failure_from(error, 0, communicator.rank, HOST))
         dealer.close(linger=_LINGER)
         context.term()
         raise
-    port.send(worker.hello())
+    port.send(msgspec.structs.replace(worker.hello(), network=network))
     service = CommandLoop(worker, port)
     if worker.device.type == "cpu":  # on a GPU the processor is idle while the device computes
         exit_when_stuck(worker.rank, lambda: service.running)
