@@ -11,8 +11,8 @@ import torch
 from magmath.comm.communicator import Communicator
 
 _LATENCY_ROUNDS = 5
-_BANDWIDTH_ROUNDS = 2
-_BYTES = 1 << 20
+_BANDWIDTH_ROUNDS = 1
+_BYTES = 4 << 20
 
 
 def measure_network(comm: Communicator) -> tuple[float, float]:
