@@ -112,7 +112,7 @@ def two_levels(world: MPICommunicator) -> Communicator:
 
 @final
 class MPICommunicator(Communicator):
-    """The processes of an MPI communicator, seen from one of them. The constructor is
+    """The connection of one process of an MPI communicator to the others. The constructor is
     collective."""
 
     def __init__(
@@ -350,7 +350,8 @@ def _finalize(world: MPICommunicator, communicator: Communicator) -> None:
 
 
 def _ignores_nan(dtype: torch.dtype, op: str) -> bool:
-    """True for reductions in which MPI may lose NaN: maximum and minimum of floating point."""
+    """Return True for reductions in which MPI may lose NaN: maximum and minimum of floating
+    point."""
     return dtype.is_floating_point and op in ("max", "min")
 
 
