@@ -159,7 +159,12 @@ def _run(
     data = train_data(options)
     create_folder(folder)
     console.print(data.description, markup=False)
-    with mm.init(options["workers"], device=options["device"], seed=options["seed"]):
+    with mm.init(
+        options["workers"],
+        hosts=options["hosts"],
+        device=options["device"],
+        seed=options["seed"],
+    ):
         network = _build(options, settings, data)
         reporter = ProgressReporter(console)
         try:

@@ -47,7 +47,9 @@ class TrainOptions:
     seed
         Seed of the initial weights, the order of the images, and their augmentation.
     workers
-        Worker processes; 0 computes in this process.
+        Worker processes; 0 computes in this process, or with --hosts starts as many as these name.
+    hosts
+        Hosts of the workers, each with or without its number of workers, such as a:2,b:2.
     strategy
         The division of the work over the workers; "auto" chooses the fastest plan.
     device
@@ -89,6 +91,7 @@ class TrainOptions:
     weight_decay: Annotated[NonNegativeFloat | None, Parameter(group=_TRAINING)] = None
     seed: Annotated[NonNegativeInt, Parameter(group=_TRAINING)] = 0
     workers: Annotated[NonNegativeInt, Parameter(group=_MACHINE)] = 0
+    hosts: Annotated[str | None, Parameter(group=_MACHINE)] = None
     strategy: Annotated[str, Parameter(group=_MACHINE)] = "auto"
     device: Annotated[str, Parameter(group=_MACHINE)] = "auto"
     precision: Annotated[
