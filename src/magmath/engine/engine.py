@@ -267,7 +267,9 @@ class Engine:
                 outputs = self._compute(order, results, given)
             else:
                 with paused_gc(), stage("look up"):
-                    graph = self.with_copies(self.cut(Graph(wanted, targets), order), make=True)
+                    graph = self.with_copies(
+                        self.cut(Graph(wanted, targets), expression), make=True
+                    )
                     compiled = self.compile(graph)
                 outputs, _ = self.run(compiled, graph.leaves)
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
