@@ -21,7 +21,7 @@ from magmath.parallel import CompiledStep, DataParallel, Hybrid, ModelParallel, 
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(70, 12))
 Y = DRAW.integers(0, 5, 70)
-POOLS = [("shared", 2), ("messages", 3), ("messages", 4)]
+POOLS = [("shared", 2), ("messages", 3), ("messages", 4), ("hosts", 4)]
 EXCHANGES = ["allreduce", "ring", "tree", "sharded", "parameter-server"]
 
 

@@ -85,7 +85,7 @@ def inline() -> Iterator[Pool]:
 
 @pytest.mark.parametrize("strategy", ["data", "model", "rows", "auto"])
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-@pytest.mark.parametrize("kind", ["shared", "messages"])
+@pytest.mark.parametrize("kind", ["shared", "messages", "hosts"])
 def test_loss_curve_is_that_of_one_worker(
     kind: str, workers: int, strategy: str, reference: dict[str, Any]
 ) -> None:
@@ -102,8 +102,9 @@ def test_deterministic_training_gives_the_same_bits_for_any_number_of_workers(
     strategy: str,
 ) -> None:
     found = []
-    for workers in (1, 2, 3, 4, 8):
-        with current("exact", workers):
+    pools = [("exact", n) for n in (1, 2, 3, 4, 8)] + [("exact hosts", n) for n in (3, 4)]
+    for kind, workers in pools:
+        with current(kind, workers):
             net = network(Momentum(0.05), (Dense(31, activation="relu"), Dropout(0.2), Dense(10)))
             history = net.fit(X, Y, batch_size=50, epochs=2, strategy=strategy)
             found.append((history.steps, weights(net)))

@@ -19,7 +19,7 @@ from magmath.kernels.convolution_candidates import CANDIDATES
 from magmath.kernels.convolution_problem import PASSES, ConvolutionProblem, key
 from magmath.kernels.dispatch.measurements import ROUNDS
 from magmath.kernels.dispatch.online import OnlineCall, Option
-from magmath.kernels.dispatch.registry import Candidate, is_always_ready
+from magmath.kernels.dispatch.registry import Candidate, candidates, is_always_ready
 from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.winograd_transforms import FORMS, TAPS, TILES
@@ -183,6 +183,22 @@ def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
             problem.out.fill_(torch.nan)
             candidate.bind(problem, _product)()
             assert _error(problem, expected) < 5e-5, candidate.name
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("direction", PASSES)
+def test_candidates_for_half_types_round_once(direction: str, dtype: torch.dtype) -> None:
+    for last in (False, True):
+        problem = _problem(
+            direction, (2, 5, 7, 9, 8, 1), groups=2, stride=2, last=last, dtype=dtype
+        )
+        expected = _expected(problem)
+        for candidate in candidates("convolution", "cpu", dtype):
+            if candidate.takes(problem):
+                problem.out.fill_(torch.nan)
+                candidate.bind(problem, _product)()
+                limit = 4 * torch.finfo(dtype).eps
+                assert _error(problem, expected) < limit, candidate.name
 
 
 @pytest.mark.parametrize("direction", PASSES)

@@ -248,12 +248,24 @@ def test_a_large_product_is_measured_on_a_smaller_one() -> None:
     assert sum(x.untyped_storage().nbytes() for x in (made.out, made.a, made.b)) < 2**28
 
 
-def test_workspaces_beyond_the_limit_leave_the_candidate_out() -> None:
+def test_workspaces_beyond_the_limit_leave_the_candidate_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gemm_candidates, "multiplies", lambda x: True)
     product = full_product(torch.float16)
     assert "widened" in [c.name for c in candidates_for(product, 2**20)]
     assert "widened" not in [c.name for c in candidates_for(product, 100)]
     only = full_product(torch.bool)  # nothing else computes it
     assert [c.name for c in candidates_for(only, 0)] == ["widened"]
+
+
+def test_half_types_without_instructions_are_computed_in_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gemm_candidates, "multiplies", lambda x: False)
+    for dtype in (torch.float16, torch.bfloat16):
+        names = [c.name for c in candidates_for(full_product(dtype), 2**20)]
+        assert names == ["widened"]
 
 
 @pytest.mark.parametrize("dtype", TYPES)

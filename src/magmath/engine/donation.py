@@ -154,7 +154,7 @@ def donate(
     every expression of them would write again. So are referenced nodes that depend on an
     overwritten array, if they are smaller than it; otherwise the array is not overwritten.
     """
-    if not any(node.operation.overwrites_first for node in order):
+    if not any(x.overwrites_first for x in {node.operation for node in order}):
         return wanted, ()
     held = referenced_elsewhere(order)
     pending = [x for x in order if x in held and x.value is None and not x.is_leaf]

@@ -25,6 +25,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
+from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
 from magmath.optim.schedules import Schedule, plateau_of
@@ -207,11 +208,15 @@ class Optimizer(ABC):
 
     # steps ------------------------------------------------------------------------------------
 
-    def update(self, gradients: Mapping[Variable, Array]) -> None:
+    def update(
+        self, gradients: Mapping[Variable, Array], loss_scale: LossScale | None = None
+    ) -> None:
         """Take a step: assign each variable its next value, computed from its gradient.
 
         One program computes all of them; within a compiled function the step is part of its
-        program. Raises ShapeError if a gradient has another shape than its variable.
+        program. With a loss scale the step is skipped unless all gradients, which are unscaled
+        (`LossScale.value_and_grad`), are finite, and the scale is adjusted. Raises ShapeError if a
+        gradient has another shape than its variable.
         """
         variables = list(gradients)
         _check_variables("update", variables)
@@ -227,6 +232,9 @@ class Optimizer(ABC):
         slots = [entry.slot(lambda v: v.node) for entry in entries]
         slopes = [gradients[v].node for v in variables]
         pairs = self.next_values(slots, slopes, self.rates_of_update(variables))
+        if loss_scale is not None:
+            pairs = loss_scale.guarded(pairs, is_finite(slopes))
+            read |= loss_scale.variables_by_node()
         assign([(read[node], value) for node, value in pairs])
 
     def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:

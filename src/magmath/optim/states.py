@@ -12,7 +12,7 @@ from weakref import WeakMethod, ref
 
 from magmath.api.creation import asarray, variable, zeros
 from magmath.arrays.variable import Variable
-from magmath.core.dtypes import compute_dtype, int64
+from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError, ShapeError
@@ -60,6 +60,8 @@ class VariableStates:
     variable: ref[Variable]
     states: dict[str, Variable]
     needs: Needs
+    dtype: DType
+    """The type of the variable when the states were made."""
     counted: int = 0
     """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
@@ -116,6 +118,7 @@ class States:
             if new:
                 self._forget_collected()
             for v in new:
+                self._keep_converted(v)
                 self._states[id(v)] = self._first(v)
             found = [self._states[id(v)] for v in variables]
             self._share_counts([entry for entry in found if entry.needs.counts])
@@ -154,7 +157,21 @@ class States:
         entry = self._states.get(id(v))
         if entry is None or entry.variable() is not v or not _on_its_pool(entry, v):
             return None
-        return entry
+        return entry if entry.dtype is v.dtype else None
+
+    def _keep_converted(self, v: Variable) -> None:
+        """Use the states of a variable that was converted to another type as loaded ones."""
+        entry = self._states.get(id(v))
+        if entry is None or entry.variable() is not v or not _on_its_pool(entry, v):
+            return
+        self._loaded |= {
+            f"{v.name}.{name}": one.snapshot()
+            for name, one in entry.states.items()
+            if name != MASTER
+        }
+        self._loaded[f"{v.name}.count"] = (
+            entry.counted if entry.count is None else entry.count.item()
+        )
 
     def _forget_collected(self) -> None:
         """Drop the states of variables that no longer exist."""
@@ -168,7 +185,8 @@ class States:
         needs, dtype = needs_of(v), compute_dtype(v.dtype)
         names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
         states = {name: self._first_value(v, name) for name in names}
-        return VariableStates(ref(v), states, needs, int(self._loaded.pop(f"{v.name}.count", 0)))
+        steps = int(self._loaded.pop(f"{v.name}.count", 0))
+        return VariableStates(ref(v), states, needs, v.dtype, steps)
 
     def _first_value(self, v: Variable, name: str) -> Variable:
         key, dtype = f"{v.name}.{name}", compute_dtype(v.dtype)
