@@ -388,8 +388,8 @@ def symmetric_heap(comm: Communicator) -> None:
 
 
 def two_threads(comm: Communicator) -> None:
-    """A progress thread's calls, on the communicator beside, never meet those of the rank's own
-    thread, whichever comes first."""
+    """A progress thread's calls, on the duplicate communicator, never match those of the rank's own
+    thread, in any order."""
     beside = comm.duplicate()
     assert beside is not None
     assert (beside.rank, beside.size, beside.shares_memory) == (
@@ -623,7 +623,8 @@ def main_on_hosts(mpi: Any, communicator: Communicator) -> None:
 
 
 def main() -> None:
-    """Run every body on the communicators of mpiexec, sharing memory and not; say what was run."""
+    """Run every body on the communicators of mpiexec, with and without shared memory; print their
+    names."""
     mpi = import_module("magmath.comm.mpi")  # only where mpiexec has started this
     communicator = mpi.world_communicator()
     if any(communicator.hosts):

@@ -190,6 +190,7 @@ def _build(options: dict[str, Any], settings: dict[str, Any], data: TrainData) -
         module,
         loss="cross_entropy",
         optimizer=make(learning_rate=rate, weight_decay=options["weight_decay"]),
+        precision=options["precision"],
     )
 
 

@@ -54,6 +54,9 @@ class TrainOptions:
         The division of the work over the workers; "auto" chooses the fastest plan.
     device
         "auto", "cpu" or "cuda".
+    precision
+        Type in which the network computes; mixed precision has float32 parameters, and activations
+        and gradients of the half type.
     data
         "digits", "fashion-mnist", "mnist", "mnist-5k", "cifar-10", "cifar-100", "idx" (IDX files),
         or "images" (a folder with the sub-folders train and val, each with a folder of image files
@@ -91,6 +94,9 @@ class TrainOptions:
     hosts: Annotated[str | None, Parameter(group=_MACHINE)] = None
     strategy: Annotated[str, Parameter(group=_MACHINE)] = "auto"
     device: Annotated[str, Parameter(group=_MACHINE)] = "auto"
+    precision: Annotated[
+        Literal["float32", "mixed-bfloat16", "mixed-float16"], Parameter(group=_MACHINE)
+    ] = "float32"
     data: Annotated[str | None, Parameter(group=_DATA)] = None
     data_path: Annotated[Path | None, Parameter(group=_DATA)] = None
     image_size: Annotated[PositiveInt | None, Parameter(group=_DATA)] = None

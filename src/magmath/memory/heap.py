@@ -21,6 +21,7 @@ from torch import Tensor
 
 from magmath.comm import Communicator
 from magmath.core.bounded_memo import store_bounded
+from magmath.core.byte_sizes import format_bytes
 from magmath.core.dtypes import DType
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
 from magmath.memory.torch_dtypes import NUMPY, to_torch
@@ -328,12 +329,12 @@ class Heap:
         largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[
             :_MAX_HOLDERS_SHOWN
         ]
-        held = ", ".join(f"{name} ({_size(block.nbytes)})" for block, name in largest)
+        held = ", ".join(f"{name} ({format_bytes(block.nbytes)})" for block, name in largest)
         return MemoryLimitError(
-            f"{holder} needs {_size(size)}; the limit is {_size(self._limit or 0)}, of which "
-            f"{_size(self.in_use)} are in use ({_size(self.reserved)} reserved); largest holders: "
-            f"{held or 'none'}; free arrays, divide them over workers on more hosts, or raise "
-            f"memory_limit"
+            f"{holder} needs {format_bytes(size)}; the limit is {format_bytes(self._limit or 0)}, "
+            f"of which {format_bytes(self.in_use)} are in use ({format_bytes(self.reserved)} "
+            f"reserved); largest holders: {held or 'none'}; free arrays, divide them over workers "
+            f"on more hosts, or raise memory_limit"
         )
 
     def _add_hole(self, chunk: int, begin: int, length: int) -> None:
@@ -345,11 +346,3 @@ class Heap:
         del self._holes[bisect_left(self._holes, (length, chunk, begin))]
         del self._begins[chunk, begin]
         del self._ends[chunk, begin + length]
-
-
-def _size(nbytes: int) -> str:
-    value, unit = nbytes / 1e6, "MB"
-    for larger in ("GB", "TB", "PB"):
-        if value >= 1000:
-            value, unit = value / 1000, larger
-    return f"{value:.3g} {unit}"

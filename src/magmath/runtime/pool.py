@@ -207,8 +207,8 @@ class Pool:
         self._release_gone()
         array = next(self._numbers)
         encoded = layout if self.is_inline else layout.encode()
-        ticket, told = self._queue.ticket(), progress is not None
-        command = messages.Read(ticket, array, dtype.name, encoded, path, storage, told)
+        ticket, reports = self._queue.ticket(), progress is not None
+        command = messages.Read(ticket, array, dtype.name, encoded, path, storage, reports)
         self._arrays[array] = (layout, dtype)
         try:
             self._run_file_command(command, None, progress)
@@ -226,8 +226,8 @@ class Pool:
         layout, _ = self._require_array("write", array)
         _require_complete("write", layout)
         ranks = covering_workers(layout) or [layout.mesh.workers[0]]
-        ticket, told = self._queue.ticket(), progress is not None
-        command = messages.Write(ticket, array, path, storage, told)
+        ticket, reports = self._queue.ticket(), progress is not None
+        command = messages.Write(ticket, array, path, storage, reports)
         self._run_file_command(command, ranks, progress)
         self._require_array("write", array)
 

@@ -1,0 +1,105 @@
+"""The memory that a program needs, checked before the workers get the program.
+
+The need is known exactly: the arena of the temporaries, the inputs and the new outputs. A program
+that exceeds the limit is refused with the arrays that are alive when it needs most, and with the
+batch that would fit: nearly all memory of a training step is in proportion to the batch, which is
+the first dimension of most bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from magmath.core.byte_sizes import format_bytes
+from magmath.errors import MemoryLimitError
+from magmath.program.arena import arrange
+from magmath.program.instructions import Program, Slot
+
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Need:
+    """The bytes that a program needs on the worker that needs most.
+
+    nbytes     all of them
+    largest    the slots that are alive at the peak, the largest first
+    """
+
+    nbytes: int
+    largest: Sequence[int]
+
+
+def need_of(program: Program) -> Need:
+    """Return the need of a program, without workspaces of kernels."""
+    slots = program.slots
+    held = {
+        *program.inputs,
+        *[x for i, x in enumerate(program.outputs) if i not in program.donated],
+    }
+    own = [i for i, x in enumerate(slots) if x.kind == "temporary" and x.alias is None]
+    changes: Counter[int] = Counter()
+    for i in own:
+        changes[slots[i].first] += _bytes(slots[i])
+        changes[slots[i].last + 1] -= _bytes(slots[i])
+    peak, most, now = 0, -1, 0
+    for position in sorted(changes):
+        now += changes[position]
+        if now > most:
+            peak, most = position, now
+    alive = {i for i in own if slots[i].first <= peak <= slots[i].last}
+    largest = sorted(alive | held, key=lambda i: -_bytes(slots[i]))
+    return Need(arrange(program).nbytes + sum(_bytes(slots[i]) for i in held), largest)
+
+
+def check_memory(program: Program, limit: int | None, held: int) -> None:
+    """Raise MemoryLimitError if a program needs more than `limit` bytes of a worker.
+
+    `held`: the bytes of all arrays, the inputs of the program among them. The error names the
+    largest arrays, the batch that fits if there is one, and the user's line of the largest array.
+    """
+    if limit is None or sum(_bytes(slot) for slot in program.slots) <= limit:
+        return
+    need = need_of(program)
+    if need.nbytes <= limit:
+        return
+    named = [_described(program, i) for i in need.largest[:_MOST_SHOWN]]
+    left = limit - max(0, held - sum(_bytes(program.slots[i]) for i in program.inputs))
+    smaller = _smaller_batch(program, need, left)
+    writer = program.writer(need.largest[0])
+    line = getattr(writer, "line", None)
+    place = f" [{line[0]}:{line[1]}]" if line else ""
+    raise MemoryLimitError(
+        f"the program needs {format_bytes(need.nbytes)} on a worker; the limit is "
+        f"{format_bytes(limit)}; largest arrays: {', '.join(named)}; {smaller}compute parts of the "
+        f"function with mm.remat, divide the arrays over workers on more hosts, or raise "
+        f"memory_limit{place}"
+    )
+
+
+def _bytes(slot: Slot) -> int:
+    return slot.layout.max_local_size * slot.dtype.itemsize
+
+
+def _described(program: Program, index: int) -> str:
+    slot, writer = program.slots[index], program.writer(index)
+    line = getattr(writer, "line", None)
+    place = f" at {line[0]}:{line[1]}" if line else ""
+    name = getattr(writer, "operation", slot.kind)
+    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(_bytes(slot))}){place}"
+
+
+def _smaller_batch(program: Program, need: Need, limit: int) -> str:
+    """Return the remedy of a smaller batch, or an empty string if none fits."""
+    extents: Counter[int] = Counter()
+    for i in need.largest:
+        slot = program.slots[i]
+        if slot.shape and slot.shape[0] > 1:
+            extents[slot.shape[0]] += _bytes(slot)
+    if not extents:
+        return ""
+    ((batch, nbytes),) = extents.most_common(1)
+    fitting = (limit - (need.nbytes - nbytes)) * batch // nbytes
+    return f"reduce the batch from {batch} to about {fitting}, " if 1 <= fitting < batch else ""

@@ -1,0 +1,88 @@
+"""The planned memory of programs: equal to what the workers allocate, and refused above the limit
+with a batch that fits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import start
+from magmath.engine import session
+from magmath.engine.memory_check import need_of
+from magmath.errors import MemoryLimitError
+
+NETWORKS = {
+    "lenet5": (lambda: mm.nn.zoo.lenet5(classes=10), 1, 28),
+    "resnet18": (lambda: mm.nn.zoo.resnet18(classes=10, stem="small"), 3, 8),
+}
+
+
+def _step(name: str, batch: int) -> tuple[Any, Any, Any]:
+    """A compiled training step, and its arguments."""
+    make, channels, size = NETWORKS[name]
+    model, optimizer = make(), mm.optim.GradientDescent(0.01)
+    model.build((batch, channels, size, size))
+    images = np.random.default_rng(0).normal(size=(batch, channels, size, size))
+
+    @mm.compile
+    def step(x: Any, y: Any) -> Any:
+        parameters = model.trainable()
+        loss, gradients = mm.value_and_grad(lambda: mm.nn.cross_entropy(model(x), y), parameters)
+        optimizer.update(gradients)
+        return loss
+
+    return step, mm.asarray(images.astype("float32")), mm.asarray(np.arange(batch) % 10)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("lenet5", 96), ("resnet18", 12)])
+def test_the_planned_peak_is_what_the_worker_allocates(name: str, batch: int) -> None:
+    former, pool = session._engine, start("inline", 1)
+    session.use(pool)
+    try:
+        step, x, y = _step(name, batch)
+        for _ in range(2):
+            mm.evaluate(step(x, y), wait=True)
+        planned = need_of(step._last.repeated.compiled.program).nbytes
+        for counters in pool.stats():
+            assert counters["peak"] == pytest.approx(planned, rel=0.05), counters
+    finally:
+        session._engine = former
+        pool.close()
+
+
+def test_a_step_over_the_limit_names_arrays_and_a_batch_that_fits() -> None:
+    with mm.init(workers=0, device="cpu", memory_limit=24 << 20):
+        batch = 1600
+        step, x, y = _step("lenet5", batch)
+        with pytest.raises(MemoryLimitError, match=r"largest arrays: .*float32.*MB") as caught:
+            step(x, y)
+        said = str(caught.value)
+        assert "mm.remat" in said
+        assert "memory_limit" in said
+        found = re.search(rf"reduce the batch from {batch} to about (\d+)", said)
+        fitting = int(found[1]) if found else 0
+        assert fitting > batch / 16
+    with mm.init(workers=0, device="cpu", memory_limit=24 << 20):
+        step, x, y = _step("lenet5", fitting)
+        assert np.isfinite(float(step(x, y)))
+
+
+def test_a_step_over_the_limit_of_several_workers_is_refused() -> None:
+    with mm.init(workers=2, launcher="threads", device="cpu", memory_limit=16 << 20):
+        step, x, y = _step("lenet5", 3200)
+        with pytest.raises(MemoryLimitError, match=r"the program needs .* reduce the batch from"):
+            step(x, y)
+        assert float(mm.sum(mm.ones((30, 30)))) == 900
+
+
+def test_without_a_batch_no_smaller_one_is_proposed() -> None:
+    with mm.init(workers=0, device="cpu", memory_limit=1 << 20):
+        x = mm.ones((1, 100))
+        with pytest.raises(MemoryLimitError) as caught:
+            (mm.exp(mm.reshape(x, (100, 1)) + mm.zeros((1, 4000))) @ mm.ones((4000, 1))).numpy()
+        assert "reduce the batch" not in str(caught.value) or "to 0" not in str(caught.value)
+        np.testing.assert_array_equal(x.numpy(), np.ones((1, 100)))
