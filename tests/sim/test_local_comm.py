@@ -49,7 +49,7 @@ def test_body(body: Body, shares_memory: bool, size: int) -> None:
     run(LocalGroup(size, shares_memory), body)
 
 
-HOSTS = ((0, 0, 1, 1), (0, 1, 0, 1, 1), (0, 1, 1, 1), (0, 0, 1, 1, 2))
+HOSTS = ((0, 1, 0, 1, 1), (0, 0, 1, 1, 2))
 
 
 @pytest.mark.parametrize("hosts", HOSTS, ids=str)
